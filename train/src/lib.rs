@@ -26,6 +26,7 @@ mod step_features;
 pub mod studies;
 mod study;
 mod trainer;
+mod value_storages;
 
 pub use checksums::{finish_run, write_checksums};
 pub use engram_infer::{Stop, Stopped};
@@ -39,3 +40,4 @@ pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 pub use trainer::{CheckOutcome, RunOptions, RunSummary, train};
+pub use value_storages::ValueStorages;

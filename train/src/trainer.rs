@@ -16,6 +16,7 @@ use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
 use crate::study::{Evaluation, Study};
+use crate::value_storages::ValueStorages;
 use phase::{PhaseRun, study_error};
 pub(crate) use state::State;
 
@@ -36,6 +37,8 @@ pub struct RunOptions {
     /// The processes that share each step. A rank other than 0 needs a new folder as `run`, for
     /// temporary data, and ends with [`TrainError::OtherRank`].
     pub ranks: Ranks,
+    /// Opens the object stores that a recipe names.
+    pub value_storages: ValueStorages,
 }
 
 /// The result of a finished run.

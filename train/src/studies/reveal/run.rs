@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
 use super::NAME;
 use super::dataset_metrics::{self, DatasetMetrics};
 use super::metrics::QuestionMetrics;
+use super::moved_values::{ValueStore, place_values};
 use super::needle::{NeedleMetrics, needle_metrics};
 use super::run_memory::SNAPSHOTS;
 use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel, RevealSettings};
@@ -124,7 +125,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     recipe.fill_start_hash()?;
     let settings = settings(recipe)?;
     let compute = recipe.compute()?;
-    let memory_k = settings.memory.k;
+    let (memory_k, values) = (settings.memory.k, settings.memory.values.clone());
     let (batch, run) = (recipe.batch().clone(), options.run.clone());
     let start = recipe.start().map(|start| start.run.as_path());
     let study = RevealStudy::new(settings, batch, compute, run, start);
@@ -138,6 +139,9 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
         log::print(&format!("note: {note}"));
     }
     study.set_ranks(options.ranks.clone());
+    if let Some(store) = ValueStore::open(recipe, values.as_deref(), options)? {
+        study.set_value_store(store);
+    }
     let trained = train(&mut study, recipe, options)?;
     let summary = finish(&mut study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
@@ -213,7 +217,7 @@ fn finish(
         0 => None,
         _ => {
             let folder = trained.run.join("memory");
-            let retriever = build_memory(&folder)?;
+            let retriever = place_values(build_memory(&folder)?, &folder, study.value_store())?;
             Identity::of_run(&trained.run)?.write(&folder)?;
             Some(retriever)
         }

@@ -21,6 +21,7 @@ use engram_models::compute::Compute;
 use engram_models::params::Parameters;
 use serde::{Deserialize, Serialize};
 
+use super::moved_values::{ValueStore, place_values};
 use super::settings::RevealMemory;
 use super::shards;
 use super::snapshots::{remove_snapshots, snapshot_name};
@@ -45,6 +46,8 @@ pub struct RunMemory {
     encoding: Arc<Encoding>,
     /// Where entries are encoded.
     compute: Compute,
+    /// Where values are kept; `None` for the run's folder.
+    value_store: Option<ValueStore>,
     ranks: Ranks,
     /// The memory, opened for reading; `None` before it is built.
     retriever: Option<Retriever>,
@@ -91,6 +94,7 @@ impl RunMemory {
             settings,
             encoding,
             compute,
+            value_store: None,
             ranks: Ranks::default(),
             retriever: None,
             state: State::default(),
@@ -102,6 +106,16 @@ impl RunMemory {
     /// Shares the entries of later memories with other ranks.
     pub(super) fn set_ranks(&mut self, ranks: Ranks) {
         self.ranks = ranks;
+    }
+
+    /// Moves the values of later memories to an object store.
+    pub(super) fn set_value_store(&mut self, store: ValueStore) {
+        self.value_store = Some(store);
+    }
+
+    /// The object store with the values.
+    pub(super) fn value_store(&self) -> Option<&ValueStore> {
+        self.value_store.as_ref()
     }
 
     /// The memory, opened for reading; `None` before it is built.
@@ -216,6 +230,7 @@ impl RunMemory {
         let (dtype, stop) = (self.settings.value_type, Stop::default());
         let retriever =
             shards::build(&self.folder, &model, &self.encoding, dtype, &stop, &self.ranks)?;
+        let retriever = place_values(retriever, &self.folder, self.value_store.as_ref())?;
         self.next_change = Some(retriever.memory().begin()?);
         self.retriever = Some(retriever);
         self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };

@@ -219,6 +219,11 @@ pub struct RevealMemory {
     #[serde(skip_serializing_if = "is_default")]
     #[schemars(schema_with = "value_types")]
     pub value_type: ValueDtype,
+    /// Address of an object store for the values of the memory, such as `s3://bucket/run`, or a
+    /// folder; by default, the values are in the run's folder. The keys are always there. Each run
+    /// needs an address of its own. Needs a program with the feature `objects`, and a single rank.
+    #[serde(skip_serializing_if = "is_default")]
+    pub values: Option<String>,
 }
 
 /// The schema of the names of number types.
@@ -235,6 +240,7 @@ impl Default for RevealMemory {
             refresh_every: 500,
             refresh_lag: 0,
             value_type: ValueDtype::F16,
+            values: None,
         }
     }
 }

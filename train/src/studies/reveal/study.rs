@@ -28,6 +28,7 @@ use super::corpus::{self, continuations, held_out_images, training_texts};
 use super::dataset_metrics;
 use super::losses::{self, BatchTargets};
 use super::metrics::QuestionMetrics;
+use super::moved_values::ValueStore;
 use super::published::Published;
 use super::run_memory::RunMemory;
 use super::settings::{
@@ -209,6 +210,16 @@ impl RevealStudy {
     pub(super) fn set_ranks(&mut self, ranks: Ranks) {
         self.run_memory.set_ranks(ranks.clone());
         self.ranks = ranks;
+    }
+
+    /// Moves the values of the run's memory to an object store.
+    pub(super) fn set_value_store(&mut self, store: ValueStore) {
+        self.run_memory.set_value_store(store);
+    }
+
+    /// The object store with the values of the run's memory.
+    pub(super) fn value_store(&self) -> Option<&ValueStore> {
+        self.run_memory.value_store()
     }
 
     /// Ends the running refresh and closes the memories.

@@ -1,0 +1,121 @@
+//! REVEAL trained with the values of its memory in an object store.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engram_memory::search::{Filter, Queries};
+use engram_memory::{Memory, Method, Snapshot};
+use engram_memory_objects::{TierSettings, ValueTiers};
+use engram_train::distributed::Ranks;
+use engram_train::studies::reveal::run::train_reveal;
+use engram_train::{Recipe, RecipeOptions, RunOptions, StudyResult, TrainError, ValueStorages};
+
+/// The memory is refreshed several times.
+const SETTINGS: [&str; 13] = [
+    "batch.examples=16",
+    "checkpoint.every_steps=4",
+    "memory.refresh_every=6",
+    "memory.refresh_lag=3",
+    "phase.images.steps=1",
+    "phase.warm-start.steps=1",
+    "phase.questions.steps=5",
+    "phase.fine-tune.steps=14",
+    "log.every_steps=1",
+    "log.tensorboard=false",
+    "check.loss_at_most=100.0",
+    "data.max_images=150",
+    "data.evaluated_questions=8",
+];
+
+/// Tiers in front of the store at an address.
+fn tiers(address: &str) -> ValueTiers {
+    ValueTiers::new(TierSettings { target: Some(address.to_owned()), ..TierSettings::default() })
+}
+
+fn storages() -> ValueStorages {
+    ValueStorages::new(|address| Ok(Arc::new(tiers(address))))
+}
+
+fn train(run: &Path, values: Option<&Path>, storages: ValueStorages) -> Result<(), TrainError> {
+    let values = values.map(|store| format!("memory.values={:?}", store.display().to_string()));
+    let set = SETTINGS.iter().map(|set| (*set).to_owned()).chain(values);
+    let recipe_options = RecipeOptions { tiny: true, set: set.collect() };
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/reveal/laptop.toml"));
+    let mut recipe = Recipe::load(path, &recipe_options)?;
+    let options = RunOptions {
+        run: run.into(),
+        quiet: true,
+        ranks: Ranks::default(),
+        value_storages: storages,
+        ..RunOptions::default()
+    };
+    train_reveal(&mut recipe, &options).map(drop)
+}
+
+/// The files below a folder whose names end like this.
+fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let found = entries.flat_map(|path| match path.is_dir() {
+        true => files(&path, end),
+        false if path.to_string_lossy().ends_with(end) => vec![path],
+        false => Vec::new(),
+    });
+    found.collect()
+}
+
+#[test]
+fn values_in_a_store_train_to_the_same_bytes() -> StudyResult<()> {
+    let folder = tempfile::tempdir()?;
+    let [local, remote, store] = ["local", "remote", "store"].map(|name| folder.path().join(name));
+    train(&local, None, ValueStorages::default())?;
+    train(&remote, Some(&store), storages())?;
+    for file in ["model.safetensors", "metrics.jsonl", "test.jsonl"] {
+        let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
+        assert!(read(&local) == read(&remote), "{file} differs");
+    }
+    // The run's folder has the keys only. The store has the values of the phases, of the refreshes
+    // and of the finished model.
+    assert_eq!(files(&local.join("memory"), "values.safetensors").len(), 1);
+    assert_eq!(files(&remote.join("memory"), "values.safetensors").len(), 0);
+    assert!(files(&store.join("generations"), "").len() >= 4);
+
+    let address = store.display().to_string();
+    let memories = [
+        Memory::open(local.join("memory"))?,
+        Memory::open_with(remote.join("memory"), Some(Arc::new(tiers(&address))))?,
+    ];
+    let [local, remote] = memories.map(|memory| memory.generation());
+    let keys: Vec<f32> = (0..local.description().width).map(|i| (i as f32).sin()).collect();
+    let queries = Queries { keys: &keys, k: 50 };
+    let search = |memory: &dyn Snapshot| -> StudyResult<_> {
+        let hits = memory.search(Method::Exact, queries, &Filter::default())?.hits.concat();
+        let rows: Vec<_> = hits.iter().map(|hit| hit.row).collect();
+        let values: Vec<u32> = memory.values(&rows)?.iter().map(|value| value.to_bits()).collect();
+        Ok((hits.into_iter().map(|hit| hit.id).collect::<Vec<_>>(), values))
+    };
+    assert_eq!(search(&*local)?, search(&*remote)?);
+    Ok(())
+}
+
+#[test]
+fn a_program_without_object_stores_and_a_bad_address_are_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let run = folder.path().join("run");
+    let error = |values: &Path, storages| train(&run, Some(values), storages).unwrap_err();
+    let without = error(&folder.path().join("store"), ValueStorages::default()).to_string();
+    assert!(without.contains("memory.values") && without.contains("`objects`"), "{without}");
+    // The store is a file: the first memory cannot be stored.
+    let bad = error(&file, storages());
+    let mut causes = bad.to_string();
+    let mut source = std::error::Error::source(&bad);
+    while let Some(error) = source {
+        causes += &format!(": {error}");
+        source = error.source();
+    }
+    assert!(causes.contains(&file.display().to_string()), "{causes}");
+    assert!(!run.join("summary.json").exists());
+}
