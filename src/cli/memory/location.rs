@@ -1,9 +1,11 @@
-//! Memories in folders, and on PostgreSQL servers with the feature `postgres`.
+//! Memories in folders, and on PostgreSQL servers with the feature `postgres`. With the feature
+//! `objects`, values of a memory in a folder may be in an object store.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::Args;
-use engram_memory::{Memory, Store};
+use engram_memory::{Memory, MemoryError, Store, ValueStorage};
 
 /// Options for memories on servers.
 #[derive(Debug, Clone, Copy, Args)]
@@ -29,8 +31,26 @@ pub(super) fn open(
 ) -> anyhow::Result<Box<dyn Store>> {
     match addresses(location) {
         Some(urls) => open_on_servers(urls, options, partial),
-        None => Ok(Box::new(Memory::open(location)?)),
+        None => Ok(Box::new(open_folder(location)?)),
     }
+}
+
+/// Opens a memory in a folder, whose values may be elsewhere.
+pub(in crate::cli) fn open_folder(folder: &Path) -> Result<Memory, MemoryError> {
+    Memory::open_with(folder, value_storage())
+}
+
+/// The client of values in object stores.
+#[cfg(feature = "objects")]
+pub(in crate::cli) fn value_storage() -> Option<Arc<dyn ValueStorage>> {
+    use engram_memory_objects::{TierSettings, ValueTiers};
+    Some(Arc::new(ValueTiers::new(TierSettings::default())))
+}
+
+/// This program has no client of object stores.
+#[cfg(not(feature = "objects"))]
+pub(in crate::cli) fn value_storage() -> Option<Arc<dyn ValueStorage>> {
+    None
 }
 
 #[cfg(feature = "postgres")]

@@ -1,4 +1,5 @@
-//! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers.
+//! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers, and values
+//! to an object store.
 
 use std::path::PathBuf;
 
@@ -13,7 +14,7 @@ use super::location::{self, ServerOptions, addresses};
 /// The number of key and value components that are read at a time.
 const PULLED_NUMBERS: usize = 1 << 21;
 
-/// Copy a memory from a folder to PostgreSQL.
+/// Copy a memory from a folder to PostgreSQL, or its values to an object store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Needs a program with the feature `postgres`, and a database with the extension pgvector. Readers see
@@ -23,7 +24,13 @@ network are encrypted; sslrootcert=FILE in the address names the certificate of 
 
 Entry `id` is on server `id % N` of N servers. Give their addresses always in the same order.
 
+Object stores hold values. They need a program with the feature `objects`. With --move, the folder
+keeps the keys and names the address, and all commands read the values from there. Only missing values
+are sent. The credentials are in the store's usual variables, such as AWS_ACCESS_KEY_ID.
+
 Examples:
+  engram memory push memory s3://bucket/birds --move
+  engram memory push memory file:///mnt/values/birds
   engram memory push memory 'postgres://ann@db.example/wiki?memory=birds'
   engram memory push memory 'postgres://ann@/wiki?host=/run/postgresql&memory=birds' --replace
   engram memory push memory 'postgres://ann@db1/wiki,postgres://ann@db2/wiki'
@@ -37,6 +44,9 @@ pub struct Push {
     /// Make this the next state of a memory that exists at the address
     #[arg(long)]
     replace: bool,
+    /// Remove the values from the folder, and read them from the object store
+    #[arg(long = "move", conflicts_with = "replace", hide = !cfg!(feature = "objects"))]
+    moves: bool,
     #[command(flatten)]
     server: ServerOptions,
     /// Print JSON
@@ -79,12 +89,48 @@ struct Report<'a> {
 
 impl Push {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        if addresses(self.urls.as_ref()).is_none() && self.urls.contains("://") {
+            return self.push_values();
+        }
         anyhow::ensure!(
             addresses(self.urls.as_ref()).is_some(),
-            "the second argument must be an address such as postgres://user@host/database?memory=name"
+            "the second argument must be an address such as s3://bucket/name, file:///folder or \
+             postgres://user@host/database?memory=name"
         );
+        anyhow::ensure!(!self.moves, "--move needs the address of an object store");
         let memory = Memory::open(&self.folder)?;
         self.push(&memory)
+    }
+
+    #[cfg(not(feature = "objects"))]
+    fn push_values(&self) -> anyhow::Result<Outcome> {
+        anyhow::bail!(
+            "this program was built without object stores; build it with `cargo install --path . \
+             --features objects`"
+        )
+    }
+
+    /// Copies or moves values to an object store.
+    #[cfg(feature = "objects")]
+    fn push_values(&self) -> anyhow::Result<Outcome> {
+        use engram_memory::{ValueStorage, ValuesAt};
+        use engram_memory_objects::{TierSettings, ValueTiers};
+        anyhow::ensure!(!self.replace, "--replace is for memories on PostgreSQL");
+        let tiers = ValueTiers::new(TierSettings::default());
+        let memory = location::open_folder(&self.folder)?;
+        let entries = memory.generation().len();
+        let ValuesAt { address, generation } = if self.moves {
+            drop(memory);
+            Writer::open(&self.folder)?.move_values(&tiers, &self.urls)?
+        } else {
+            tiers.store(&self.urls, &memory.generation())?
+        };
+        let report = Report { location: &address, generation, entries, resumed_at: None };
+        output::print_report(self.json, &report, || {
+            let entries = counted(entries, "entry");
+            format!("{address}: generation {generation}, values of {entries}")
+        })?;
+        Ok(Outcome::Done)
     }
 
     #[cfg(not(feature = "postgres"))]
