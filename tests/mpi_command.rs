@@ -42,6 +42,7 @@ const REVEAL: Study = Study {
     set: &[
         "batch.examples=8",
         "batch.accumulate=4",
+        "batch.negatives=step",
         "checkpoint.every_steps=4",
         "memory.refresh_every=6",
         "memory.refresh_lag=3",
@@ -183,11 +184,11 @@ fn ends_in_time(child: Child) -> Output {
 #[test]
 fn one_two_and_four_processes_write_the_same_bytes() {
     let Some(environment) = environment() else { return };
-    for study in [PATENT, REVEAL] {
+    for (study, sizes) in [(PATENT, &[1, 2, 4][..]), (REVEAL, &[2, 4])] {
         let folder = tempfile::tempdir().unwrap();
         let reference = folder.path().join("alone");
         succeeds(study.alone(&environment, &reference, &[]));
-        for ranks in [1, 2, 4] {
+        for &ranks in sizes {
             let run = folder.path().join(ranks.to_string());
             succeeds(study.on_ranks(&environment, ranks, &run, &[]));
             assert_equal_runs(&reference, &run);
@@ -198,27 +199,25 @@ fn one_two_and_four_processes_write_the_same_bytes() {
 #[test]
 fn a_killed_run_says_how_to_continue_and_does_on_another_number_of_processes() {
     let Some(environment) = environment() else { return };
-    for study in [PATENT, REVEAL] {
+    for (study, killed, ranks) in [(PATENT, 0, 4), (REVEAL, 1, 1)] {
         let folder = tempfile::tempdir().unwrap();
         let reference = folder.path().join("alone");
         succeeds(study.alone(&environment, &reference, &[]));
-        for (killed, ranks) in [(1, 1), (0, 4)] {
-            let run = folder.path().join(format!("killed-{killed}"));
-            let child = start(study.on_ranks(&environment, 2, &run, &[]), &run, 14);
-            send_signal(process_of(killed, &run).expect("a process"), "-KILL");
-            let output = ends_in_time(child);
-            let error = text(&output.stderr);
-            assert!(!output.status.success(), "{error}");
-            let message = format!("rank {killed} has ended without a result");
-            assert!(error.contains(&message), "{error}");
-            assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
-            if ranks == 1 {
-                succeeds(study.alone(&environment, &run, &["--resume"]));
-            } else {
-                succeeds(study.on_ranks(&environment, ranks, &run, &["--resume"]));
-            }
-            assert_equal_runs(&reference, &run);
+        let run = folder.path().join(format!("killed-{killed}"));
+        let child = start(study.on_ranks(&environment, 2, &run, &[]), &run, 14);
+        send_signal(process_of(killed, &run).expect("a process"), "-KILL");
+        let output = ends_in_time(child);
+        let error = text(&output.stderr);
+        assert!(!output.status.success(), "{error}");
+        let message = format!("rank {killed} has ended without a result");
+        assert!(error.contains(&message), "{error}");
+        assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
+        if ranks == 1 {
+            succeeds(study.alone(&environment, &run, &["--resume"]));
+        } else {
+            succeeds(study.on_ranks(&environment, ranks, &run, &["--resume"]));
         }
+        assert_equal_runs(&reference, &run);
     }
 }
 
@@ -244,6 +243,31 @@ fn a_stopped_process_ends_the_run_with_a_message() {
             thread::sleep(Duration::from_millis(50));
         }
     }
+}
+
+/// A process that gets no more memory ends the run.
+#[test]
+fn a_process_without_memory_ends_the_run_and_it_continues() {
+    let Some(environment) = environment() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let reference = folder.path().join("alone");
+    succeeds(REVEAL.alone(&environment, &reference, &[]));
+    let run = folder.path().join("run");
+    let child = start(REVEAL.on_ranks(&environment, 2, &run, &[]), &run, 1);
+    let process = process_of(1, &run).expect("a process").to_string();
+    // The process keeps its address space, but gets no more: the first refresh of the memory fails.
+    let limited = Command::new("prlimit").args(["--pid", &process, "--as=1"]).status().unwrap();
+    assert!(limited.success());
+    let output = ends_in_time(child);
+    let error = text(&output.stderr);
+    assert!(!output.status.success(), "{error}");
+    // If a library of MPI ends the process, the launcher may end the others before their message.
+    if !error.contains("Exit code") {
+        assert!(error.contains("a rank is out of memory"), "{error}");
+        assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
+    }
+    succeeds(REVEAL.on_ranks(&environment, 2, &run, &["--resume"]));
+    assert_equal_runs(&reference, &run);
 }
 
 /// `mpirun` kills all processes soon after Ctrl-C, but passes SIGUSR1 on.

@@ -50,12 +50,15 @@ impl Server {
         Some(server)
     }
 
-    fn sql(&self, database: &str, sql: &str) {
+    /// Runs SQL, and returns its rows.
+    fn sql(&self, database: &str, sql: &str) -> String {
         let psql = Command::new(self.binaries.join("psql"))
-            .args(["-X", "-q", "-h", self.folder.path().to_str().unwrap()])
+            .args(["-X", "-q", "-t", "-A", "-h", self.folder.path().to_str().unwrap()])
             .args(["-U", "engram", "-d", database, "-c", sql])
-            .status();
-        assert!(psql.unwrap().success(), "{sql}");
+            .output()
+            .unwrap();
+        assert!(psql.status.success(), "{sql}");
+        String::from_utf8(psql.stdout).unwrap()
     }
 
     fn url(&self, name: &str) -> String {
@@ -136,7 +139,16 @@ fn a_memory_is_pushed_searched_and_pulled() {
         );
         succeeds(folder, &format!("memory pull {urls} pulled-{name}"));
         assert_eq!(search(&format!("pulled-{name}"), "-k 20"), search("m", "-k 20"));
-        refused(folder, &format!("memory pull {urls} pulled-{name}"), "already contains files");
+        let graph =
+            format!("memory search pulled-{name} --queries queries.npy --index graph --json");
+        let recall = json(&succeeds(folder, &graph))["graph"]["recall"].as_f64().unwrap();
+        assert!(recall > 0.95, "{recall}");
+        refused(folder, &format!("memory pull {urls} pulled-{name}"), "already exists");
+        // A pull that was killed left a lock and an unfinished generation.
+        fs::create_dir_all(folder.join(format!("again-{name}/gen-000001.partial"))).unwrap();
+        fs::write(folder.join(format!("again-{name}/LOCK")), "").unwrap();
+        succeeds(folder, &format!("memory pull {urls} again-{name} --graph hnsw"));
+        assert_eq!(search(&format!("again-{name}"), "-k 20"), search("m", "-k 20"));
         refused(folder, &format!("memory verify {urls}"), "PostgreSQL checks its own");
     }
     refused(
@@ -144,6 +156,44 @@ fn a_memory_is_pushed_searched_and_pulled() {
         &format!("memory search {} --queries queries.npy", first.url("two")),
         "is server 1 of the 2",
     );
+}
+
+#[test]
+fn bench_scale_measures_servers_and_leaves_nothing() {
+    let (Some(first), Some(second)) = (Server::start(), Server::start()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    build(folder);
+    succeeds(folder, &format!("memory push m {}", first.url("bench")));
+    let database = |server: &Server| server.url("x").replace("&memory=x", "");
+    let options = "--keys 200,600 --width 8 -k 5 --queries 4 --candidates 20 --shards 2 --json";
+    let command = format!("bench scale {options} --parameters 1000 --servers");
+    refused(folder, &format!("{command} {}", first.url("bench")), "names a memory");
+    let urls = format!("{},{}", database(&first), database(&second));
+    let report = json(&succeeds(folder, &format!("{command} {urls}")));
+    let series = report["series"].as_array().unwrap();
+    let servers: Vec<u64> = series.iter().map(|s| s["servers"].as_u64().unwrap()).collect();
+    assert_eq!(servers, [1, 1, 1, 2]);
+    for one in series {
+        let points = one["points"].as_array().unwrap();
+        assert_eq!((&points[0]["keys"], &points[1]["keys"]), (&200.into(), &600.into()));
+        for point in points {
+            assert!(
+                point["bytes"].as_u64().unwrap() > 200 * 8
+                    && point["query_ms"].as_f64().unwrap() > 0.0
+            );
+            assert!(point["recall"].as_f64().unwrap() > 0.9, "{point}");
+        }
+    }
+    assert_eq!(report["extrapolations"].as_array().unwrap().len(), 2 * series.len());
+    let reductions = report["reductions"].as_array().unwrap();
+    // Two messages of 0.5 ms, and 3/4 of 1000 numbers there and back.
+    let seconds = reductions[2]["network_seconds"].as_f64().unwrap();
+    assert!((seconds - 0.001 - 2.0 * 4.0 * 750.0 / 1.25e9).abs() < 1e-9, "{reductions:?}");
+    for (server, memories) in [(&first, "engram_bench"), (&second, "")] {
+        let schemas = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'engram%'";
+        assert_eq!(server.sql("memories", schemas).trim(), memories);
+    }
 }
 
 #[test]

@@ -35,8 +35,43 @@ pub struct KeyDrift {
     pub largest: f64,
 }
 
+/// The number of entries per sum in [`Adopted::drift_sums`].
+pub const ENTRIES_PER_DRIFT_SUM: usize = 256;
+
 /// The uncommitted transaction of a refresh, and the drift of its keys.
-type Written = (Box<dyn Transaction>, KeyDrift);
+type Written = (Box<dyn Transaction>, DriftSums);
+
+/// The drift of the keys so far.
+#[derive(Debug, Default)]
+struct DriftSums {
+    /// One sum per [`ENTRIES_PER_DRIFT_SUM`] entries. The last one may be of fewer entries.
+    sums: Vec<f64>,
+    largest: f64,
+    rows: usize,
+}
+
+impl DriftSums {
+    fn add(&mut self, drift: f64) {
+        if self.rows.is_multiple_of(ENTRIES_PER_DRIFT_SUM) {
+            self.sums.push(0.0);
+        }
+        if let Some(sum) = self.sums.last_mut() {
+            *sum += drift;
+        }
+        self.largest = self.largest.max(drift);
+        self.rows += 1;
+    }
+
+    fn drift(&self) -> KeyDrift {
+        KeyDrift { mean: mean_drift(&self.sums, self.rows), largest: self.largest }
+    }
+}
+
+/// The mean drift of `entries` entries, from the sums of all of them in row order. A memory in parts,
+/// each of whole sums but the last, has the mean of the whole memory.
+pub fn mean_drift(sums: &[f64], entries: usize) -> f64 {
+    sums.iter().sum::<f64>() / entries.max(1) as f64
+}
 
 /// A running refresh. If it is dropped, the worker stops after its current batch and removes its
 /// files.
@@ -56,6 +91,9 @@ pub struct Adopted {
     pub next: Box<dyn Transaction>,
     /// The drift of the keys.
     pub drift: KeyDrift,
+    /// The sums of the drifts of each [`ENTRIES_PER_DRIFT_SUM`] entries, in row order, for
+    /// [`mean_drift`].
+    pub drift_sums: Vec<f64>,
     /// The number of steps from the start of the refresh until its adoption.
     pub staleness: u64,
     /// The time that the trainer waited for the worker.
@@ -84,7 +122,7 @@ impl Refresh {
         let cancelled = Arc::clone(&is_cancelled);
         let work = move || {
             let width = transaction.base().description().width;
-            let (mut sum, mut largest, mut rows) = (0.0, 0f64, 0u32);
+            let mut drifts = DriftSums::default();
             transaction.re_encode(Vec::new(), width, &mut |batch| {
                 if cancelled.load(Ordering::Relaxed) {
                     return Err(MemoryError::RefreshCancelled);
@@ -92,13 +130,12 @@ impl Refresh {
                 let old_keys = batch.keys.clone();
                 let batch = encode(batch)?;
                 for (old, new) in old_keys.chunks(width).zip(batch.keys.chunks(width)) {
-                    let drift = 1.0 - cosine(old, new);
-                    (sum, largest, rows) = (sum + drift, largest.max(drift), rows + 1);
+                    drifts.add(1.0 - cosine(old, new));
                 }
                 Ok(batch)
             })?;
             transaction.prepare()?;
-            Ok((transaction, KeyDrift { mean: sum / f64::from(rows.max(1)), largest }))
+            Ok((transaction, drifts))
         };
         Self { worker: Some(std::thread::spawn(work)), is_cancelled, steps }
     }
@@ -121,12 +158,14 @@ impl Refresh {
             // Only `adopt`, which consumes the refresh, and `drop` take the worker.
             None => return Err(MemoryError::RefreshCancelled),
         };
-        let (transaction, drift) = written?;
+        let (transaction, drifts) = written?;
         let next = transaction.commit_and_begin()?;
         store.reload()?;
         let (snapshot, waited) = (store.snapshot(), wait_start.elapsed());
         let staleness = step.saturating_sub(start);
-        Ok(Adoption::Now(Box::new(Adopted { snapshot, next, drift, staleness, waited })))
+        let (drift, drift_sums) = (drifts.drift(), drifts.sums);
+        let adopted = Adopted { snapshot, next, drift, drift_sums, staleness, waited };
+        Ok(Adoption::Now(Box::new(adopted)))
     }
 }
 

@@ -9,9 +9,15 @@
 //! Rank 0 alone evaluates, decides about stops and writes the run folder. The other ranks need a
 //! run folder of their own for temporary data, such as a memory. They read the same recipe, data
 //! and weights as rank 0. Rank 0 sends them the checkpoint at which a run is resumed.
+//!
+//! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its share
+//! of the entries.
 
 mod agreement;
 mod reduction;
+mod rounds;
+pub mod sharded_memory;
+mod sparse;
 pub(crate) mod tree;
 
 use std::fmt;
@@ -23,6 +29,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Result, StudyError, TrainError};
 use crate::recipe::Recipe;
 pub use reduction::MicroBatchSum;
+use rounds::Rounds;
 
 /// Communication between ranks. All ranks call the same functions in the same order.
 ///
@@ -57,6 +64,13 @@ pub trait Collective: Send + Sync {
         send: &[Vec<&[f32]>],
         receive: &mut [Vec<&mut [f32]>],
     ) -> Result<(), StudyError>;
+
+    /// Sends the bytes `send[r]` to each rank `r`, and returns the bytes from every rank, in rank
+    /// order.
+    ///
+    /// # Errors
+    /// If a rank has ended.
+    fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StudyError>;
 }
 
 /// A single rank.
@@ -82,15 +96,22 @@ impl Collective for Alone {
     fn exchange(&self, _: &[Vec<&[f32]>], _: &mut [Vec<&mut [f32]>]) -> Result<(), StudyError> {
         Ok(())
     }
+
+    fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StudyError> {
+        Ok(send)
+    }
 }
 
 /// The ranks of a training run, as one of them sees them. The default is a single rank.
 #[derive(Clone)]
-pub struct Ranks(Arc<dyn Collective>);
+pub struct Ranks {
+    collective: Arc<dyn Collective>,
+    rounds: Arc<Rounds>,
+}
 
 impl Default for Ranks {
     fn default() -> Self {
-        Self(Arc::new(Alone))
+        Self::new(Arc::new(Alone))
     }
 }
 
@@ -103,17 +124,17 @@ impl fmt::Debug for Ranks {
 impl Ranks {
     /// Ranks that communicate in this way.
     pub fn new(collective: Arc<dyn Collective>) -> Self {
-        Self(collective)
+        Self { collective, rounds: Arc::default() }
     }
 
     /// The number of this rank, counted from 0.
     pub fn rank(&self) -> usize {
-        self.0.rank()
+        self.collective.rank()
     }
 
     /// The number of ranks.
     pub fn size(&self) -> usize {
-        self.0.size()
+        self.collective.size()
     }
 
     /// Whether this rank writes the run folder.
@@ -155,7 +176,14 @@ impl Ranks {
 
     /// Returns rank 0's bytes.
     pub(crate) fn broadcast_bytes(&self, bytes: Vec<u8>) -> Result<Vec<u8>> {
-        self.0.broadcast(bytes).map_err(failed)
+        self.meet()?;
+        self.collective.broadcast(bytes).map_err(failed)
+    }
+
+    /// Returns the bytes of all ranks, in rank order.
+    pub(crate) fn gather_bytes(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        self.meet()?;
+        self.collective.gather(bytes).map_err(failed)
     }
 
     /// Returns the values of all ranks, in rank order.
@@ -163,13 +191,14 @@ impl Ranks {
         if self.size() == 1 {
             return Ok(vec![value]);
         }
-        let gathered = self.0.gather(to_bytes(&value)?).map_err(failed)?;
+        let gathered = self.gather_bytes(to_bytes(&value)?)?;
         gathered.iter().map(|bytes| from_bytes(bytes)).collect()
     }
 
     /// See [`Collective::exchange`].
     fn exchange(&self, send: &[Vec<&[f32]>], receive: &mut [Vec<&mut [f32]>]) -> Result<()> {
-        self.0.exchange(send, receive).map_err(failed)
+        self.meet()?;
+        self.collective.exchange(send, receive).map_err(failed)
     }
 }
 

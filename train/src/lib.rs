@@ -22,6 +22,7 @@ pub mod recipe;
 pub mod registry;
 mod run_folder;
 mod schedule;
+mod step_features;
 pub mod studies;
 mod study;
 mod trainer;
@@ -33,6 +34,7 @@ pub use log::METRICS;
 pub use program::Program;
 pub use recipe::{Phase, Recipe, RecipeOptions};
 pub use run_folder::check_failures;
+pub use step_features::{Features, StepFeatures};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };

@@ -31,7 +31,7 @@ pub(crate) use settings::is_default;
 pub use settings::{
     AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, ComputeSettings, EmaSettings,
     EvaluationSettings, GradientCheckSettings, GroupSettings, LogSettings, LowRankSettings,
-    OptimiserSettings, Phase, StartSettings,
+    Negatives, OptimiserSettings, Phase, StartSettings,
 };
 pub use variants::Variant;
 
@@ -165,6 +165,21 @@ impl Recipe {
     /// line. Studies use it for their own checks.
     pub fn error(&self, path: &str, reason: impl std::fmt::Display) -> TrainError {
         self.document.error(path, reason)
+    }
+
+    /// Returns an error if `[batch]` has a key that a study does not support. `supported` has the
+    /// supported keys that not every study supports.
+    pub(crate) fn check_batch(&self, supported: &[&str]) -> Result<()> {
+        let batch = self.batch();
+        if batch.tokens > 0 && !supported.contains(&"tokens") {
+            let reason = "is not supported by this study; set batch.examples";
+            return Err(self.error("batch.tokens", reason));
+        }
+        if batch.negatives != Negatives::MicroBatch && !supported.contains(&"negatives") {
+            let reason = "is not supported by this study: it has no contrastive loss over a batch";
+            return Err(self.error("batch.negatives", reason));
+        }
+        Ok(())
     }
 
     /// Opens the device of `[compute]`.

@@ -14,6 +14,7 @@ use crate::Stop;
 pub use crate::error::StudyError;
 use crate::recipe::Phase;
 pub use crate::run_folder::Inputs;
+use crate::step_features::{Features, StepFeatures};
 
 /// The result of a study's own code. Any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;
@@ -76,6 +77,18 @@ pub trait Study {
         batch: &Self::Batch,
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss>;
+
+    /// Computes the features of a micro-batch that the loss of the whole step compares; `None` if
+    /// the phase has no such loss. Only called with `batch.negatives = "step"`, for all
+    /// micro-batches of a step before [`Study::loss`].
+    fn features(
+        &self,
+        _: &Self::Model,
+        _: &Self::Batch,
+        _: &StepContext<'_>,
+    ) -> StudyResult<Option<Features>> {
+        Ok(None)
+    }
 
     /// Takes the record of all [`Study::loss`] calls since the last call, such as statistics that
     /// [`Study::save`] writes, as text; empty without one. Only called if several ranks share the
@@ -167,6 +180,8 @@ pub struct StepContext<'a> {
     pub progress: f64,
     /// The values that the backward pass computes again.
     pub recompute: Recompute,
+    /// The features of the step's micro-batches, for a loss over all of them.
+    pub features: Option<&'a StepFeatures>,
 }
 
 impl StepContext<'_> {

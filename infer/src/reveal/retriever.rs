@@ -1,5 +1,6 @@
 //! The memory of a run: building it from the corpus, searching and reading it.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -20,8 +21,8 @@ use super::memory_folder::remove_memory;
 use super::sequences::Sequencer;
 use crate::stop::Stop;
 
-/// The number of entries per encoding batch.
-const ENTRIES_PER_BATCH: usize = 256;
+/// The number of entries per encoding batch. [`ItemEncoder`] encodes each batch as a whole.
+pub const ENTRIES_PER_BATCH: usize = 256;
 
 /// A memory that is open for search.
 pub struct Retriever {
@@ -47,12 +48,31 @@ impl Retriever {
         dtype: ValueDtype,
         stop: &Stop,
     ) -> Result<Self> {
+        let items = 0..corpus.items.len();
+        Self::build_part(folder, model, corpus, sequencer, dtype, (items, stop))?;
+        Self::open(folder)
+    }
+
+    /// Encodes some items of the corpus into a new memory, like [`Retriever::build`]. The range
+    /// should start and end with encoding batches of [`ENTRIES_PER_BATCH`] items: other batches are
+    /// encoded as a whole.
+    ///
+    /// # Errors
+    /// The errors of [`Retriever::build`].
+    pub fn build_part(
+        folder: &Path,
+        model: &Reveal,
+        corpus: &Corpus,
+        sequencer: &Sequencer,
+        dtype: ValueDtype,
+        (items, stop): (Range<usize>, &Stop),
+    ) -> Result<()> {
         remove_memory(folder)?;
         let config = model.config();
         let values = ValueFormat { tokens: config.value_tokens, width: config.t5.d_model, dtype };
         let format =
             MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) };
-        let indices: Vec<usize> = (0..corpus.items.len()).collect();
+        let indices: Vec<usize> = items.collect();
         let mut items = ItemEncoder::new(model, corpus, sequencer);
         let batches = indices.chunks(ENTRIES_PER_BATCH).map(|indices| {
             stop.check().map_err(|stopped| MemoryError::Rows(stopped.into()))?;
@@ -61,8 +81,8 @@ impl Retriever {
                 items.encode(indices).map_err(|error| MemoryError::Rows(error.into()))?;
             Ok(Batch { entries, keys, values })
         });
-        Writer::create(folder, format, corpus.items.len(), batches)?;
-        Self::open(folder)
+        Writer::create(folder, format, indices.len(), batches)?;
+        Ok(())
     }
 
     /// The memory.

@@ -13,6 +13,9 @@ use crate::failure::Failure;
 /// generation, so that old ones become useless.
 const MAX_STATEMENTS: usize = 128;
 
+/// Plans for the actual parameters find the partitions.
+const PLANS: &str = "force_custom_plan";
+
 /// A connection with its prepared statements.
 pub(crate) struct Connection {
     pub(crate) client: Client,
@@ -25,12 +28,12 @@ impl Connection {
     /// Opens a connection for the memory in this schema.
     pub(crate) fn open(endpoint: &Endpoint, schema: &str) -> Result<Self, Failure> {
         let mut client = endpoint.connect()?;
-        // Plans for the actual parameters find the partitions and the graph. With iterative scans,
+        // With iterative scans,
         // a graph search with a filter returns as many rows as it is asked for.
-        client.batch_execute(
-            "SET plan_cache_mode = force_custom_plan; SET hnsw.iterative_scan = relaxed_order; \
+        client.batch_execute(&format!(
+            "SET plan_cache_mode = {PLANS}; SET hnsw.iterative_scan = relaxed_order; \
              SET client_min_messages = warning; SET jit = off",
-        )?;
+        ))?;
         let mut connection = Self { client, schema: schema.to_owned(), statements: HashMap::new() };
         // The server takes at most this number of milliseconds.
         let limit = endpoint.limit.as_millis().min(i32::MAX as u128);
@@ -134,15 +137,25 @@ impl Connection {
         &mut self,
         searches: &[(usize, &str, Vec<&(dyn ToSql + Sync)>)],
     ) -> Result<Vec<Vec<Row>>, Failure> {
-        let set = self.prepare("SELECT set_config('hnsw.ef_search', $1, false)")?;
+        // Their plans stay: planning takes as long as a search of a small graph. A plan without the
+        // graph would have to sort.
+        let plans = "SELECT set_config('plan_cache_mode', $1, false), \
+                     set_config('enable_sort', $2, false)";
+        let (plans, set) =
+            (self.prepare(plans)?, self.prepare("SELECT set_config('hnsw.ef_search', $1, false)")?);
         let candidates: Vec<String> =
             searches.iter().map(|(candidates, ..)| candidates.to_string()).collect();
-        let mut statements = Vec::with_capacity(2 * searches.len());
+        let parameters = |texts: &'static [&'static str; 2]| -> Vec<&(dyn ToSql + Sync)> {
+            texts.iter().map(|text| text as &(dyn ToSql + Sync)).collect()
+        };
+        let mut statements = Vec::with_capacity(2 * searches.len() + 2);
+        statements.push((plans.clone(), parameters(&["force_generic_plan", "off"])));
         for ((_, sql, parameters), candidates) in searches.iter().zip(&candidates) {
             statements.push((set.clone(), vec![candidates as &(dyn ToSql + Sync)]));
             statements.push((self.prepare(sql)?, parameters.clone()));
         }
+        statements.push((plans, parameters(&[PLANS, "on"])));
         let results = self.client.query_all(&statements)?;
-        Ok(results.into_iter().skip(1).step_by(2).collect())
+        Ok(results.into_iter().skip(2).step_by(2).collect())
     }
 }

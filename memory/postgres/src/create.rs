@@ -1,10 +1,11 @@
-//! Builds a new memory, in one transaction of each server.
+//! Builds a new memory, in one transaction of each server, and removes a memory.
 
 use std::sync::Arc;
 
 use engram_memory::{Batch, EncoderRecord, MemoryError, MemoryFormat};
 use tokio_postgres::error::SqlState;
 
+use crate::address::Connect;
 use crate::change::Change;
 use crate::connection::Connection;
 use crate::failure::Failure;
@@ -56,6 +57,24 @@ pub(crate) fn create(
     });
     indexed.into_iter().collect::<Result<(), MemoryError>>()?;
     commit_first(&mut parts)
+}
+
+/// Removes the memory at these addresses, separated by spaces or commas, with all its generations, also
+/// an unfinished push. Nothing happens if there is none.
+///
+/// # Errors
+/// [`MemoryError::Remote`]; [`MemoryError::Locked`] while another process writes to the memory
+pub fn remove(urls: &str, connect: Connect) -> Result<(), MemoryError> {
+    let servers = Servers::new(urls, Connect { partial: false, ..connect })?;
+    let mut connections = servers.lock()?;
+    let shared = servers.all().iter().zip(&mut connections);
+    let removed = each(shared, |_, (shared, connection)| {
+        let schema = &shared.server.address.schema;
+        let dropped = connection.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
+        dropped.map_err(|failure| shared.failed(failure))
+    });
+    servers.release(connections);
+    removed.into_iter().collect()
 }
 
 /// Commits a generation 1 or a new one that was built as a whole, on the first server last. Then

@@ -5,7 +5,7 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`store`], `create` | a memory: create, open, reload, build graphs |
+//! | [`store`], `create` | a memory: create, open, reload, build graphs, remove |
 //! | [`mod@push`] | copies a local memory; goes on after it was killed |
 //! | `watch` | waits for new generations |
 //! | `address`, `password_file` | the address of a memory, and the login |
@@ -99,6 +99,7 @@ mod vector;
 mod watch;
 
 pub use address::Connect;
+pub use create::remove;
 pub use push::{Progress, PushOptions, push};
 pub use record::GraphSettings;
 pub use snapshot::PostgresSnapshot;

@@ -37,6 +37,11 @@ impl Part {
         (self.generation.number.cast_signed(), &self.generation.stamp)
     }
 
+    /// The index of the server.
+    pub(crate) fn index(&self) -> u32 {
+        self.generation.record.share.map_or(0, |share| share.server)
+    }
+
     /// The table of the rows.
     pub(crate) fn table(&self) -> String {
         rows_table(self.generation.record.base)

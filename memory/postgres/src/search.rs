@@ -10,8 +10,7 @@
 //! statement for each source. A negative gate reverses the order, and a gate of 0 makes all scores
 //! equal: then the smallest ids are the best.
 //!
-//! A graph search takes the candidates of [`graph`](crate::graph). A query whose graphs return too few
-//! candidates is searched exactly, and so is a query with a gate of 0 or below.
+//! A graph search takes the candidates of [`graph`](crate::graph).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,7 +23,7 @@ use tokio_postgres::types::ToSql;
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::fan_out::each;
-use crate::graph::share_of;
+use crate::graph;
 use crate::part::{Part, row_of};
 use crate::snapshot::PostgresSnapshot;
 use crate::tables::VISIBLE;
@@ -42,27 +41,25 @@ pub(crate) fn search(
     let longest_key = snapshot.longest_key();
     let ranking = Ranking::new(description, &entries, longest_key, queries, filter)?;
     check_ids(snapshot, filter)?;
-    let candidates = match method {
-        Method::Graph { candidates } if description.has_graph && filter.ids.is_none() => {
-            Some(candidates.max(2 * ranking.k()))
+    let ids = filter.ids.as_deref();
+    let best = match method {
+        Method::Graph { candidates } if description.has_graph && ids.is_none() => {
+            graph::search(snapshot, &ranking, candidates, filter.sources.is_some())?
         }
-        _ => None,
+        _ => {
+            let queries: Vec<usize> = (0..ranking.queries()).collect();
+            let found = snapshot.each_part(|part| {
+                let search = Search { server: part, ranking: &ranking, ids };
+                search.each_query(&queries, |query| search.exact(query))
+            })?;
+            let mut best: Vec<BestEntries<'_>> =
+                queries.iter().map(|query| ranking.best(*query)).collect();
+            for found in found {
+                best.iter_mut().zip(found).for_each(|(best, found)| best.merge(found));
+            }
+            best
+        }
     };
-    let mut best: Vec<BestEntries<'_>> =
-        (0..ranking.queries()).map(|query| ranking.best(query)).collect();
-    let found = snapshot.each_part(|part| {
-        let fraction = 1.0 / part.generation.record.servers() as f64;
-        let search = Search {
-            server: part,
-            ranking: &ranking,
-            ids: filter.ids.as_deref(),
-            candidates: candidates.map(|candidates| share_of(candidates, fraction)),
-        };
-        search.all()
-    })?;
-    for found in found {
-        best.iter_mut().zip(found).for_each(|(best, found)| best.merge(found));
-    }
     let hits = best.into_iter().map(BestEntries::finish).collect();
     Ok(SearchResults { generation: description.generation, hits })
 }
@@ -85,9 +82,7 @@ pub(crate) fn check_ids(snapshot: &PostgresSnapshot, filter: &Filter) -> Result<
 pub(crate) struct Search<'a, 's> {
     pub(crate) server: &'s Part,
     pub(crate) ranking: &'a Ranking<'a>,
-    ids: Option<&'a [i64]>,
-    /// The number of candidates from graphs; `None` for an exact search.
-    pub(crate) candidates: Option<usize>,
+    pub(crate) ids: Option<&'a [i64]>,
 }
 
 /// A group of entries: those of some sources, whose order a gate does not change.
@@ -110,55 +105,52 @@ pub(crate) enum Order {
     Product(i64),
     /// Rows whose negative product is at most this.
     Threshold(f64),
-    /// From the graphs.
-    Graph(i64),
+    /// From the graphs. The limit is no parameter, so that a generic plan knows it.
+    Graph(usize),
     Id(i64),
 }
 
 impl<'a> Search<'a, '_> {
-    /// Searches for all queries, on several connections.
-    fn all(&self) -> Result<Vec<BestEntries<'a>>, MemoryError> {
-        let queries = self.ranking.queries();
-        let connections = self.server.server.options.connections.clamp(1, queries.max(1));
-        if connections == 1 {
-            return (0..queries).map(|query| self.one(query)).collect();
-        }
+    /// Calls `work` for these queries, on several connections. Returns the results in the order of the
+    /// queries.
+    pub(crate) fn each_query<T: Send>(
+        &self,
+        queries: &[usize],
+        work: impl Fn(usize) -> Result<T, MemoryError> + Sync,
+    ) -> Result<Vec<T>, MemoryError> {
+        let connections = self.server.server.options.connections.clamp(1, queries.len().max(1));
         let next = AtomicUsize::new(0);
-        let work = || -> Result<Vec<(usize, BestEntries<'a>)>, MemoryError> {
+        let work = || -> Result<Vec<(usize, T)>, MemoryError> {
             let mut found = Vec::new();
             loop {
-                let query = next.fetch_add(1, Ordering::Relaxed);
-                if query >= queries {
-                    return Ok(found);
-                }
-                found.push((query, self.one(query)?));
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                let Some(query) = queries.get(index) else { return Ok(found) };
+                found.push((index, work(*query)?));
             }
         };
-        let mut all = Vec::with_capacity(queries);
+        let mut all = Vec::with_capacity(queries.len());
         for found in each(0..connections, |_, _| work()) {
             all.extend(found?);
         }
-        all.sort_unstable_by_key(|(query, _)| *query);
-        Ok(all.into_iter().map(|(_, best)| best).collect())
+        all.sort_unstable_by_key(|(index, _)| *index);
+        Ok(all.into_iter().map(|(_, found)| found).collect())
     }
 
-    /// Searches for one query.
-    fn one(&self, query: usize) -> Result<BestEntries<'a>, MemoryError> {
-        let excluded: Vec<i64> =
-            self.ranking.excluded_documents(query).map(u64::cast_signed).collect();
-        let groups = self.groups(query);
+    /// Searches for one query exactly.
+    pub(crate) fn exact(&self, query: usize) -> Result<BestEntries<'a>, MemoryError> {
+        let (excluded, groups) = (self.excluded(query), self.groups(query));
         self.server.read(|connection| {
-            if self.candidates.is_some()
-                && let Some(best) = self.graph_hits(connection, query, &excluded)?
-            {
-                return Ok(best);
-            }
             let mut best = self.ranking.best(query);
             for group in &groups {
                 self.exactly(connection, group, &excluded, &mut best)?;
             }
             Ok(best)
         })
+    }
+
+    /// The documents that a query excludes.
+    pub(crate) fn excluded(&self, query: usize) -> Vec<i64> {
+        self.ranking.excluded_documents(query).map(u64::cast_signed).collect()
     }
 
     /// Divides the searched sources into groups.
@@ -195,8 +187,13 @@ impl<'a> Search<'a, '_> {
         sources.filter(|(source, entries)| *entries > 0 && is_searched(*source)).collect()
     }
 
+    /// The number of searched entries on this server.
+    pub(crate) fn entries(&self) -> u64 {
+        self.sources_with_entries().iter().map(|(_, entries)| entries).sum()
+    }
+
     /// Adds all entries of a group that may be among the best `k`.
-    fn exactly(
+    pub(crate) fn exactly(
         &self,
         connection: &mut Connection,
         group: &Group,
@@ -278,7 +275,6 @@ impl<'a> Search<'a, '_> {
             Order::Graph(limit) => {
                 let width = self.server.generation.record.width;
                 let key = format!("key::halfvec({width})");
-                let limit = parameters.add(limit);
                 format!("ORDER BY {key} <#> {vector}::vector::halfvec({width}) LIMIT {limit}")
             }
         };

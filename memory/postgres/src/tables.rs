@@ -78,6 +78,10 @@ pub(crate) fn has_build(connection: &mut Connection) -> Result<bool, Failure> {
     Ok(connection.query("SELECT to_regclass($1) IS NOT NULL", &[&table])?[0].try_get(0)?)
 }
 
+/// The largest width of a key of which two rows fit into a page of 8 KB. Longer keys are stored apart
+/// from their rows, which makes a search slower and the tables smaller.
+const MAX_INLINE_WIDTH: usize = 960;
+
 /// Creates a table of rows without partitions and indexes. Values are hardly compressible.
 pub(crate) fn create_rows(
     connection: &mut Connection,
@@ -85,6 +89,7 @@ pub(crate) fn create_rows(
     width: usize,
 ) -> Result<(), Failure> {
     let table = rows_table(base);
+    let storage = if width <= MAX_INLINE_WIDTH { "PLAIN" } else { "EXTERNAL" };
     connection.batch_execute(&format!(
         "CREATE TABLE {table} (
              row bigint NOT NULL,
@@ -97,7 +102,8 @@ pub(crate) fn create_rows(
              value bytea,
              entry json NOT NULL
          ) PARTITION BY LIST (source);
-         ALTER TABLE {table} ALTER COLUMN value SET STORAGE EXTERNAL"
+         ALTER TABLE {table} ALTER COLUMN value SET STORAGE EXTERNAL,
+             ALTER COLUMN key SET STORAGE {storage}"
     ))
 }
 
@@ -117,7 +123,7 @@ pub(crate) fn create_partition(
 }
 
 /// Indexes a table of rows. This is faster after its rows are written. The planner gets statistics,
-/// by which it chooses between the graphs and a scan.
+/// by which it chooses between indexes and a scan.
 pub(crate) fn create_indexes(connection: &mut Connection, base: u64) -> Result<(), Failure> {
     let table = rows_table(base);
     connection.batch_execute(&format!(

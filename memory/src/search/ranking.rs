@@ -127,14 +127,22 @@ impl BestEntries<'_> {
         }
     }
 
-    /// The number of the best `k` entries so far that are of a source.
-    pub fn count_of(&mut self, source: u32) -> usize {
-        let k = self.ranking.k();
-        if self.hits.len() > k {
-            self.hits.select_nth_unstable_by(k - 1, by_score);
-            self.hits.truncate(k);
+    /// The number of entries that each of these lists has among the best `k` of all lists. All are for
+    /// the same query.
+    pub fn counts(lists: &[&Self]) -> Vec<usize> {
+        let mut counts = vec![0; lists.len()];
+        let Some(first) = lists.first() else { return counts };
+        let k = first.ranking.k();
+        let hits = lists.iter().enumerate().flat_map(|(list, best)| {
+            best.hits.iter().map(move |(score, hit)| ((*score, *hit), list))
+        });
+        let mut hits: Vec<((f64, Hit), usize)> = hits.collect();
+        if hits.len() > k {
+            hits.select_nth_unstable_by(k - 1, |(a, _), (b, _)| by_score(a, b));
+            hits.truncate(k);
         }
-        self.hits.iter().filter(|(_, hit)| hit.source == source).count()
+        hits.iter().for_each(|(_, list)| counts[*list] += 1);
+        counts
     }
 
     /// Adds the candidates of another list for the same query, such as the one of another server.

@@ -23,6 +23,12 @@ impl GradientSet {
         &self.buffers
     }
 
+    /// See [`GradientSet::values`]. A buffer must have its length again before the set is used for
+    /// another pass.
+    pub fn values_mut(&mut self) -> &mut [Vec<f32>] {
+        &mut self.buffers
+    }
+
     /// Discards the gradients. The buffers stay allocated.
     pub fn clear(&mut self) {
         self.written.fill(false);

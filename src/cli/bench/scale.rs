@@ -3,20 +3,27 @@
 
 mod fit;
 mod measure;
+mod reduction;
 mod report;
+#[cfg(feature = "postgres")]
+mod servers;
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use engram_data::messages::counted;
 use engram_memory::search::Hit;
 use engram_memory::{Memory, Method};
 use serde::Serialize;
 
 use super::super::environment::machine;
+use super::super::memory::location::{self, ServerOptions};
 use super::super::{Outcome, output};
 use fit::PowerLaw;
 use measure::{Point, Vectors, quantile};
+use reduction::{Network, Reduction, addition_rate};
 
 /// Measure the costs of a memory as it grows, and extrapolate them.
 #[derive(Debug, Args)]
@@ -24,11 +31,15 @@ use measure::{Point, Vectors, quantile};
 The costs of building and of one query are measured at each number of keys, and fitted by power laws.
 Keys are random unit vectors in 1,000 clusters, so the recall on other keys may differ. Shards are
 simulated: each shard is searched alone, and a query takes the time of the slowest shard, of the
-network and of the merge.
+network and of the merge. With --servers, a memory on the first server and one on all of them are
+measured, too: in each database, a memory of an own name is created and removed. The sum of the
+gradients of a training step is simulated for each number of ranks.
 
 Examples:
   engram bench scale
   engram bench scale --keys 10000,100000,1000000 --width 256 --targets 20000000
+  engram bench scale --servers postgres://ann@db1/wiki,postgres://ann@db2/wiki,postgres://ann@db3/wiki
+  engram bench scale --ranks 2,4,8 --parameters 1000000000 --network 0.05 --bandwidth 12.5
   engram bench scale --machine-price 0.4 --machine-memory 128 --json")]
 pub struct ScaleBench {
     /// Numbers of keys to measure, comma-separated; at least two
@@ -52,6 +63,21 @@ pub struct ScaleBench {
     /// Time of a request to a shard and its answer over the network, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0.5)]
     network: f64,
+    /// Databases with pgvector, each on its own server, in which memories are measured; needs a program
+    /// with the feature `postgres`
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    servers: Vec<String>,
+    #[command(flatten)]
+    server: ServerOptions,
+    /// Numbers of ranks to simulate
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
+    ranks: Vec<usize>,
+    /// Number of trained parameters
+    #[arg(long, value_name = "N", default_value_t = 100_000_000)]
+    parameters: usize,
+    /// Network between ranks, in GB per second and direction
+    #[arg(long, value_name = "GB", default_value_t = 1.25)]
+    bandwidth: f64,
     #[command(flatten)]
     assumptions: Assumptions,
     /// Print JSON
@@ -84,6 +110,8 @@ struct Assumptions {
 #[derive(Debug, Serialize)]
 struct Series {
     name: String,
+    /// The number of PostgreSQL servers; 1 for a local memory.
+    servers: usize,
     points: Vec<Point>,
     build: PowerLaw,
     query: PowerLaw,
@@ -123,7 +151,13 @@ struct ScaleReport {
     candidates: usize,
     network_ms: f64,
     series: Vec<Series>,
+    /// Simulated.
     shards: Vec<ShardedQuery>,
+    /// Measured additions of gradients per second.
+    additions_per_second: f64,
+    network: Network,
+    /// Simulated.
+    reductions: Vec<Reduction>,
     assumptions: Assumptions,
     extrapolations: Vec<Extrapolation>,
 }
@@ -144,17 +178,26 @@ impl ScaleBench {
             "--shards: a number of shards must be from 1 to the smallest number of keys"
         );
         ensure!(self.assumptions.machine_memory > 0, "--machine-memory must be above 0");
+        ensure!(
+            self.network >= 0.0 && self.bandwidth > 0.0 && !self.ranks.contains(&0),
+            "--network must be at least 0, --bandwidth and --ranks above 0"
+        );
+        self.check_servers()?;
         let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
-        let names = ["local, exact", "local, graph"];
-        let mut points = [Vec::new(), Vec::new()];
+        let groups = self.server_groups();
+        let mut points = vec![Vec::new(); 2 + groups.len()];
         let mut shards = Vec::new();
         for (index, keys) in self.keys.iter().enumerate() {
             output::note(&format!("measuring {keys} keys"));
             let vectors = Vectors::new(self.width, *keys, self.queries);
+            let memory = folder.path().join("memory");
             let methods = [Method::Exact, Method::Graph { candidates: self.candidates }];
             for (method, points) in methods.into_iter().zip(&mut points) {
-                let memory = folder.path().join("memory");
                 points.push(vectors.local(&memory, self.k, method)?);
+                std::fs::remove_dir_all(&memory)?;
+            }
+            for (urls, points) in groups.iter().zip(&mut points[2..]) {
+                points.push(self.measure_servers(&vectors, urls, &memory)?);
                 std::fs::remove_dir_all(&memory)?;
             }
             if index + 1 == self.keys.len() {
@@ -164,11 +207,21 @@ impl ScaleBench {
                 }
             }
         }
-        let series: Vec<Series> = names
+        let local = [("local, exact".to_owned(), 1), ("local, graph".to_owned(), 1)];
+        let remote = groups.iter().map(|urls| {
+            (format!("PostgreSQL, graph, {}", counted(urls.len(), "server")), urls.len())
+        });
+        let series: Vec<Series> = local
             .into_iter()
+            .chain(remote)
             .zip(points)
-            .map(|(name, points)| series(name, points))
+            .map(|((name, servers), points)| series(name, servers, points))
             .collect::<anyhow::Result<_>>()?;
+        let network = Network { delay: self.network / 1000.0, bandwidth: 1e9 * self.bandwidth };
+        let additions_per_second = addition_rate();
+        let reduction =
+            |ranks: &usize| Reduction::new(*ranks, self.parameters, network, additions_per_second);
+        let reductions = self.ranks.iter().map(reduction).collect();
         let extrapolations = self.extrapolations(&series);
         let report = ScaleReport {
             machine: machine(),
@@ -179,6 +232,9 @@ impl ScaleBench {
             network_ms: self.network,
             series,
             shards,
+            additions_per_second,
+            network,
+            reductions,
             assumptions: self.assumptions,
             extrapolations,
         };
@@ -186,11 +242,49 @@ impl ScaleBench {
         Ok(Outcome::Done)
     }
 
+    /// The servers of each measured memory: the first one, and all.
+    fn server_groups(&self) -> Vec<&[String]> {
+        match self.servers.as_slice() {
+            [] => Vec::new(),
+            [_] => vec![&self.servers],
+            [first, ..] => vec![std::slice::from_ref(first), &self.servers],
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    fn check_servers(&self) -> anyhow::Result<()> {
+        servers::check(&self.servers)
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn check_servers(&self) -> anyhow::Result<()> {
+        // Otherwise, nothing reads this option without the feature.
+        let _ = self.server.insecure;
+        if self.servers.is_empty() { Ok(()) } else { Err(location::without_feature()) }
+    }
+
+    #[cfg(feature = "postgres")]
+    fn measure_servers(
+        &self,
+        vectors: &Vectors,
+        urls: &[String],
+        source: &Path,
+    ) -> anyhow::Result<Point> {
+        let connect = location::connect(self.server, false);
+        servers::measure(vectors, urls, connect, source, (self.k, self.candidates))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    #[allow(clippy::unused_self)]
+    fn measure_servers(&self, _: &Vectors, _: &[String], _: &Path) -> anyhow::Result<Point> {
+        Err(location::without_feature())
+    }
+
     /// Simulates a memory in `count` shards. They are searched exactly, one after the other.
     fn sharded(
         &self,
         vectors: &Vectors,
-        folder: &std::path::Path,
+        folder: &Path,
         count: usize,
     ) -> anyhow::Result<ShardedQuery> {
         let mut slowest = vec![0.0f64; self.queries];
@@ -237,8 +331,10 @@ impl ScaleBench {
         let at = |series: &Series, entries: u64| {
             let key_bytes = series.bytes_per_key * entries as f64;
             let value_bytes = (*value_bytes * entries) as f64;
-            let machines = (key_bytes / (*machine_memory as f64 * GB)).ceil().max(1.0);
-            let keys_per_machine = entries as f64 / machines;
+            let servers = series.servers as f64;
+            let machines = (key_bytes / (*machine_memory as f64 * GB)).ceil().max(servers);
+            // As many servers as were measured together.
+            let keys_per_machine = entries as f64 / machines * servers;
             let network = if machines > 1.0 { self.network } else { 0.0 };
             Extrapolation {
                 name: series.name.clone(),
@@ -257,7 +353,7 @@ impl ScaleBench {
 }
 
 /// Fits the power laws of one kind of memory.
-fn series(name: &str, points: Vec<Point>) -> anyhow::Result<Series> {
+fn series(name: String, servers: usize, points: Vec<Point>) -> anyhow::Result<Series> {
     let law = |cost: fn(&Point) -> f64| {
         let costs: Vec<(usize, f64)> =
             points.iter().map(|point| (point.keys, cost(point))).collect();
@@ -265,5 +361,5 @@ fn series(name: &str, points: Vec<Point>) -> anyhow::Result<Series> {
     };
     let (build, query) = (law(|point| point.build_seconds)?, law(|point| point.query_ms)?);
     let bytes_per_key = points.last().map_or(0.0, |p| p.bytes as f64 / p.keys as f64);
-    Ok(Series { name: name.to_owned(), points, build, query, bytes_per_key })
+    Ok(Series { name, servers, points, build, query, bytes_per_key })
 }

@@ -9,14 +9,14 @@ use engram_memory::{Memory, MemoryError, Store, ValueStorage};
 
 /// Options for memories on servers.
 #[derive(Debug, Clone, Copy, Args)]
-pub(super) struct ServerOptions {
+pub(crate) struct ServerOptions {
     /// Allow an unencrypted connection to a server over a network, for example through a tunnel
     #[arg(long, hide = !cfg!(feature = "postgres"))]
-    pub(super) insecure: bool,
+    pub(crate) insecure: bool,
 }
 
 /// The addresses of a memory on servers; `None` for a folder.
-pub(super) fn addresses(location: &Path) -> Option<&str> {
+pub(crate) fn addresses(location: &Path) -> Option<&str> {
     let text = location.to_str()?;
     let is_address = text.starts_with("postgres://") || text.starts_with("postgresql://");
     is_address.then_some(text)
@@ -24,7 +24,7 @@ pub(super) fn addresses(location: &Path) -> Option<&str> {
 
 /// Opens a memory in a folder or on servers. With `partial`, unreachable servers are left out of
 /// results.
-pub(super) fn open(
+pub(crate) fn open(
     location: &Path,
     options: ServerOptions,
     partial: bool,
@@ -65,7 +65,7 @@ fn open_on_servers(
 
 /// The means to connect to servers.
 #[cfg(feature = "postgres")]
-pub(super) fn connect(options: ServerOptions, partial: bool) -> engram_memory_postgres::Connect {
+pub(crate) fn connect(options: ServerOptions, partial: bool) -> engram_memory_postgres::Connect {
     let ServerOptions { insecure } = options;
     engram_memory_postgres::Connect { insecure, partial, ..Default::default() }
 }
@@ -77,7 +77,7 @@ fn open_on_servers(_: &str, _: ServerOptions, _: bool) -> anyhow::Result<Box<dyn
 
 /// The error of a program that cannot reach servers.
 #[cfg(not(feature = "postgres"))]
-pub(super) fn without_feature() -> anyhow::Error {
+pub(crate) fn without_feature() -> anyhow::Error {
     anyhow::anyhow!(
         "this program was built without memories on PostgreSQL; build it with `cargo install \
          --path . --features postgres`"

@@ -2,7 +2,7 @@
 
 mod edit;
 mod encode;
-mod location;
+pub(super) mod location;
 mod push;
 mod query;
 mod re_encode;

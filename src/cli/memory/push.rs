@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use engram_data::messages::counted;
+use engram_memory::search::graph::GraphSettings;
 use engram_memory::{Batch, Description, Memory, MemoryError, MemoryFormat, Row, Snapshot, Writer};
 use serde::Serialize;
 
+use super::super::graph_kind::GraphKindName;
 use super::super::{Outcome, output};
 use super::location::{self, ServerOptions, addresses};
 
@@ -57,11 +59,13 @@ pub struct Push {
 /// Copy a memory from PostgreSQL to a folder.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Needs a program with the feature `postgres`. The new memory has no graph: `engram memory index`
-builds one.
+Needs a program with the feature `postgres`. A memory with graphs on the servers gets graphs in the
+folder, too. A pull that was stopped starts anew in the same folder. If it was stopped while it built
+the graphs, the memory is there, and `engram memory index` builds them.
 
-Example:
-  engram memory pull 'postgres://ann@db.example/wiki?memory=birds' memory")]
+Examples:
+  engram memory pull 'postgres://ann@db.example/wiki?memory=birds' memory
+  engram memory pull 'postgres://ann@db1/wiki,postgres://ann@db2/wiki' memory --graph hnsw")]
 pub struct Pull {
     /// Address of the memory; addresses of several servers are separated by commas or spaces
     #[arg(value_name = "URL")]
@@ -69,6 +73,9 @@ pub struct Pull {
     /// Output folder
     #[arg(value_name = "FOLDER")]
     out: PathBuf,
+    /// Build graphs of this kind. Default: vamana for a memory with graphs, and no graphs otherwise
+    #[arg(long, value_enum, value_name = "KIND")]
+    graph: Option<GraphKindName>,
     #[command(flatten)]
     server: ServerOptions,
     /// Print JSON
@@ -173,7 +180,6 @@ impl Push {
 
 impl Pull {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        output::check_new_folder(&self.out)?;
         let store = location::open(self.urls.as_ref(), self.server, false)?;
         let snapshot = store.snapshot();
         let Description { width, normalised, values, .. } = *snapshot.description();
@@ -195,7 +201,15 @@ impl Pull {
         });
         let writer = Writer::create_encoded(&self.out, format, encoders, rows.len(), batches);
         bar.finish_and_clear();
-        report(self.json, Snapshot::description(writer?.generation().as_ref()), None)
+        let mut writer = writer?;
+        let has_graph = snapshot.description().has_graph;
+        let kind = self.graph.or(has_graph.then_some(GraphKindName::Vamana));
+        if let Some(kind) = kind {
+            let bar = output::progress_bar(rows.len(), "keys");
+            writer.index(GraphSettings::of(kind.into()), || bar.inc(1))?;
+            bar.finish_and_clear();
+        }
+        report(self.json, Snapshot::description(writer.generation().as_ref()), None)
     }
 }
 

@@ -1,8 +1,11 @@
 //! The ranks of a training command: the processes that `mpirun` starts.
 
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use engram_durable::{create_new_file, rename};
 use engram_train::TrainError;
 use engram_train::distributed::Ranks;
 use tempfile::TempDir;
@@ -29,8 +32,9 @@ impl Default for RankNumber {
 pub(super) struct RankSession {
     ranks: Ranks,
     resume: Resume,
-    /// The run folder of a rank other than 0. It is removed at the end, unless another rank is lost.
-    scratch: Option<TempDir>,
+    /// The run folder of a rank other than 0. It is removed at the end. If a rank is lost, the next
+    /// training on this machine removes it.
+    scratch: Option<Scratch>,
     #[cfg(feature = "mpi")]
     mpi: Option<engram_train_mpi::Mpi>,
 }
@@ -90,7 +94,7 @@ impl RankSession {
     /// The run folder of this rank: `run` on rank 0, a temporary folder on the others.
     pub(super) fn run_folder(&self, run: &Path) -> PathBuf {
         match &self.scratch {
-            Some(scratch) => scratch.path().join("run"),
+            Some(scratch) => scratch.folder.path().join("run"),
             None => run.to_path_buf(),
         }
     }
@@ -125,13 +129,69 @@ fn launched_ranks() -> usize {
     names.iter().find_map(size).unwrap_or(1)
 }
 
+/// The start of the names of temporary folders.
+const PREFIX: &str = "engram-rank-";
+/// The file in a temporary folder that its process locks.
+const LOCK: &str = "rank.lock";
+
+/// A temporary folder of this process.
+struct Scratch {
+    folder: TempDir,
+    /// Locked until the process ends, however it ends.
+    _lock: File,
+}
+
+impl Scratch {
+    fn create(rank: usize) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{rank}-")).tempdir()?;
+        // The locked file gets its name afterwards, so that no other process can lock it before.
+        let unnamed = folder.path().join("new.lock");
+        let lock = create_new_file(&unnamed)?;
+        lock.lock()?;
+        rename(&unnamed, &folder.path().join(LOCK))?;
+        Ok(Self { folder, _lock: lock })
+    }
+}
+
+/// Removes the temporary folders of processes that were killed.
+fn remove_left_folders() {
+    let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
+    for entry in entries.flatten() {
+        let is_left = || {
+            let lock = File::open(entry.path().join(LOCK)).ok()?;
+            lock.try_lock().ok()
+        };
+        if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_left().is_some() {
+            // A folder that cannot be removed does no harm.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 /// Silences a rank other than 0 and creates its run folder.
-fn scratch(ranks: &Ranks) -> anyhow::Result<Option<TempDir>> {
+fn scratch(ranks: &Ranks) -> anyhow::Result<Option<Scratch>> {
     if ranks.rank() == 0 {
         return Ok(None);
     }
     log::silence();
-    let prefix = format!("engram-rank-{}-", ranks.rank());
-    let folder = tempfile::Builder::new().prefix(&prefix).tempdir();
-    Ok(Some(folder.context("cannot create a temporary folder for the rank")?))
+    remove_left_folders();
+    Scratch::create(ranks.rank()).context("cannot create a temporary folder for the rank").map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_process_that_has_ended_is_removed() {
+        let held = Scratch::create(1).expect("a folder");
+        let Scratch { folder, _lock } = Scratch::create(2).expect("a folder");
+        let left = folder.keep();
+        drop(_lock);
+        let foreign = tempfile::Builder::new().prefix(PREFIX).tempdir().expect("a folder");
+        remove_left_folders();
+        assert!(held.folder.path().join(LOCK).exists());
+        assert!(!left.exists());
+        assert!(foreign.path().exists());
+    }
 }

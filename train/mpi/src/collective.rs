@@ -1,6 +1,6 @@
 //! Communication over MPI.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,8 @@ use engram_train::distributed::Collective;
 use mpi::datatype::PartitionMut;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
+
+use crate::transfer::{InTransfer, Transfer};
 
 /// Bytes per MPI call: MPI counts with 32 bits.
 const CHUNK: usize = 256 << 20;
@@ -24,22 +26,43 @@ pub(crate) struct World {
     size: usize,
     /// MPI allows one call at a time (`Threading::Serialized`).
     calls: Mutex<()>,
+    transfer: Arc<Transfer>,
+}
+
+/// Allows MPI calls in which all processes take part.
+struct Meeting<'a> {
+    transfer: InTransfer<'a>,
+    _calls: MutexGuard<'a, ()>,
 }
 
 impl World {
     /// The processes of this program. MPI has to be started.
     pub(crate) fn new() -> Self {
         let world = SimpleCommunicator::world();
-        Self { rank: world.rank() as usize, size: world.size() as usize, calls: Mutex::new(()) }
+        let (rank, size) = (world.rank() as usize, world.size() as usize);
+        Self { rank, size, calls: Mutex::new(()), transfer: Arc::new(Transfer::new()) }
     }
 
-    /// Waits until all processes are here. The guard allows MPI calls.
-    fn meet(&self) -> MutexGuard<'_, ()> {
-        let guard = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The call that is under way.
+    pub(crate) fn transfer(&self) -> Arc<Transfer> {
+        Arc::clone(&self.transfer)
+    }
+
+    /// Waits until all processes are here.
+    fn meet(&self) -> Meeting<'_> {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
+        let in_transfer = self.transfer.begin();
         let mut request = SimpleCommunicator::world().immediate_barrier();
-        while let Err(unfinished) = request.test() {
-            request = unfinished;
+        drop(in_transfer);
+        loop {
+            // Each test is a call of its own: the other processes may compute for hours.
+            let in_transfer = self.transfer.begin();
+            match request.test() {
+                Ok(_) => return Meeting { transfer: in_transfer, _calls: calls },
+                Err(unfinished) => request = unfinished,
+            }
+            drop(in_transfer);
             let waited = start.elapsed();
             if waited > BUSY {
                 thread::sleep((waited / 10).clamp(PAUSES[0], PAUSES[1]));
@@ -47,7 +70,6 @@ impl World {
                 thread::yield_now();
             }
         }
-        guard
     }
 }
 
@@ -61,20 +83,21 @@ impl Collective for World {
     }
 
     fn broadcast(&self, mut bytes: Vec<u8>) -> Result<Vec<u8>, StudyError> {
-        let _guard = self.meet();
+        let meeting = self.meet();
         let world = SimpleCommunicator::world();
         let root = world.process_at_rank(0);
         let mut length = bytes.len() as u64;
         root.broadcast_into(&mut length);
         bytes.resize(usize::try_from(length)?, 0);
         for chunk in bytes.chunks_mut(CHUNK) {
+            meeting.transfer.allow(self.size * chunk.len());
             root.broadcast_into(chunk);
         }
         Ok(bytes)
     }
 
     fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
-        let _guard = self.meet();
+        let meeting = self.meet();
         let world = SimpleCommunicator::world();
         let length = i32::try_from(bytes.len())?;
         let mut lengths = vec![0i32; self.size];
@@ -85,6 +108,11 @@ impl Collective for World {
             starts.push(total);
             total = total.checked_add(*length).ok_or("more than 2 GiB to gather")?;
         }
+        if total == 0 {
+            // Open MPI refuses to gather nothing.
+            return Ok(vec![Vec::new(); self.size]);
+        }
+        meeting.transfer.allow(self.size * usize::try_from(total)?);
         let mut all = vec![0u8; usize::try_from(total)?];
         let mut parts = PartitionMut::new(&mut all[..], &lengths[..], &starts[..]);
         world.all_gather_varcount_into(&bytes[..], &mut parts);
@@ -99,9 +127,12 @@ impl Collective for World {
         send: &[Vec<&[f32]>],
         receive: &mut [Vec<&mut [f32]>],
     ) -> Result<(), StudyError> {
-        let _guard = self.meet();
+        let meeting = self.meet();
         let world = SimpleCommunicator::world();
         let own = self.rank;
+        let sent = send.iter().flatten().map(|slice| slice.len());
+        let received = receive.iter().flatten().map(|slice| slice.len());
+        meeting.transfer.allow(self.size * 4 * sent.chain(received).sum::<usize>());
         // MPI delivers the messages of a pair of processes in the order in which they are sent.
         mpi::request::scope(|scope| {
             let mut receiving = Vec::new();
@@ -122,5 +153,40 @@ impl Collective for World {
             sending.into_iter().for_each(|request| request.wait_without_status());
         });
         Ok(())
+    }
+
+    fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StudyError> {
+        let meeting = self.meet();
+        let world = SimpleCommunicator::world();
+        let own = self.rank;
+        let lengths: Vec<u64> = send.iter().map(|bytes| bytes.len() as u64).collect();
+        let mut received_lengths = vec![0u64; self.size];
+        world.all_to_all_into(&lengths[..], &mut received_lengths[..]);
+        let mut received = Vec::with_capacity(self.size);
+        for length in received_lengths {
+            received.push(vec![0u8; usize::try_from(length)?]);
+        }
+        let bytes: usize = send.iter().chain(&received).map(Vec::len).sum();
+        meeting.transfer.allow(self.size * bytes);
+        mpi::request::scope(|scope| {
+            let mut receiving = Vec::new();
+            for (rank, bytes) in received.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
+                let process = world.process_at_rank(rank as i32);
+                for chunk in bytes.chunks_mut(CHUNK) {
+                    receiving.push(process.immediate_receive_into(scope, chunk));
+                }
+            }
+            let mut sending = Vec::new();
+            for (rank, bytes) in send.iter().enumerate().filter(|(rank, _)| *rank != own) {
+                let process = world.process_at_rank(rank as i32);
+                for chunk in bytes.chunks(CHUNK) {
+                    sending.push(process.immediate_send(scope, chunk));
+                }
+            }
+            receiving.into_iter().for_each(|request| request.wait_without_status());
+            sending.into_iter().for_each(|request| request.wait_without_status());
+        });
+        received[own] = send.into_iter().nth(own).unwrap_or_default();
+        Ok(received)
     }
 }

@@ -4,7 +4,8 @@
 //! `mpi`, which needs an MPI library to build.
 //!
 //! MPI cannot tell that another process was stopped, or that its machine is down. So the processes
-//! also exchange heartbeats over TCP, on threads of their own.
+//! also exchange heartbeats over TCP, on threads of their own. These threads also notice an MPI call
+//! that does not end.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 #[cfg(feature = "mpi")]
@@ -13,6 +14,8 @@ mod collective;
 mod process;
 #[cfg(feature = "mpi")]
 mod rendezvous;
+#[cfg(feature = "mpi")]
+mod transfer;
 #[cfg(feature = "mpi")]
 mod watchdog;
 

@@ -17,7 +17,7 @@ const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];
 
 /// MPI in this process, from [`Mpi::start`] to [`Mpi::finish`].
 ///
-/// If another process fails, is stopped or is unreachable, this process ends with exit code 2 and a
+/// If another process fails, is stopped or is unreachable, or if an MPI call does not end, this process ends with exit code 2 and a
 /// message. Dropped before [`Mpi::finish`], it tells the other processes that this one has failed.
 pub struct Mpi {
     world: Arc<World>,
@@ -48,7 +48,8 @@ impl Mpi {
         let mut mpi = Self { world, watchdog: None, universe: Some(universe) };
         if mpi.world.size() > 1 {
             let links = rendezvous::connect(&*mpi.world)?;
-            mpi.watchdog = Some(Watchdog::start(mpi.world.rank(), links, report)?);
+            mpi.watchdog =
+                Some(Watchdog::start((mpi.world.rank(), mpi.world.transfer()), links, report)?);
         }
         Ok(Some(mpi))
     }

@@ -1,7 +1,8 @@
 //! Heartbeats between ranks, and the end of a run whose rank is lost.
 //!
 //! Rank 0 exchanges heartbeats with every other rank. A thread of their own sends and checks them,
-//! so a rank in a long computation is not lost, but a stopped process is. A deadlock is not noticed.
+//! so a rank in a long computation is not lost, but a stopped process is. The thread also notices an
+//! MPI call that does not end. A deadlock elsewhere is not noticed.
 //! If a rank is lost, the ranks that notice it print a message and exit. The launcher then ends the
 //! others.
 
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use engram_train::StudyError;
 
 use crate::rendezvous::Link;
+use crate::transfer::{self, Transfer};
 
 /// Interval of heartbeats.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -26,11 +28,15 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(5);
 /// Ranks above 1 report a lost rank 0 later than rank 1, so that one message is printed.
 const DELAY_PER_RANK: Duration = Duration::from_millis(500);
+/// The time that a stuck rank leaves to rank 0.
+const DELAY_WHEN_STUCK: Duration = Duration::from_secs(5);
 
 /// The rank lives.
 const BEAT: u8 = b'b';
 /// The rank has done its part.
 const DONE: u8 = b'd';
+/// An MPI call of the rank does not end.
+const STUCK: u8 = b's';
 /// The rank has failed. It prints its error itself.
 const FAILED: u8 = b'f';
 
@@ -47,6 +53,8 @@ pub enum Lost {
         /// The process and its machine.
         process: String,
     },
+    /// An MPI call of the process does not end.
+    Stuck,
     /// The process has failed. It prints its error itself.
     Failed,
 }
@@ -66,6 +74,12 @@ impl fmt::Display for Lost {
                  down",
                 TIME_LIMIT.as_secs()
             ),
+            Self::Stuck => write!(
+                f,
+                "has waited for {} seconds in a call of MPI: a rank is out of memory, or the network \
+                 fails",
+                transfer::TIME_LIMIT.as_secs()
+            ),
             Self::Failed => f.write_str("has failed"),
         }
     }
@@ -78,8 +92,9 @@ pub(crate) struct Watchdog {
     thread: JoinHandle<()>,
 }
 
-#[derive(Default)]
 struct Own {
+    rank: usize,
+    transfer: Arc<Transfer>,
     is_done: AtomicBool,
     has_failed: AtomicBool,
 }
@@ -98,11 +113,12 @@ impl Watchdog {
     /// # Errors
     /// If the system starts no thread.
     pub(crate) fn start(
-        rank: usize,
+        (rank, transfer): (usize, Arc<Transfer>),
         links: Vec<Link>,
         report: impl Fn(usize, &Lost) + Send + 'static,
     ) -> Result<Self, StudyError> {
-        let own = Arc::new(Own::default());
+        let (is_done, has_failed) = Default::default();
+        let own = Arc::new(Own { rank, transfer, is_done, has_failed });
         let shared = Arc::clone(&own);
         let start = Instant::now();
         let peers = links.into_iter().map(|link| Peer { link, last_beat: start, is_done: false });
@@ -112,7 +128,10 @@ impl Watchdog {
             if rank > 1 {
                 thread::sleep(DELAY_PER_RANK * (rank as u32 - 1).min(10));
             }
-            if rank == 0 || lost != Lost::Failed {
+            if lost_rank == rank && rank > 0 {
+                // Rank 0 reports it, and its end ends this process.
+                thread::sleep(DELAY_WHEN_STUCK);
+            } else if rank == 0 || lost != Lost::Failed {
                 report(lost_rank, &lost);
             }
             std::process::exit(2);
@@ -155,10 +174,15 @@ fn watch(peers: &mut [Peer], own: &Own) -> Result<(), (usize, Lost)> {
         }
         if last_check.elapsed() > LATE {
             peers.iter_mut().for_each(|peer| peer.last_beat = Instant::now());
+            own.transfer.extend();
         }
         last_check = Instant::now();
         for peer in peers.iter_mut() {
             peer.receive().map_err(|lost| (peer.link.rank, lost))?;
+        }
+        if own.transfer.is_late() {
+            peers.iter_mut().for_each(|peer| peer.send(STUCK));
+            return Err((own.rank, Lost::Stuck));
         }
         if told_done && peers.iter().all(|peer| peer.is_done) {
             return Ok(());
@@ -185,6 +209,9 @@ impl Peer {
                     self.last_beat = Instant::now();
                     if bytes[..count].contains(&FAILED) {
                         return Err(Lost::Failed);
+                    }
+                    if bytes[..count].contains(&STUCK) {
+                        return Err(Lost::Stuck);
                     }
                     self.is_done |= bytes[..count].contains(&DONE);
                 }

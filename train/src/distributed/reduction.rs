@@ -6,6 +6,7 @@ use engram_models::gradients::{GradientSet, Gradients};
 use rayon::prelude::*;
 
 use super::Ranks;
+use super::sparse::Blocks;
 use super::tree::{Node, are_siblings, nodes, share};
 use crate::error::Result;
 use crate::optimiser::BLOCK;
@@ -93,6 +94,8 @@ impl MicroBatchSum {
         let flags: Vec<&Vec<bool>> = written.iter().flatten().collect();
         let has_gradient = |i: usize| flags.iter().any(|flags| flags[i]);
         let has_gradient: Vec<bool> = (0..gradients.len()).map(has_gradient).collect();
+        let blocks = Blocks::find(ranks, &self.finished, gradients)?;
+        let unpacked = blocks.pack(&mut self.finished, gradients);
         let buffers = gradients.values_mut().iter().zip(&has_gradient);
         let lengths = buffers.map(|(buffer, sent)| if *sent { buffer.len() } else { 0 });
         let lengths: Vec<usize> = lengths.collect();
@@ -109,6 +112,7 @@ impl MicroBatchSum {
             self.combine(ranks, &slices[ranks.rank()], &flags, &received, gradients);
             distribute(ranks, &slices, gradients)?;
         }
+        blocks.unpack(unpacked, &mut self.finished, gradients);
         gradients.set_written(&has_gradient);
         spare.extend(self.finished.into_iter().map(|(_, set)| set));
         Ok(())

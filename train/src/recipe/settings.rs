@@ -27,11 +27,26 @@ pub struct BatchSettings {
     pub tokens: usize,
     /// Number of micro-batches in a step (gradient accumulation).
     pub accumulate: usize,
+    /// The examples that contrastive losses compare with each other.
+    pub negatives: Negatives,
+}
+
+/// The examples that contrastive losses compare with each other. Of the built-in studies, only
+/// `clip` and `reveal`, in phases with images, have such losses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Negatives {
+    /// Those of a micro-batch.
+    #[default]
+    MicroBatch,
+    /// Those of all micro-batches of a step. Each forward pass is computed twice (GradCache).
+    Step,
 }
 
 impl Default for BatchSettings {
     fn default() -> Self {
-        Self { examples: 32, tokens: 0, accumulate: 1 }
+        let negatives = Negatives::MicroBatch;
+        Self { examples: 32, tokens: 0, accumulate: 1, negatives }
     }
 }
 

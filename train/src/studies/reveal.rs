@@ -38,6 +38,7 @@ pub mod published;
 pub mod run;
 mod run_memory;
 pub mod settings;
+mod shards;
 pub mod sizes;
 mod snapshots;
 pub mod study;

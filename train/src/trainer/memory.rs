@@ -26,7 +26,7 @@ mod tests {
         let explained = |text: &str| {
             let source = text.to_string().into();
             let error = TrainError::Study { study: "clip".into(), part: "loss", source };
-            explain(error, "clip", &BatchSettings { examples: 48, tokens: 0, accumulate: 1 })
+            explain(error, "clip", &BatchSettings { examples: 48, ..BatchSettings::default() })
         };
         let error =
             explained("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")").to_string();

@@ -151,7 +151,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             learning_rate,
             check_gradients: !state.gradients_checked,
         };
-        let context = position.context(0);
+        let context = position.context(0, None);
         self.study
             .before_step(&context, &self.stepper.parameters)
             .map_err(study_error(self.study, "before_step"))?;

@@ -6,6 +6,7 @@ use engram_models::layers::{branch_weight, up_projection};
 use engram_models::params::{Parameter, Parameters, path_matches};
 use serde::{Deserialize, Serialize};
 
+use super::phase::study_error;
 use crate::awp::Perturbation;
 use crate::distributed::tree::share;
 use crate::distributed::{MicroBatchSum, Ranks};
@@ -13,8 +14,9 @@ use crate::ema::Ema;
 use crate::error::{Result, TrainError};
 use crate::layer_rate::layer_rates;
 use crate::optimiser::{Optimiser, StepSize};
-use crate::recipe::{Phase, Recipe};
-use crate::study::{StepContext, Study};
+use crate::recipe::{Negatives, Phase, Recipe};
+use crate::step_features::{Features, StepFeatures};
+use crate::study::{StepContext, Study, StudyResult};
 
 /// A phase's parameters with their optimiser and EMA.
 pub(super) struct Stepper {
@@ -46,7 +48,14 @@ pub(super) struct Position<'a> {
 
 impl<'a> Position<'a> {
     /// The context of a micro-batch for the study.
-    pub(super) fn context(&self, micro_batch: usize) -> StepContext<'a> {
+    pub(super) fn context<'b>(
+        &self,
+        micro_batch: usize,
+        features: Option<&'b StepFeatures>,
+    ) -> StepContext<'b>
+    where
+        'a: 'b,
+    {
         let seed = self.recipe.seed();
         StepContext {
             step_seed: super::state::step_seed(seed, self.step, micro_batch),
@@ -56,6 +65,7 @@ impl<'a> Position<'a> {
             epoch: self.epoch,
             progress: self.progress,
             recompute: self.recipe.recompute(),
+            features,
         }
     }
 }
@@ -213,11 +223,12 @@ impl Stepper {
     ) -> Result<Result<Pass, String>> {
         let ranks = self.ranks.clone();
         let several = ranks.size() > 1;
-        let study_failed = |error| super::phase::study_error(study, "records")(error);
+        let study_failed = |error| study_error(study, "records")(error);
         let record =
             if several { study.take_record().map_err(study_failed)? } else { String::new() };
         let mut sum = MicroBatchSum::new(batches.len());
-        let mut own = self.own_passes(study, model, batches, position, &mut sum)?;
+        let mut own =
+            ranks.share_reads(|| self.own_passes(study, model, batches, position, &mut sum))?;
         if several {
             own.written = sum.written(&self.gradients);
         }
@@ -256,13 +267,17 @@ impl Stepper {
         let own = share(batches.len(), self.ranks.size(), self.ranks.rank());
         let mut passes = RankPasses::default();
         let mut first_examples = None;
+        let mut features = self.features(study, model, batches, position)?;
         for micro_batch in own.clone() {
-            let context = position.context(micro_batch);
+            if let Some(features) = &mut features {
+                features.select(micro_batch);
+            }
+            let context = position.context(micro_batch, features.as_ref());
             let batch_loss = study.loss(model, &batches[micro_batch], &context);
-            let batch_loss = batch_loss.map_err(super::phase::study_error(study, "loss"))?;
+            let batch_loss = batch_loss.map_err(study_error(study, "loss"))?;
             if self.ranks.size() > 1 {
                 let record = study.take_record();
-                passes.records.push(record.map_err(super::phase::study_error(study, "records"))?);
+                passes.records.push(record.map_err(study_error(study, "records"))?);
             }
             let examples = batch_loss.examples.max(1);
             // The first micro-batch has weight 1, so a step of a single micro-batch needs no
@@ -275,7 +290,7 @@ impl Stepper {
             let [loss] = loss[..] else {
                 let reason =
                     format!("the loss has shape {:?}, not one value", batch_loss.loss.dims());
-                return Err(super::phase::study_error(study, "loss")(reason.into()));
+                return Err(study_error(study, "loss")(reason.into()));
             };
             let loss = f64::from(loss);
             if !loss.is_finite() {
@@ -304,6 +319,28 @@ impl Stepper {
             self.ranks.broadcast(0)?;
         }
         Ok(passes)
+    }
+
+    /// Computes the features of all micro-batches, each rank those of its own. `None` if losses
+    /// compare only the examples of a micro-batch.
+    fn features<S: Study>(
+        &self,
+        study: &S,
+        model: &S::Model,
+        batches: &[S::Batch],
+        position: &Position<'_>,
+    ) -> Result<Option<StepFeatures>> {
+        if position.recipe.batch().negatives == Negatives::MicroBatch {
+            return Ok(None);
+        }
+        let own = share(batches.len(), self.ranks.size(), self.ranks.rank());
+        let features = own.map(|micro_batch| {
+            let context = position.context(micro_batch, None);
+            study.features(model, &batches[micro_batch], &context)
+        });
+        let features: Vec<Option<Features>> =
+            features.collect::<StudyResult<_>>().map_err(study_error(study, "features"))?;
+        StepFeatures::gather(features.into_iter().flatten().collect(), &self.ranks)
     }
 
     /// Returns an error if a parameter has a missing or invalid gradient that the recipe does not

@@ -99,4 +99,11 @@ impl Collective for Threads {
         }
         Ok(())
     }
+
+    fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StudyError> {
+        for (rank, bytes) in send.into_iter().enumerate() {
+            self.send(rank, Message::Bytes(bytes))?;
+        }
+        (0..self.size()).map(|rank| self.receive_bytes(rank)).collect()
+    }
 }

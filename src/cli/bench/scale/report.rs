@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use engram_data::messages::counted;
 
-use super::{Assumptions, ScaleReport};
+use super::{Assumptions, Reduction, ScaleReport};
 
 impl ScaleReport {
     /// The report as text with Markdown tables.
@@ -56,6 +56,22 @@ impl ScaleReport {
                 query.merge_ms
             );
         }
+        let _ = write!(
+            text,
+            "\nThe sum of the gradients of {} parameters, simulated from {:.2} billion measured additions \
+             per second:\n\n| ranks | network | additions | together |\n|---|---|---|---|\n",
+            self.reductions.first().map_or(0, |reduction| reduction.parameters),
+            self.additions_per_second / 1e9
+        );
+        for Reduction { ranks, network_seconds, addition_seconds, .. } in &self.reductions {
+            let together = network_seconds + addition_seconds;
+            let [network, additions, together] =
+                [*network_seconds, *addition_seconds, together].map(|seconds| 1000.0 * seconds);
+            let _ = writeln!(
+                text,
+                "| {ranks} | {network:.1} ms | {additions:.1} ms | {together:.1} ms |"
+            );
+        }
         text.push_str(
             "\nExtrapolated:\n\n\
              | memory | entries | keys | values | machines | build | query | price per month |\n\
@@ -82,8 +98,12 @@ impl ScaleReport {
             "\nAssumptions: the power laws hold beyond the measured sizes; every machine is as fast \
              as this one, has {machine_memory} GB of memory for keys and graphs and costs \
              {machine_price} per hour; shards are built and searched at the same time, each in the median time, and merged in no \
-             time; the network takes {} ms; a value has {value_bytes} bytes, and a GB of values costs {storage_price} \
+             time; servers are measured where they are, which may be one machine, and searched as fast on \
+             machines of their own; every rank adds at the speed of this machine, \
+             sends and receives {} GB per second at the same time, and does not compute meanwhile; the \
+             network takes {} ms for a message; a value has {value_bytes} bytes, and a GB of values costs {storage_price} \
              per month.",
+            self.network.bandwidth / 1e9,
             self.network_ms
         );
         text

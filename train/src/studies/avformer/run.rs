@@ -119,11 +119,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
             return Err(recipe.error(&key, reason));
         }
     }
-    if recipe.batch().tokens > 0 {
-        return Err(
-            recipe.error("batch.tokens", "is not supported by this study; set batch.examples")
-        );
-    }
+    recipe.check_batch(&[])?;
     Ok((data, model, feeds))
 }
 

@@ -70,6 +70,7 @@ pub fn step_times(
             epoch: 0,
             progress: 0.0,
             recompute: Recompute::None,
+            features: None,
         };
         let clips = batch.iter().map(|drawn| study.corpus().training(drawn.clip(), &feed));
         let clips: Vec<ClipWithFrames> = clips.collect::<Result<_, _>>()?;

@@ -92,11 +92,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
         let reason = "must be from 0 to 4.605, the logarithm of 100";
         return Err(recipe.error("model.logit_scale_init_value", reason));
     }
-    if recipe.batch().tokens > 0 {
-        return Err(
-            recipe.error("batch.tokens", "is not supported by this study; set batch.examples")
-        );
-    }
+    recipe.check_batch(&["negatives"])?;
     if recipe.start().is_some() {
         let reason = "is not supported by this study: a finished run lacks the temperature";
         return Err(recipe.error("start", reason));

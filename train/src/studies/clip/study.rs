@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use engram_data::world::questions::Split;
 use engram_models::clip::{ClipVision, ClipVisionConfig, contrastive_loss, matching_loss};
-use engram_models::compute::Compute;
+use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::{embedding_sum, linear};
 use engram_models::params::{Init, ParameterBuilder, Parameters};
 use engram_models::weights::{self, Weights};
@@ -21,6 +21,7 @@ use super::names::NameVectors;
 use super::settings::{ClipData, ClipModel};
 use crate::Stop;
 use crate::recipe::{BatchSettings, Phase};
+use crate::step_features::Features;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -29,6 +30,10 @@ use crate::study::{
 const LOGIT_SCALE: &str = "logit_scale";
 /// The maximum of [`LOGIT_SCALE`], as in CLIP: ln 100.
 const MAX_LOGIT_SCALE: f32 = 4.605_17;
+
+/// The features of a micro-batch.
+const EMBEDDINGS: usize = 0;
+const INDICES: usize = 1;
 
 /// Trains an image encoder on the embedded world.
 pub struct ClipStudy {
@@ -90,6 +95,37 @@ impl ClipStudy {
     /// If the file cannot be read, or belongs to another model.
     pub fn open(&self, path: &Path, compute: &Compute) -> StudyResult<ClipVision> {
         Ok(self.open_with_parameters(path, compute)?.0)
+    }
+
+    /// Computes the embeddings of training views, `[images, width]`.
+    fn embed_views(
+        &self,
+        tower: &Tower,
+        batch: &Batch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<Tensor> {
+        let views = batch.par_iter().map(|(image, seed)| self.images.training_view(*image, *seed));
+        let views = views.collect::<Result<Vec<_>, _>>()?;
+        embed(&tower.vision, &views, &step.mode())
+    }
+
+    /// Returns the contrastive loss of embeddings of images and the names with these indices.
+    fn contrast(
+        &self,
+        images: &Tensor,
+        indices: Arc<[u32]>,
+        logit_scale: &Tensor,
+    ) -> StudyResult<Tensor> {
+        let names = self.names.vectors.to_device(images.device())?;
+        let texts = embedding_sum(&[(&names, indices.clone())])?;
+        let factor = logit_scale.exp()?;
+        let logits = linear(images, &texts, None)?.broadcast_mul(&factor)?;
+        if !self.data.all_names {
+            return Ok(contrastive_loss(&logits)?);
+        }
+        let all_logits = linear(images, &names, None)?.broadcast_mul(&factor)?;
+        let to_images = matching_loss(&logits.t()?, (0..indices.len() as u32).collect())?;
+        Ok(((matching_loss(&all_logits, indices)? + to_images)? * 0.5)?)
     }
 
     fn open_with_parameters(
@@ -156,22 +192,35 @@ impl Study for ClipStudy {
         Ok(())
     }
 
+    /// The embeddings of the views, and the indices of the images, as numbers.
+    fn features(
+        &self,
+        tower: &Tower,
+        batch: &Batch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<Option<Features>> {
+        let images = self.embed_views(tower, batch, step)?;
+        let indices: Vec<f32> = batch.iter().map(|(image, _)| *image as f32).collect();
+        let indices = Tensor::from_vec(indices, batch.len(), images.device())?;
+        Ok(Some(Features { examples: batch.len(), tensors: vec![images, indices] }))
+    }
+
     fn loss(&self, tower: &Tower, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let Tower { vision, logit_scale } = tower;
-        let views = batch.par_iter().map(|(image, seed)| self.images.training_view(*image, *seed));
-        let views = views.collect::<Result<Vec<_>, _>>()?;
-        let images = embed(vision, &views, &step.mode())?;
-        let name_indices: Arc<[u32]> = batch.iter().map(|(image, _)| *image as u32).collect();
-        let names = self.names.vectors.to_device(images.device())?;
-        let texts = embedding_sum(&[(&names, name_indices.clone())])?;
-        let factor = logit_scale.exp()?;
-        let logits = linear(&images, &texts, None)?.broadcast_mul(&factor)?;
-        let loss = if self.data.all_names {
-            let all_logits = linear(&images, &names, None)?.broadcast_mul(&factor)?;
-            let to_images = matching_loss(&logits.t()?, (0..batch.len() as u32).collect())?;
-            ((matching_loss(&all_logits, name_indices)? + to_images)? * 0.5)?
-        } else {
-            contrastive_loss(&logits)?
+        let images = self.embed_views(tower, batch, step)?;
+        let indices = batch.iter().map(|(image, _)| *image as u32);
+        let loss = match step.features {
+            None => self.contrast(&images, indices.collect(), logit_scale)?,
+            Some(features) => {
+                let images = features.join(EMBEDDINGS, &images)?;
+                let indices = to_host(&features.all(INDICES)?)?;
+                let indices = indices.into_iter().map(|index| index as u32).collect();
+                features.loss(&self.contrast(
+                    &images,
+                    indices,
+                    &features.parameter(logit_scale),
+                )?)?
+            }
         };
         let temperature = f64::from(logit_scale.to_scalar::<f32>()?).exp();
         Ok(BatchLoss {

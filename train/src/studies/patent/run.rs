@@ -211,6 +211,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(PatentData, ScorerSetting
     if data.members > data.folds {
         return Err(recipe.error("data.members", "exceeds the number of folds"));
     }
+    recipe.check_batch(&["tokens"])?;
     Ok((data, model))
 }
 

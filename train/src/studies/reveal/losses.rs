@@ -13,6 +13,7 @@ use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, RevealInput};
 
 use super::settings::{Knowledge, RevealFeed};
+use crate::step_features::StepFeatures;
 use crate::study::StudyResult;
 
 /// The targets and entries of a batch, with one element for each query.
@@ -104,19 +105,26 @@ fn generation_loss(
     Ok(cross_entropy(&logits, options)?.mean_all()?)
 }
 
-/// The contrastive loss of queries and entries, where query `i` matches entry `i`.
+/// The contrastive loss of queries and keys `[images, key_dim]`, where query `i` matches key `i`:
+/// those of the micro-batch, or of the step with its features.
 pub fn contrast(
-    forward: &Forward<'_>,
-    queries: &RevealInput,
-    entries: &RevealInput,
+    [queries, keys]: [&Tensor; 2],
     temperature: f64,
-    mode: &Mode,
+    features: Option<&StepFeatures>,
 ) -> StudyResult<Losses> {
-    let queries = forward.model.query(&forward.model.encode(queries, mode)?, mode)?;
-    let keys = forward.model.key(&forward.model.encode(entries, mode)?, mode)?;
-    let matching_keys = (0..queries.dim(0)? as u32).collect();
+    let contrast = |queries: &Tensor, keys: &Tensor| -> StudyResult<Tensor> {
+        let matching_keys = (0..queries.dim(0)? as u32).collect();
+        Ok(contrastive(queries, keys, matching_keys, temperature)?)
+    };
+    let loss = match features {
+        None => contrast(queries, keys)?,
+        Some(features) => {
+            let (queries, keys) = (features.join(0, queries)?, features.join(1, keys)?);
+            features.loss(&contrast(&queries, &keys)?)?
+        }
+    };
     let mut total = Total { parts: Vec::new(), sum: None };
-    total.add("contrastive", contrastive(&queries, &keys, matching_keys, temperature)?, 1.0)?;
+    total.add("contrastive", loss, 1.0)?;
     total.losses()
 }
 

@@ -137,6 +137,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     for note in study.notes() {
         log::print(&format!("note: {note}"));
     }
+    study.set_ranks(options.ranks.clone());
     let trained = train(&mut study, recipe, options)?;
     let summary = finish(&mut study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
@@ -167,6 +168,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<RevealSettings> {
     if data.is_world() {
         check_sources(recipe, &data, &memory)?;
     }
+    recipe.check_batch(&["negatives"])?;
     Ok(RevealSettings { data, model, memory, feeds })
 }
 
@@ -191,7 +193,7 @@ fn finish(
     recipe: &Recipe,
     trained: &RunSummary,
 ) -> StudyResult<RevealSummary> {
-    study.settle()?;
+    study.close_memory();
     let encoding = study.encoding();
     let (corpus, sequencer) = (&encoding.corpus, &encoding.sequencer);
     let model = encoding.load(&trained.weights, &recipe.compute()?)?;

@@ -5,6 +5,8 @@
 //! memory at a fixed later step, so that results do not depend on the speed of the thread. Every
 //! checkpoint contains the snapshots of its memory and of a running refresh. A resumed run encodes
 //! with these snapshots again and gets the same memory.
+//!
+//! On several ranks, each encodes and refreshes only its share of the entries: see [`shards`].
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,9 +22,11 @@ use engram_models::params::Parameters;
 use serde::{Deserialize, Serialize};
 
 use super::settings::RevealMemory;
+use super::shards;
 use super::snapshots::{remove_snapshots, snapshot_name};
 use crate::Stop;
 use crate::checkpoint::{write_file, write_parameters};
+use crate::distributed::Ranks;
 use crate::error::TrainError;
 use crate::study::StudyResult;
 
@@ -41,6 +45,7 @@ pub struct RunMemory {
     encoding: Arc<Encoding>,
     /// Where entries are encoded.
     compute: Compute,
+    ranks: Ranks,
     /// The memory, opened for reading; `None` before it is built.
     retriever: Option<Retriever>,
     state: State,
@@ -72,8 +77,8 @@ struct Saved {
 }
 
 impl RunMemory {
-    /// The state before the first memory is built. The memory will be in the run's folder, and its
-    /// entries are encoded on `compute`.
+    /// The state before the first memory is built, on a single rank. The memory will be in the run's
+    /// folder, and its entries are encoded on `compute`.
     pub fn new(
         run: &Path,
         settings: RevealMemory,
@@ -86,11 +91,17 @@ impl RunMemory {
             settings,
             encoding,
             compute,
+            ranks: Ranks::default(),
             retriever: None,
             state: State::default(),
             refresh: None,
             next_change: None,
         }
+    }
+
+    /// Shares the entries of later memories with other ranks.
+    pub(super) fn set_ranks(&mut self, ranks: Ranks) {
+        self.ranks = ranks;
     }
 
     /// The memory, opened for reading; `None` before it is built.
@@ -118,7 +129,7 @@ impl RunMemory {
     ) -> StudyResult<()> {
         if self.retriever.is_none() || self.state.phase != phase {
             // Each phase starts with a memory that is encoded with the phase's initial parameters.
-            self.settle()?;
+            self.refresh = None;
             write_parameters(&self.snapshot(step)?, parameters)?;
             self.build(step)?;
             self.state.phase = phase;
@@ -137,9 +148,11 @@ impl RunMemory {
         Ok(())
     }
 
-    /// Waits for the running refresh and adopts it. Afterwards nothing writes to the memory.
-    pub(crate) fn settle(&mut self) -> StudyResult<()> {
-        self.adopt_refresh(u64::MAX)
+    /// Ends the running refresh and closes the memory. Afterwards nothing writes to it.
+    pub(crate) fn close(&mut self) {
+        self.refresh = None;
+        self.next_change = None;
+        self.retriever = None;
     }
 
     /// Takes the retrieval statistics out of the memory; empty without a memory.
@@ -198,17 +211,11 @@ impl RunMemory {
     /// Encodes all entries with the snapshot of a step, and waits.
     fn build(&mut self, step: u64) -> StudyResult<()> {
         let model = self.encoding.load(&self.snapshot(step)?, &self.compute)?;
-        let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         // Ends the lock on the previous memory.
         self.next_change = None;
-        let retriever = Retriever::build(
-            &self.folder,
-            &model,
-            corpus,
-            sequencer,
-            self.settings.value_type,
-            &Stop::default(),
-        )?;
+        let (dtype, stop) = (self.settings.value_type, Stop::default());
+        let retriever =
+            shards::build(&self.folder, &model, &self.encoding, dtype, &stop, &self.ranks)?;
         self.next_change = Some(retriever.memory().begin()?);
         self.retriever = Some(retriever);
         self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };
@@ -246,12 +253,13 @@ impl RunMemory {
         match refresh.adopt(step, retriever.memory())? {
             Adoption::Later(refresh) => self.refresh = Some(refresh),
             Adoption::Now(adopted) => {
+                let mean_drift = shards::mean_drift_of_all(&adopted, retriever, &self.ranks)?;
                 self.next_change = Some(adopted.next);
                 self.state = State {
                     phase: self.state.phase,
                     made_at: self.state.next,
                     next: None,
-                    mean_drift: adopted.drift.mean,
+                    mean_drift,
                 };
                 self.remove_unneeded_snapshots()?;
             }

@@ -26,7 +26,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::corpus::{self, continuations, held_out_images, training_texts};
 use super::dataset_metrics;
-use super::losses::{self, BatchTargets, Losses};
+use super::losses::{self, BatchTargets};
 use super::metrics::QuestionMetrics;
 use super::published::Published;
 use super::run_memory::RunMemory;
@@ -35,8 +35,10 @@ use super::settings::{
 };
 use super::sizes::{config_of, fit};
 use crate::Stop;
+use crate::distributed::Ranks;
 use crate::error::TrainError;
 use crate::recipe::{BatchSettings, Phase};
+use crate::step_features::Features;
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
@@ -197,12 +199,14 @@ impl RevealStudy {
         self.published.processor.as_deref()
     }
 
-    /// Waits for the running refresh.
-    ///
-    /// # Errors
-    /// Errors of the refresh.
-    pub(crate) fn settle(&mut self) -> StudyResult<()> {
-        self.run_memory.settle()
+    /// Shares the memory's entries with other ranks.
+    pub(super) fn set_ranks(&mut self, ranks: Ranks) {
+        self.run_memory.set_ranks(ranks);
+    }
+
+    /// Ends the running refresh and closes the memory.
+    pub(super) fn close_memory(&mut self) {
+        self.run_memory.close();
     }
 
     /// The model, data and settings of forward passes. `retriever` is `None` without a memory.
@@ -223,15 +227,14 @@ impl RevealStudy {
         }
     }
 
-    /// The losses of a phase on images alone: another view of each image must match the image's
-    /// view in the memory.
-    fn image_losses(
+    /// The queries and the keys of a phase on images alone: a view of each image, and the image's
+    /// view in the memory, which must match.
+    fn image_vectors(
         &self,
         model: &Reveal,
         batch: &Batch,
-        feed: &RevealFeed,
         mode: &Mode,
-    ) -> StudyResult<(Losses, usize)> {
+    ) -> StudyResult<[Tensor; 2]> {
         let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
         let examples = &batch.examples;
         let texts = vec![[sequencer.tokens().begin]; examples.len()];
@@ -240,9 +243,9 @@ impl RevealStudy {
             images.map(|(index, view)| (Some((index, view)), Some((index, 0)))).unzip();
         let queries = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
         let entries = batch.augmentation.of(sequencer.input(corpus, &texts, &originals)?)?;
-        let forward = self.forward(model, None);
-        let losses = losses::contrast(&forward, &queries, &entries, feed.temperature, mode)?;
-        Ok((losses, 2 * examples.len()))
+        let queries = model.query(&model.encode(&queries, mode)?, mode)?;
+        let keys = model.key(&model.encode(&entries, mode)?, mode)?;
+        Ok([queries, keys])
     }
 
     /// The recall@1 and recall@10 of validation images that no training example shows. Each query
@@ -395,6 +398,20 @@ impl Study for RevealStudy {
         }
     }
 
+    /// The queries and the keys, in phases with images.
+    fn features(
+        &self,
+        model: &Reveal,
+        batch: &Batch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<Option<Features>> {
+        if self.feeds[step.phase.index].examples != Examples::Images {
+            return Ok(None);
+        }
+        let tensors = self.image_vectors(model, batch, &step.mode())?.into();
+        Ok(Some(Features { examples: batch.examples.len(), tensors }))
+    }
+
     fn loss(
         &self,
         model: &Reveal,
@@ -404,9 +421,11 @@ impl Study for RevealStudy {
         let feed = &self.feeds[step.phase.index];
         let mode = step.mode();
         if feed.examples == Examples::Images {
-            let (losses, tokens) = self.image_losses(model, batch, feed, &mode)?;
+            let [queries, keys] = self.image_vectors(model, batch, &mode)?;
+            let losses = losses::contrast([&queries, &keys], feed.temperature, step.features)?;
+            let examples = batch.examples.len();
             let (loss, parts) = (losses.total, losses.parts);
-            return Ok(BatchLoss { loss, examples: batch.examples.len(), tokens, parts });
+            return Ok(BatchLoss { loss, examples, tokens: 2 * examples, parts });
         }
         let (mut texts, mut targets) = (Vec::new(), Vec::new());
         let mut views = Vec::new();

@@ -88,11 +88,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, 
     if let Some((key, reason)) = data.first_invalid_key() {
         return Err(recipe.error(&format!("data.{key}"), reason));
     }
-    if recipe.batch().tokens > 0 {
-        return Err(
-            recipe.error("batch.tokens", "is not supported by this study; set batch.examples")
-        );
-    }
+    recipe.check_batch(&[])?;
     data.spec_augment.validate().map_err(|error| recipe.error("data.spec_augment", error))?;
     model.encoder().validate().map_err(|error| recipe.error("model", error))?;
     model.best_rq.validate().map_err(|error| recipe.error("model.best_rq", error))?;

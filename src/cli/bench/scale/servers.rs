@@ -1,0 +1,67 @@
+//! Measured costs of memories on PostgreSQL servers.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::ensure;
+use engram_memory::{Memory, Method, Store};
+use engram_memory_postgres::{Connect, GraphSettings, PostgresStore, PushOptions, push, remove};
+
+use super::measure::{Point, Vectors};
+
+/// A memory for measurements, with a name of its own. It is removed when this value is dropped.
+struct TemporaryMemory {
+    urls: String,
+    connect: Connect,
+}
+
+impl Drop for TemporaryMemory {
+    fn drop(&mut self) {
+        if let Err(error) = remove(&self.urls, self.connect) {
+            crate::cli::output::note(&format!("the memory of this benchmark stays: {error}"));
+        }
+    }
+}
+
+/// Returns an error for the address of a memory: the benchmark uses a memory of its own.
+pub(super) fn check(urls: &[String]) -> anyhow::Result<()> {
+    for url in urls {
+        ensure!(
+            !url.contains("memory="),
+            "--servers: {url} names a memory; give the address of a database, in which the benchmark \
+             creates and removes a memory of its own"
+        );
+    }
+    Ok(())
+}
+
+/// Measures a memory with graphs on these servers. `source` is a folder for its local copy.
+pub(super) fn measure(
+    vectors: &Vectors,
+    urls: &[String],
+    connect: Connect,
+    source: &Path,
+    (k, candidates): (usize, usize),
+) -> anyhow::Result<Point> {
+    drop(vectors.write(source, 0, 1)?);
+    let local = Memory::open(source)?.generation();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+    let name = format!("bench_scale_{}_{}", std::process::id(), now.as_millis());
+    let addresses = urls.iter().map(|url| {
+        let separator = if url.contains('?') { '&' } else { '?' };
+        format!("{url}{separator}memory={name}")
+    });
+    let urls = addresses.collect::<Vec<_>>().join(" ");
+    let start = Instant::now();
+    let options = PushOptions { replace: false, graph: Some(GraphSettings::default()) };
+    // Removed also after an error, because an unfinished push stays. Nothing else has this name.
+    let memory = TemporaryMemory { urls, connect };
+    push(&local, &memory.urls, connect, options, &mut |_| {})?;
+    let build_seconds = start.elapsed().as_secs_f64();
+    let snapshot = {
+        let store = PostgresStore::open(&memory.urls, connect)?;
+        Arc::clone(&store.snapshot())
+    };
+    vectors.point(snapshot.as_ref(), build_seconds, k, Method::Graph { candidates })
+}

@@ -1,0 +1,73 @@
+//! The time that this process may spend in one MPI call.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A call that takes this time longer than its bytes need does not end.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(20);
+/// The least bytes per millisecond of a network: 10 MB/s.
+const BYTES_PER_MILLISECOND: u64 = 10_000;
+/// No call is under way.
+const NONE: u64 = u64::MAX;
+
+/// The MPI call that is under way in this process. All processes take part in it, so it ends soon.
+/// If a process gets no memory, Open MPI asks for it again and again.
+pub(crate) struct Transfer {
+    start: Instant,
+    /// The time at which the call is late, in milliseconds since `start`.
+    deadline: AtomicU64,
+}
+
+/// Ends the call when it is dropped.
+pub(crate) struct InTransfer<'a>(&'a Transfer);
+
+impl Transfer {
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now(), deadline: AtomicU64::new(NONE) }
+    }
+
+    /// Starts a call.
+    pub(crate) fn begin(&self) -> InTransfer<'_> {
+        self.allow(0);
+        InTransfer(self)
+    }
+
+    /// Gives the call that is under way time for this number of bytes, from now on.
+    pub(crate) fn allow(&self, bytes: usize) {
+        let time = TIME_LIMIT.as_millis() as u64 + bytes as u64 / BYTES_PER_MILLISECOND;
+        self.deadline.store(self.now() + time, Ordering::SeqCst);
+    }
+
+    /// Gives a call that is under way more time: this process was stopped meanwhile.
+    pub(crate) fn extend(&self) {
+        let deadline = self.deadline.load(Ordering::SeqCst);
+        let later = self.now() + TIME_LIMIT.as_millis() as u64;
+        if deadline < later {
+            // If the call has ended meanwhile, nothing changes.
+            let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
+            let _ = self.deadline.compare_exchange(deadline, later, set, get);
+        }
+    }
+
+    /// Whether a call takes too long.
+    pub(crate) fn is_late(&self) -> bool {
+        self.deadline.load(Ordering::SeqCst) < self.now()
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+}
+
+impl InTransfer<'_> {
+    /// See [`Transfer::allow`].
+    pub(crate) fn allow(&self, bytes: usize) {
+        self.0.allow(bytes);
+    }
+}
+
+impl Drop for InTransfer<'_> {
+    fn drop(&mut self) {
+        self.0.deadline.store(NONE, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,155 @@
+//! `batch.negatives = "step"`: contrastive losses over all micro-batches of a step.
+
+#![allow(clippy::unwrap_used)]
+
+mod threads;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use candle_core::safetensors::load;
+use candle_core::{DType, Device};
+use engram_train::distributed::Ranks;
+use engram_train::studies::clip::run::train_clip;
+use engram_train::studies::patent::run::train_patent;
+use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
+use threads::Threads;
+
+/// Three steps with all 40 images, without momentum, so that a gradient's error shows.
+const RECIPE: &str = r#"
+study = "clip"
+seed = 1
+
+[data]
+images = 40
+test_views = 1
+
+[model]
+image_size = 16
+patch_size = 8
+hidden_size = 32
+intermediate_size = 64
+num_hidden_layers = 1
+num_attention_heads = 2
+
+[batch]
+examples = 40
+
+[optimiser]
+rule = { kind = "sgd", momentum = 0.0 }
+learning_rate = 0.5
+clip_norm = 0.0
+
+[schedule]
+kind = "constant"
+
+[log]
+every_steps = 1
+tensorboard = false
+
+[[phase]]
+name = "clip"
+epochs = 3
+
+[check]
+files = ["model.safetensors"]
+"#;
+
+fn train(run: &Path, set: &[&str], ranks: Ranks) -> Result<(), TrainError> {
+    let set = set.iter().map(|setting| (*setting).to_owned()).collect();
+    let options = RecipeOptions { tiny: false, set };
+    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options)?;
+    let options = RunOptions { run: run.into(), quiet: true, ranks, ..RunOptions::default() };
+    train_clip(&mut recipe, &options).map(drop)
+}
+
+/// The parameters by name, and the loss and the temperature of each step.
+fn results(run: &Path) -> (BTreeMap<String, Vec<f32>>, Vec<f64>) {
+    let tensors = load(run.join("model.safetensors"), &Device::Cpu).unwrap();
+    let values = tensors.into_iter().map(|(name, tensor)| {
+        let tensor = tensor.to_dtype(DType::F32).unwrap();
+        (name, tensor.flatten_all().unwrap().to_vec1().unwrap())
+    });
+    let log = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+    let steps = lines.filter(|line: &serde_json::Value| line.get("loss").is_some());
+    let logged = steps.flat_map(|line| {
+        let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
+        [number("loss"), number("loss/temperature")]
+    });
+    (values.collect(), logged.collect())
+}
+
+/// The largest difference of parameters, and of logged values.
+fn difference(a: &Path, b: &Path) -> (f32, f64) {
+    let ((a, logged_a), (b, logged_b)) = (results(a), results(b));
+    assert_eq!(logged_a.len(), 6);
+    let pairs = a.values().flatten().zip(b.values().flatten());
+    let parameters = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    let logged = logged_a.iter().zip(&logged_b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    (parameters, logged)
+}
+
+/// Four micro-batches of 10 images train like one of 40.
+#[test]
+fn the_size_of_micro_batches_does_not_change_the_training() {
+    for all_names in ["false", "true"] {
+        let folder = tempfile::tempdir().unwrap();
+        let all_names = format!("data.all_names={all_names}");
+        let run = |name: &str, set: &[&str]| {
+            let run = folder.path().join(name);
+            train(&run, &[set, &[all_names.as_str()]].concat(), Ranks::default()).unwrap();
+            run
+        };
+        let micro_batches = ["batch.examples=10", "batch.accumulate=4"];
+        let whole = run("whole", &[]);
+        let step = run("step", &[&micro_batches[..], &["batch.negatives=step"]].concat());
+        let (parameters, logged) = difference(&whole, &step);
+        assert!(parameters < 2e-6 && logged < 2e-6, "{all_names}: {parameters} {logged}");
+        // The gradients of ordinary micro-batches differ.
+        let (parameters, logged) = difference(&whole, &run("ordinary", &micro_batches));
+        assert!(parameters > 1e-3 && logged > 0.1, "{all_names}: {parameters} {logged}");
+    }
+}
+
+#[test]
+fn any_number_of_ranks_gives_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let set = ["batch.examples=10", "batch.accumulate=3", "batch.negatives=step"];
+    let weights = |size: usize| {
+        let run = folder.path().join(size.to_string());
+        thread::scope(|scope| {
+            for (rank, collective) in Threads::new(size).into_iter().enumerate() {
+                let run =
+                    if rank == 0 { run.clone() } else { run.with_extension(rank.to_string()) };
+                let set = &set;
+                scope.spawn(move || match train(&run, set, Ranks::new(Arc::new(collective))) {
+                    Ok(()) | Err(TrainError::OtherRank { .. }) => {}
+                    Err(error) => panic!("rank {rank}: {error}"),
+                });
+            }
+        });
+        let read = |file: &str| std::fs::read(run.join(file)).unwrap();
+        (read("model.safetensors"), read("metrics.jsonl"))
+    };
+    let one = weights(1);
+    for size in [2, 3] {
+        assert!(one == weights(size), "{size} ranks");
+    }
+}
+
+#[test]
+fn a_study_without_a_contrastive_loss_refuses_it() {
+    let recipe = RECIPE.replace("\"clip\"", "\"patent\"");
+    let (before, after) = recipe.split_once("[data]").unwrap();
+    let (_, after) = after.split_once("[batch]").unwrap();
+    let recipe = format!("{before}[batch]\nnegatives = \"step\"{after}");
+    let path = Path::new("test.toml");
+    let mut recipe = Recipe::parse(&recipe, path, &RecipeOptions::default()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let options = RunOptions { run: folder.path().join("run"), ..RunOptions::default() };
+    let error = train_patent(&mut recipe, &options).expect_err("no contrastive loss").to_string();
+    assert!(error.contains("batch.negatives"), "{error}");
+}
