@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 
 use engram::memory::vectors::npy_bytes;
 use running::{engram, refusal, refused, succeeds};
@@ -48,6 +49,12 @@ impl Server {
         server.sql("postgres", "CREATE DATABASE memories OWNER app");
         server.sql("memories", "CREATE EXTENSION vector");
         Some(server)
+    }
+
+    /// Two servers for all tests that do not stop them. Each test needs memories of its own.
+    fn shared() -> Option<&'static [Self; 2]> {
+        static SERVERS: OnceLock<Option<[Server; 2]>> = OnceLock::new();
+        SERVERS.get_or_init(|| Some([Self::start()?, Self::start()?])).as_ref()
     }
 
     /// Runs SQL, and returns its rows.
@@ -105,7 +112,7 @@ fn json(text: &str) -> Value {
 
 #[test]
 fn a_memory_is_pushed_searched_and_pulled() {
-    let (Some(first), Some(second)) = (Server::start(), Server::start()) else { return };
+    let Some([first, second]) = Server::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     build(folder);
@@ -160,7 +167,7 @@ fn a_memory_is_pushed_searched_and_pulled() {
 
 #[test]
 fn bench_scale_measures_servers_and_leaves_nothing() {
-    let (Some(first), Some(second)) = (Server::start(), Server::start()) else { return };
+    let Some([first, second]) = Server::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     build(folder);
@@ -169,7 +176,7 @@ fn bench_scale_measures_servers_and_leaves_nothing() {
     let options = "--keys 200,600 --width 8 -k 5 --queries 4 --candidates 20 --shards 2 --json";
     let command = format!("bench scale {options} --parameters 1000 --servers");
     refused(folder, &format!("{command} {}", first.url("bench")), "names a memory");
-    let urls = format!("{},{}", database(&first), database(&second));
+    let urls = format!("{},{}", database(first), database(second));
     let report = json(&succeeds(folder, &format!("{command} {urls}")));
     let series = report["series"].as_array().unwrap();
     let servers: Vec<u64> = series.iter().map(|s| s["servers"].as_u64().unwrap()).collect();
@@ -190,15 +197,15 @@ fn bench_scale_measures_servers_and_leaves_nothing() {
     // Two messages of 0.5 ms, and 3/4 of 1000 numbers there and back.
     let seconds = reductions[2]["network_seconds"].as_f64().unwrap();
     assert!((seconds - 0.001 - 2.0 * 4.0 * 750.0 / 1.25e9).abs() < 1e-9, "{reductions:?}");
-    for (server, memories) in [(&first, "engram_bench"), (&second, "")] {
-        let schemas = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'engram%'";
+    for (server, memories) in [(first, "engram_bench"), (second, "")] {
+        let schemas = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'engram\\_bench%'";
         assert_eq!(server.sql("memories", schemas).trim(), memories);
     }
 }
 
 #[test]
 fn errors_name_the_server_the_reason_and_the_remedy() {
-    let Some(server) = Server::start() else { return };
+    let Some([server, _]) = Server::shared() else { return };
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     build(folder);

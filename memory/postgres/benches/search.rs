@@ -164,8 +164,10 @@ fn main() {
     });
     Writer::create(&path, format, rows, batches).unwrap();
     let local = Memory::open(&path).unwrap().generation();
-    let Some(server) = TestServer::start() else { return };
+    // All pages fit into the servers' memory.
+    let start = || TestServer::start_with("1GB");
+    let Some(server) = start() else { return };
     measure(&[server], &local, (&queries, width));
-    let Some(servers) = TestServer::start_three() else { return };
+    let servers: Vec<TestServer> = (0..3).filter_map(|_| start()).collect();
     measure(&servers, &local, (&queries, width));
 }

@@ -220,8 +220,7 @@ impl<'a, 's> Graphs<'a, 's> {
 
     fn groups(&self, query: usize) -> Vec<Group> {
         let groups = self.search.groups_of_sources(query);
-        let is_gated = groups.iter().any(|group| group.gate != 1.0);
-        if groups.len() > MAX_STATEMENTS && !is_gated { self.search.groups(query) } else { groups }
+        if groups.len() > MAX_STATEMENTS { self.search.groups(query) } else { groups }
     }
 
     fn search_groups(

@@ -78,8 +78,8 @@ fn without_rows(results: &SearchResults) -> Vec<Vec<(i64, u32, u32)>> {
 
 #[test]
 fn exact_and_text_searches_equal_those_of_a_local_memory() {
-    let Some(server) = TestServer::start() else { return };
-    searches_equal_those_of_a_local_memory(&[server], 1000);
+    let Some(server) = TestServer::shared() else { return };
+    searches_equal_those_of_a_local_memory(std::slice::from_ref(server), 1000);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn graph_search_finds_nearly_all_with_every_filter() {
 
 #[test]
 fn only_memories_on_the_server_can_be_opened() {
-    let Some(server) = TestServer::start() else { return };
+    let Some(server) = TestServer::shared() else { return };
     let format = MemoryFormat { width: 2, normalised: true, values: None };
     let connect = engram_memory_postgres::Connect::default();
     let open = |url: &str| {

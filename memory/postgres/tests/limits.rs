@@ -94,7 +94,7 @@ fn a_commit_on_a_paused_server_has_an_unknown_outcome() {
 
 #[test]
 fn a_locked_table_is_an_error_after_the_time_limit() {
-    let Some(server) = TestServer::start() else { return };
+    let Some(server) = TestServer::shared() else { return };
     server.create("locked", FORMAT, &rows(0..100));
     let store = PostgresStore::open(&server.url("locked"), SHORT).unwrap();
     let mut admin = server.admin("memories");
@@ -108,7 +108,7 @@ fn a_locked_table_is_an_error_after_the_time_limit() {
 
 #[test]
 fn searches_through_cut_connections_are_repeated() {
-    let Some(server) = TestServer::start() else { return };
+    let Some(server) = TestServer::shared() else { return };
     server.create("cut", FORMAT, &rows(0..2000));
     let front = Front::start(server.socket(), None);
     let connect = Connect { insecure: true, connections: 1, ..Connect::default() };
@@ -132,7 +132,7 @@ fn searches_through_cut_connections_are_repeated() {
 
 #[test]
 fn changes_through_cut_connections_are_made_as_a_whole_or_not_at_all() {
-    let Some(server) = TestServer::start() else { return };
+    let Some(server) = TestServer::shared() else { return };
     server.create("changed", FORMAT, &rows(0..100));
     let front = Front::start(server.socket(), None);
     let store = PostgresStore::open(&front.url("localhost", "changed"), SHORT).unwrap();
@@ -173,7 +173,7 @@ fn changes_through_cut_connections_are_made_as_a_whole_or_not_at_all() {
 
 #[test]
 fn a_slow_server_is_waited_for_up_to_the_time_limit() {
-    let Some(server) = TestServer::start() else { return };
+    let Some(server) = TestServer::shared() else { return };
     server.create("slow", FORMAT, &rows(0..500));
     let front = Front::start(server.socket(), None);
     let url = front.url("localhost", "slow");

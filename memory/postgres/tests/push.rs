@@ -15,7 +15,9 @@ use engram_memory::{
     Generation, Memory, MemoryError, MemoryFormat, Method, Snapshot, Store, ValueDtype,
     ValueFormat, Writer,
 };
-use engram_memory_postgres::{Connect, GraphSettings, PostgresStore, Progress, PushOptions, push};
+use engram_memory_postgres::{
+    Connect, GraphSettings, PostgresStore, Progress, PushOptions, push, remove,
+};
 use plain::{Rng, batch};
 use server::{TestServer, open_on, urls};
 
@@ -88,13 +90,13 @@ fn assert_equal(local: &dyn Snapshot, remote: &dyn Snapshot, seed: u64) {
 
 #[test]
 fn a_pushed_memory_equals_the_local_one_and_comes_back_the_same() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     let folder = plain::folder();
     for (index, dtype) in [None].into_iter().chain(ValueDtype::ALL.map(Some)).enumerate() {
         let values = dtype.map(|dtype| ValueFormat { tokens: 2, width: 5, dtype });
         let format = MemoryFormat { normalised: index % 2 == 0, values, ..FORMAT };
         let source = local(&folder.path().join(index.to_string()), format, 1000, index as u64);
-        let servers = if index == 1 { &servers[..1] } else { &servers[..] };
+        let servers = if index == 1 { &servers[..1] } else { servers };
         let name = format!("pushed{index}");
         let graph = format.normalised.then(GraphSettings::default);
         let options = PushOptions { graph, ..PushOptions::default() };
@@ -111,13 +113,13 @@ fn a_pushed_memory_equals_the_local_one_and_comes_back_the_same() {
 
 #[test]
 fn a_memory_is_replaced_only_on_request_and_readers_keep_the_old_state() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     let folder = plain::folder();
     let [first, second] =
         [1, 2].map(|seed| local(&folder.path().join(seed.to_string()), FORMAT, 500, seed));
-    let urls = urls(&servers, "replaced");
+    let urls = urls(servers, "replaced");
     push_to(&first, &urls, PushOptions::default()).unwrap();
-    let reader = open_on(&servers, "replaced");
+    let reader = open_on(servers, "replaced");
     let old = reader.snapshot();
     let error = push_to(&second, &urls, PushOptions::default()).unwrap_err().to_string();
     assert!(error.contains("exists here already") && error.contains("--replace"), "{error}");
@@ -136,10 +138,16 @@ fn a_memory_is_replaced_only_on_request_and_readers_keep_the_old_state() {
     others[0] = servers[0].url("replaced");
     let error = push_to(&second, &others.join(" "), replace).unwrap_err().to_string();
     assert!(error.contains("another memory exists here already"), "{error}");
-    assert_equal(first.as_ref(), open_on(&servers, "other").snapshot().as_ref(), 9);
+    assert_equal(first.as_ref(), open_on(servers, "other").snapshot().as_ref(), 9);
     // One of these servers alone is not the memory.
     let error = push_to(&first, &servers[0].url("replaced"), replace).unwrap_err().to_string();
     assert!(error.contains("has a memory on 3 servers"), "{error}");
+    // A removed memory leaves nothing, and other ones stay.
+    remove(&urls, Connect::default()).unwrap();
+    let opened = PostgresStore::open(&urls, Connect::default());
+    assert!(matches!(opened, Err(MemoryError::NoMemory { .. })));
+    assert_equal(first.as_ref(), open_on(servers, "other").snapshot().as_ref(), 9);
+    push_to(&first, &urls, PushOptions::default()).unwrap();
 }
 
 /// Pushes the memory of `FOLDER`, and prints the progress.
@@ -182,12 +190,12 @@ fn push_after_kill(source: &Arc<Generation>, urls: &str) -> Vec<usize> {
 
 #[test]
 fn a_killed_push_is_never_current_and_goes_on() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     let folder = plain::folder();
     let path = folder.path().join("source");
     let source = local(&path, FORMAT, ROWS, 1);
     let other = local(&folder.path().join("other"), FORMAT, 2000, 2);
-    for (servers, name) in [(&servers[..1], "one"), (&servers[..], "three")] {
+    for (servers, name) in [(&servers[..1], "one"), (servers, "three")] {
         let urls = urls(servers, name);
         for progress in ["Rows(16384)", "Rows(32768)", "Indexes"] {
             push_and_kill(&path, &urls, progress);

@@ -86,8 +86,8 @@ fn a_server_that_is_away_is_an_error_or_a_named_partial_answer() {
 
 #[test]
 fn the_addresses_of_all_servers_are_needed_in_their_first_order() {
-    let Some(servers) = TestServer::start_three() else { return };
-    create_on(&servers, "order", FORMAT, &rows(0..30));
+    let Some(servers) = TestServer::shared_three() else { return };
+    create_on(servers, "order", FORMAT, &rows(0..30));
     let [a, b, c] = [0, 1, 2].map(|index| servers[index].url("order"));
     for (urls, reason) in [
         (a.clone(), "is server 1 of the 3 servers"),
@@ -110,7 +110,7 @@ fn the_addresses_of_all_servers_are_needed_in_their_first_order() {
     let urls = format!("{} {b}", alone.url("order2").replace("order2", "order3"));
     let created = PostgresStore::create(&urls, Connect::default(), FORMAT, Vec::new(), 30, batches);
     assert!(matches!(created, Err(MemoryError::AlreadyExists { .. })));
-    assert_eq!(ids(open_on(&servers, "order").snapshot().as_ref()), (0..30).collect::<Vec<_>>());
+    assert_eq!(ids(open_on(servers, "order").snapshot().as_ref()), (0..30).collect::<Vec<_>>());
 }
 
 /// Makes commits of new generations fail on a server.
@@ -133,8 +133,8 @@ fn allow_commits(server: &TestServer, schema: &str) {
 
 #[test]
 fn a_change_that_the_first_server_did_not_commit_is_not_made() {
-    let Some(servers) = TestServer::start_three() else { return };
-    let store = create_on(&servers, "crash", FORMAT, &rows(0..60));
+    let Some(servers) = TestServer::shared_three() else { return };
+    let store = create_on(servers, "crash", FORMAT, &rows(0..60));
     store.index(GraphSettings::default()).unwrap();
     store.reload().unwrap();
     let mut expected: Vec<i64> = (0..60).collect();
@@ -163,7 +163,7 @@ fn a_change_that_the_first_server_did_not_commit_is_not_made() {
         let newest: i64 = admin.query_one(sql, &[]).unwrap().get(0);
         assert_eq!(newest.cast_unsigned(), store.snapshot().description().generation + 1);
         assert!(!store.reload().unwrap());
-        let opened = open_on(&servers, "crash");
+        let opened = open_on(servers, "crash");
         for store in [&store, &opened] {
             assert_eq!(nearest(store.snapshot().as_ref()).unwrap(), before);
             assert_eq!(ids(store.snapshot().as_ref()), expected);
@@ -214,10 +214,10 @@ fn a_killed_server_leaves_changes_whole() {
 
 #[test]
 fn a_build_that_the_first_server_did_not_commit_can_be_repeated() {
-    let Some(servers) = TestServer::start_three() else { return };
+    let Some(servers) = TestServer::shared_three() else { return };
     let create = || {
         let batches = [Ok(rows(0..30))].into_iter();
-        let urls = urls(&servers, "built");
+        let urls = urls(servers, "built");
         PostgresStore::create(&urls, Connect::default(), FORMAT, Vec::new(), 30, batches)
     };
     // What another server has then.
@@ -226,6 +226,6 @@ fn a_build_that_the_first_server_did_not_commit_can_be_repeated() {
                 ALTER SCHEMA engram_built OWNER TO app; ALTER TABLE engram_built.build OWNER TO app";
     servers[1].admin("memories").batch_execute(mark).unwrap();
     create().unwrap();
-    assert_eq!(ids(open_on(&servers, "built").snapshot().as_ref()).len(), 30);
+    assert_eq!(ids(open_on(servers, "built").snapshot().as_ref()).len(), 30);
     assert!(matches!(create(), Err(MemoryError::AlreadyExists { .. })));
 }

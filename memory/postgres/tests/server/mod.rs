@@ -12,7 +12,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use engram_memory::{Batch, MemoryFormat};
 use engram_memory_postgres::{Connect, PostgresStore};
@@ -29,6 +29,12 @@ pub struct TestServer {
 impl TestServer {
     /// Starts a server; `None` without `ENGRAM_POSTGRES`.
     pub fn start() -> Option<Self> {
+        // Little memory makes connections faster.
+        Self::start_with("32MB")
+    }
+
+    /// As [`Self::start`], with this size of `shared_buffers`.
+    pub fn start_with(buffers: &str) -> Option<Self> {
         let Ok(binaries) = std::env::var("ENGRAM_POSTGRES") else {
             // Past the capture of the test's output.
             let message = "SKIPPED: set ENGRAM_POSTGRES to the folder of PostgreSQL's binaries to \
@@ -41,7 +47,7 @@ impl TestServer {
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/server/server.sh");
         let mut process = Command::new(script)
-            .args([binaries.as_ref(), folder.path()])
+            .args([binaries.as_ref(), folder.path(), buffers.as_ref()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -122,6 +128,19 @@ impl TestServer {
     pub fn url(&self, name: &str) -> String {
         let folder = self.folder.path().display();
         format!("postgres://app@/memories?host={folder}&memory={name}")
+    }
+
+    /// A server for all tests of a program that neither stop it nor change its settings. Each test needs
+    /// memories of its own. It ends with the program.
+    pub fn shared() -> Option<&'static Self> {
+        static SERVER: OnceLock<Option<TestServer>> = OnceLock::new();
+        SERVER.get_or_init(Self::start).as_ref()
+    }
+
+    /// As [`Self::shared`], with three servers.
+    pub fn shared_three() -> Option<&'static [Self]> {
+        static SERVERS: OnceLock<Option<[TestServer; 3]>> = OnceLock::new();
+        SERVERS.get_or_init(Self::start_three).as_ref().map(<[Self; 3]>::as_slice)
     }
 
     /// Starts three servers; `None` without `ENGRAM_POSTGRES`.

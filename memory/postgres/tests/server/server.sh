@@ -1,15 +1,16 @@
 #!/bin/sh
 # Runs a PostgreSQL server for tests: on a Unix socket, as an ordinary user, in a new folder.
 #
-#   server.sh BINARIES FOLDER
+#   server.sh BINARIES FOLDER [BUFFERS]
 #
-# BINARIES is the folder of `initdb` and `postgres`. Prints `ready` once the server runs. Then each
+# BINARIES is the folder of `initdb` and `postgres`. BUFFERS is the size of shared_buffers. Prints `ready` once the server runs. Then each
 # line of the standard input is a command: `kill` (SIGKILL), `pause` (SIGSTOP), `continue`, `start`,
 # `disk` (a disk of 16 MiB at FOLDER/small; prints `no` without the right to mount it).
-# The server ends with the standard input, so also if the test is killed.
+# The server ends with the standard input, so also if the test is killed, and removes the folder.
 set -eu
 binaries=$1
 folder=$2
+buffers=${3:-32MB}
 run=
 if [ "$(id -u)" = 0 ]; then
     if [ -z "${ENGRAM_NAMESPACE:-}" ] && unshare --mount true 2> /dev/null; then
@@ -25,7 +26,7 @@ cd "$folder"
 start() {
     # Files need not survive a power cut. They survive a killed server.
     $run "$binaries/postgres" -D "$folder/data" -k "$folder" -h '' -c fsync=off \
-        -c full_page_writes=off -c max_connections=50 -c shared_buffers=256MB \
+        -c full_page_writes=off -c max_connections=50 -c shared_buffers="$buffers" \
         -c maintenance_work_mem=256MB -c log_min_messages=fatal \
         >> "$folder/log" 2>&1 < /dev/null &
     server=$!
@@ -50,7 +51,7 @@ stop() {
     wait "$server" 2> /dev/null || true
 }
 
-trap 'signal -CONT; stop' EXIT
+trap 'signal -CONT; stop; rm -rf "$folder"' EXIT
 $run "$binaries/initdb" -D "$folder/data" -U engram --auth=trust -E UTF8 --no-sync \
     --no-instructions > "$folder/log" 2>&1
 start

@@ -1,7 +1,6 @@
 //! Measured costs of memories on PostgreSQL servers.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::ensure;
@@ -59,9 +58,6 @@ pub(super) fn measure(
     let memory = TemporaryMemory { urls, connect };
     push(&local, &memory.urls, connect, options, &mut |_| {})?;
     let build_seconds = start.elapsed().as_secs_f64();
-    let snapshot = {
-        let store = PostgresStore::open(&memory.urls, connect)?;
-        Arc::clone(&store.snapshot())
-    };
+    let snapshot = PostgresStore::open(&memory.urls, connect)?.snapshot();
     vectors.point(snapshot.as_ref(), build_seconds, k, Method::Graph { candidates })
 }
