@@ -101,7 +101,7 @@ impl OpenedRun {
             None,
             Vec::new(),
             &Compute::cpu(),
-            crate::cli::memory::value_storage(),
+            crate::cli::memory::value_reader(),
         )?);
         Ok(Self { pointer, generation, answerer })
     }

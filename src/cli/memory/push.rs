@@ -2,11 +2,14 @@
 //! to an object store.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use engram_data::messages::counted;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::{Batch, Description, Memory, MemoryError, MemoryFormat, Row, Snapshot, Writer};
+use engram_memory::{
+    Batch, Description, Memory, MemoryError, MemoryFormat, Row, Snapshot, ValuesAt, Writer,
+};
 use serde::Serialize;
 
 use super::super::graph_kind::GraphKindName;
@@ -96,41 +99,29 @@ struct Report<'a> {
 
 impl Push {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        if addresses(self.urls.as_ref()).is_none() && self.urls.contains("://") {
+        if addresses(self.urls.as_ref()).is_none() {
+            anyhow::ensure!(
+                self.urls.contains(['/', '\\']),
+                "the second argument must be an address such as s3://bucket/name, /folder or \
+                 postgres://user@host/database?memory=name"
+            );
             return self.push_values();
         }
-        anyhow::ensure!(
-            addresses(self.urls.as_ref()).is_some(),
-            "the second argument must be an address such as s3://bucket/name, file:///folder or \
-             postgres://user@host/database?memory=name"
-        );
-        anyhow::ensure!(!self.moves, "--move needs the address of an object store");
-        let memory = Memory::open(&self.folder)?;
+        anyhow::ensure!(!self.moves, "--move is for values in object stores; leave it out");
+        let memory = location::open_folder(&self.folder)?;
         self.push(&memory)
     }
 
-    #[cfg(not(feature = "objects"))]
-    fn push_values(&self) -> anyhow::Result<Outcome> {
-        anyhow::bail!(
-            "this program was built without object stores; build it with `cargo install --path . \
-             --features objects`"
-        )
-    }
-
     /// Copies or moves values to an object store.
-    #[cfg(feature = "objects")]
     fn push_values(&self) -> anyhow::Result<Outcome> {
-        use engram_memory::{ValueStorage, ValuesAt};
-        use engram_memory_objects::{TierSettings, ValueTiers};
-        anyhow::ensure!(!self.replace, "--replace is for memories on PostgreSQL");
-        let tiers = ValueTiers::new(TierSettings::default());
-        let memory = location::open_folder(&self.folder)?;
-        let entries = memory.generation().len();
-        let ValuesAt { address, generation } = if self.moves {
-            drop(memory);
-            Writer::open(&self.folder)?.move_values(&tiers, &self.urls)?
-        } else {
-            tiers.store(&self.urls, &memory.generation())?
+        anyhow::ensure!(!self.replace, "--replace is for memories on PostgreSQL; leave it out");
+        let storage = location::value_storage(&self.urls)?;
+        let address = storage.target().unwrap_or(&self.urls);
+        let mut writer = Writer::open_with(&self.folder, Some(Arc::clone(&storage)))?;
+        let entries = writer.generation().len();
+        let ValuesAt { address, generation } = match self.moves {
+            true => writer.move_values(storage.as_ref(), address)?,
+            false => storage.store(address, writer.generation())?,
         };
         let report = Report { location: &address, generation, entries, resumed_at: None };
         output::print_report(self.json, &report, || {
