@@ -109,7 +109,8 @@ impl Store for Memory {
 
     fn begin(&self) -> Result<Box<dyn Transaction>, MemoryError> {
         let previous = self.generation();
-        let writer = Writer::open_reusing(self.folder.clone(), Some(&previous))?;
+        let storage = previous.elsewhere().storage.clone();
+        let writer = Writer::open_reusing(self.folder.clone(), Some(&previous), storage)?;
         Ok(Box::new(LocalTransaction::begin(writer)?))
     }
 }

@@ -124,17 +124,30 @@ impl Writer {
     /// [`MemoryError::Locked`] while another process writes; the errors of
     /// [`Memory::open`](crate::Memory::open)
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
-        Self::open_reusing(folder.into(), None)
+        Self::open_with(folder, None)
+    }
+
+    /// Like [`Writer::open`], and reads values that are outside of the memory's folder from
+    /// `storage`.
+    ///
+    /// # Errors
+    /// The errors of [`Writer::open`].
+    pub fn open_with(
+        folder: impl Into<PathBuf>,
+        storage: Option<Arc<dyn ValueStorage>>,
+    ) -> Result<Self, MemoryError> {
+        Self::open_reusing(folder.into(), None, storage)
     }
 
     /// Opens a memory for changes. Reuses the segments and graphs that `previous` has open.
     pub(crate) fn open_reusing(
         folder: PathBuf,
         previous: Option<&Generation>,
+        storage: Option<Arc<dyn ValueStorage>>,
     ) -> Result<Self, MemoryError> {
         Manifest::current(&folder)?;
         let lock = lock(&folder)?;
-        let generation = Arc::new(Generation::open(&folder, previous)?);
+        let generation = Arc::new(Generation::open_with(&folder, previous, storage)?);
         sweep(&folder, Some(generation.manifest()))?;
         Ok(Self { folder, _lock: Some(lock), generation, is_behind: false })
     }

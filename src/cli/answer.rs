@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::compute::ComputeOptions;
+use super::memory::value_reader;
 use super::{Outcome, log, output, paths};
 
 /// Number of questions in a batch.
@@ -161,7 +162,8 @@ impl Answer {
         if self.memory.is_none() && self.k != Some(0) {
             restore_missing_memory(&self.run, output::is_quiet())?;
         }
-        let open = || Answerer::open(&self.run, self.memory.as_deref(), self.k, images, &compute);
+        let (memory, values) = (self.memory.as_deref(), value_reader());
+        let open = || Answerer::open(&self.run, memory, self.k, images, &compute, values);
         let answerer = log::stage("opened the run and its memory", open)?;
         let options = [
             ("--evidence", self.evidence),

@@ -11,8 +11,8 @@ use engram_data::image::Preprocessing;
 use engram_data::text_to_text::T5Tokenizer;
 use engram_data::world::IMAGES;
 use engram_data::world::haystack::WorldId;
-use engram_memory::Entry;
 use engram_memory::search::Hit;
+use engram_memory::{Entry, Memory, ValueStorage};
 use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig};
@@ -149,7 +149,7 @@ pub struct Answerer {
 impl Answerer {
     /// Opens a run for questions about these images. `memory` and `k` (the number of retrieved
     /// entries) replace the run's own; `None` keeps them. `k` = 0 answers without a memory. The model
-    /// computes on `compute`.
+    /// computes on `compute`. `values` reads values that are outside of the memory's folder.
     ///
     /// # Errors
     /// [`RevealError`] if the run is not finished, or its files do not belong together.
@@ -159,6 +159,7 @@ impl Answerer {
         k: Option<usize>,
         images: Vec<PathBuf>,
         compute: &Compute,
+        values: Option<Arc<dyn ValueStorage>>,
     ) -> Result<Self> {
         check_checksums(run)?;
         let recipe = RunRecipe::read(run)?;
@@ -187,7 +188,7 @@ impl Answerer {
                 let remedy = "use the folder of this run's memory, or a copy of it";
                 return Err(format!("{}: no such folder; {remedy}", folder.display()).into());
             }
-            let retriever = Retriever::open(folder)?;
+            let retriever = Retriever::of(Box::new(Memory::open_with(folder, values)?));
             retriever.check_fits(&encoding.config)?;
             Identity::of_run(run)?.check(folder, &run_memory)?;
             Some(retriever)

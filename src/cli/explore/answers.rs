@@ -95,7 +95,14 @@ impl OpenedRun {
             format!("{}: has no memory; `engram answer` builds it again", run.display())
         })?;
         let generation = Memory::open(&memory)?.snapshot().description().generation;
-        let answerer = Arc::new(Answerer::open(run, None, None, Vec::new(), &Compute::cpu())?);
+        let answerer = Arc::new(Answerer::open(
+            run,
+            None,
+            None,
+            Vec::new(),
+            &Compute::cpu(),
+            crate::cli::memory::value_reader(),
+        )?);
         Ok(Self { pointer, generation, answerer })
     }
 }

@@ -9,7 +9,7 @@ use engram_infer::encode::{Item, JointEncoder, PromptChoice};
 use engram_infer::reveal::answerer::Evidence;
 use engram_memory::generation::Info;
 use engram_memory::search::{Filter, Queries};
-use engram_memory::{EncoderRecord, Entry, Memory, Method, Row, Snapshot, Store};
+use engram_memory::{EncoderRecord, Entry, Method, Row, Snapshot, Store};
 use engram_models::compute::Compute;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use super::discover::{FoundMemory, Run};
 use super::images::{ShownImage, file_in};
 use super::lazy::LazyRuns;
 use super::uploads::{Upload, contains_all, trimmed};
-use crate::cli::memory::{ShownHit, check_model};
+use crate::cli::memory::{ShownHit, check_model, open_folder};
 use crate::cli::output;
 
 /// Maximum number of entries in a response.
@@ -112,7 +112,7 @@ impl Memories {
                 let causes = output::with_causes(&anyhow::Error::from(error));
                 output::warn(&format!("skipped: {causes}"));
             };
-            let memory = Box::new(Memory::open(&folder).map_err(warn_skipped).ok()?);
+            let memory = Box::new(open_folder(&folder).map_err(warn_skipped).ok()?);
             Some(SearchableMemory { name, memory, images, encoder: Mutex::default(), run })
         };
         Self(memories.into_iter().filter_map(open).collect())

@@ -13,14 +13,15 @@ use engram_memory::rows::{
 };
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::{
-    Batches, Description, Memory, MemoryError, MemoryFormat, Snapshot, Store, Transaction,
-    ValueDtype, ValueFormat, Writer,
+    Batches, Description, MemoryError, MemoryFormat, Snapshot, Store, Transaction, ValueDtype,
+    ValueFormat, Writer,
 };
 use indicatif::ProgressBar;
 
 use super::super::graph_kind::GraphKindName;
 use super::super::{Outcome, output};
 use super::encode::{Encoding, RowSource};
+use super::location;
 
 /// The endings of the text files in a folder.
 const TEXT_ENDINGS: [&str; 2] = ["txt", "md"];
@@ -149,7 +150,7 @@ impl RowOptions {
         is_same_model: bool,
         first_id: impl FnOnce(&Description) -> i64,
     ) -> anyhow::Result<(Box<dyn Transaction>, OpenRows)> {
-        let transaction = Memory::open(folder)?.begin()?;
+        let transaction = location::open_folder(folder)?.begin()?;
         let base = transaction.base();
         let memory = base.description();
         let rows = self.open(first_id(memory))?;
@@ -326,7 +327,7 @@ pub struct Delete {
 
 impl Delete {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut transaction = Memory::open(&self.folder)?.begin()?;
+        let mut transaction = location::open_folder(&self.folder)?.begin()?;
         transaction.delete(&self.ids)?;
         print_state(commit(transaction)?.as_ref())
     }
@@ -344,7 +345,7 @@ pub struct Compact {
 
 impl Compact {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut writer = Writer::open(&self.folder)?;
+        let mut writer = location::open_writer(&self.folder)?;
         let bar = output::progress_bar(writer.generation().len(), "entries");
         let has_graph = writer.generation().description().has_graph;
         writer.compact(|rows| show_progress(&bar, rows, has_graph))?;
@@ -379,7 +380,7 @@ pub struct Index {
 
 impl Index {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let mut writer = Writer::open(&self.folder)?;
+        let mut writer = location::open_writer(&self.folder)?;
         let defaults = GraphSettings::of(self.kind.into());
         let settings = GraphSettings {
             connections: self.connections.unwrap_or(defaults.connections),

@@ -1,9 +1,11 @@
-//! Memories in folders, and on PostgreSQL servers with the feature `postgres`.
+//! Memories in folders, and on PostgreSQL servers with the feature `postgres`. With the feature
+//! `objects`, values of a memory in a folder may be in an object store.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use clap::Args;
-use engram_memory::{Memory, Store};
+use engram_memory::{Memory, MemoryError, Store, ValueStorage, Writer};
 
 /// Options for memories on servers.
 #[derive(Debug, Clone, Copy, Args)]
@@ -29,8 +31,57 @@ pub(crate) fn open(
 ) -> anyhow::Result<Box<dyn Store>> {
     match addresses(location) {
         Some(urls) => open_on_servers(urls, options, partial),
-        None => Ok(Box::new(Memory::open(location)?)),
+        None => Ok(Box::new(open_folder(location)?)),
     }
+}
+
+/// Opens a memory in a folder, whose values may be in an object store.
+pub(in super::super) fn open_folder(folder: &Path) -> Result<Memory, MemoryError> {
+    Memory::open_with(folder, value_reader())
+}
+
+/// Opens a memory in a folder for changes. Its values may be in an object store.
+pub(super) fn open_writer(folder: &Path) -> Result<Writer, MemoryError> {
+    Writer::open_with(folder, value_reader())
+}
+
+/// Reads values from all object stores, and moves none. Sends no request.
+#[cfg(feature = "objects")]
+pub(in super::super) fn value_reader() -> Option<Arc<dyn ValueStorage>> {
+    use engram_memory_objects::{TierSettings, ValueTiers};
+    Some(Arc::new(ValueTiers::new(TierSettings::default())))
+}
+
+/// This program has no client of object stores.
+#[cfg(not(feature = "objects"))]
+pub(in super::super) fn value_reader() -> Option<Arc<dyn ValueStorage>> {
+    None
+}
+
+/// Opens the object store at `address` (`s3://…`, `gs://…`, `az://…`, `file://…` or a folder), to
+/// which a memory that is opened with it moves its values. The address is the
+/// [target](ValueStorage::target), with the absolute path of a folder. Sends no request.
+#[cfg(feature = "objects")]
+pub(in super::super) fn value_storage(address: &str) -> anyhow::Result<Arc<dyn ValueStorage>> {
+    use engram_memory_objects::{ObjectStorage, TierSettings, ValueTiers};
+    let address = match address.contains("://") {
+        true => address.to_owned(),
+        // The memory names the address, and is used from other folders, too.
+        false => std::path::absolute(address)?.display().to_string(),
+    };
+    let settings = TierSettings { target: Some(address.clone()), ..TierSettings::default() };
+    // Rejects an address that is not valid.
+    let storage = ObjectStorage::open(&address, settings.connect.clone())?;
+    Ok(Arc::new(ValueTiers::new(settings).with_store(storage)))
+}
+
+/// This program has no client of object stores.
+#[cfg(not(feature = "objects"))]
+pub(in super::super) fn value_storage(_: &str) -> anyhow::Result<Arc<dyn ValueStorage>> {
+    anyhow::bail!(
+        "this program was built without object stores; build it with `cargo install --path . \
+         --features objects`"
+    )
 }
 
 #[cfg(feature = "postgres")]

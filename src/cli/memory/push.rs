@@ -1,11 +1,15 @@
-//! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers.
+//! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers, and values
+//! to an object store.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use engram_data::messages::counted;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::{Batch, Description, Memory, MemoryError, MemoryFormat, Row, Snapshot, Writer};
+use engram_memory::{
+    Batch, Description, Memory, MemoryError, MemoryFormat, Row, Snapshot, ValuesAt, Writer,
+};
 use serde::Serialize;
 
 use super::super::graph_kind::GraphKindName;
@@ -15,7 +19,7 @@ use super::location::{self, ServerOptions, addresses};
 /// The number of key and value components that are read at a time.
 const PULLED_NUMBERS: usize = 1 << 21;
 
-/// Copy a memory from a folder to PostgreSQL.
+/// Copy a memory from a folder to PostgreSQL, or its values to an object store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Needs a program with the feature `postgres`, and a database with the extension pgvector. Readers see
@@ -25,7 +29,13 @@ network are encrypted; sslrootcert=FILE in the address names the certificate of 
 
 Entry `id` is on server `id % N` of N servers. Give their addresses always in the same order.
 
+Object stores hold values. They need a program with the feature `objects`. With --move, the folder
+keeps the keys and names the address, and all commands read the values from there. Only missing values
+are sent. The credentials are in the store's usual variables, such as AWS_ACCESS_KEY_ID.
+
 Examples:
+  engram memory push memory s3://bucket/birds --move
+  engram memory push memory file:///mnt/values/birds
   engram memory push memory 'postgres://ann@db.example/wiki?memory=birds'
   engram memory push memory 'postgres://ann@/wiki?host=/run/postgresql&memory=birds' --replace
   engram memory push memory 'postgres://ann@db1/wiki,postgres://ann@db2/wiki'
@@ -39,6 +49,9 @@ pub struct Push {
     /// Make this the next state of a memory that exists at the address
     #[arg(long)]
     replace: bool,
+    /// Remove the values from the folder, and read them from the object store
+    #[arg(long = "move", conflicts_with = "replace", hide = !cfg!(feature = "objects"))]
+    moves: bool,
     #[command(flatten)]
     server: ServerOptions,
     /// Print JSON
@@ -86,12 +99,36 @@ struct Report<'a> {
 
 impl Push {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        anyhow::ensure!(
-            addresses(self.urls.as_ref()).is_some(),
-            "the second argument must be an address such as postgres://user@host/database?memory=name"
-        );
-        let memory = Memory::open(&self.folder)?;
+        if addresses(self.urls.as_ref()).is_none() {
+            anyhow::ensure!(
+                self.urls.contains(['/', '\\']),
+                "the second argument must be an address such as s3://bucket/name, /folder or \
+                 postgres://user@host/database?memory=name"
+            );
+            return self.push_values();
+        }
+        anyhow::ensure!(!self.moves, "--move is for values in object stores; leave it out");
+        let memory = location::open_folder(&self.folder)?;
         self.push(&memory)
+    }
+
+    /// Copies or moves values to an object store.
+    fn push_values(&self) -> anyhow::Result<Outcome> {
+        anyhow::ensure!(!self.replace, "--replace is for memories on PostgreSQL; leave it out");
+        let storage = location::value_storage(&self.urls)?;
+        let address = storage.target().unwrap_or(&self.urls);
+        let mut writer = Writer::open_with(&self.folder, Some(Arc::clone(&storage)))?;
+        let entries = writer.generation().len();
+        let ValuesAt { address, generation } = match self.moves {
+            true => writer.move_values(storage.as_ref(), address)?,
+            false => storage.store(address, writer.generation())?,
+        };
+        let report = Report { location: &address, generation, entries, resumed_at: None };
+        output::print_report(self.json, &report, || {
+            let entries = counted(entries, "entry");
+            format!("{address}: generation {generation}, values of {entries}")
+        })?;
+        Ok(Outcome::Done)
     }
 
     #[cfg(not(feature = "postgres"))]

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use clap::Args;
 use engram_data::messages::counted;
-use engram_memory::{
-    Batch, Entry, Memory, MemoryError, MemoryFormat, Row, Snapshot, Store, Writer,
-};
+use engram_memory::{Batch, Entry, MemoryError, MemoryFormat, Row, Snapshot, Store, Writer};
 
 use super::super::{Outcome, output};
 use super::edit::{commit, print_state, show_progress};
 use super::encode::{EncoderOptions, EntryEncoder, names_with_hashes, print_skipped, records};
+use super::location;
 
 /// Encode the entries of a memory again with another model.
 #[derive(Debug, Args)]
@@ -56,7 +55,7 @@ impl ReEncode {
             "--skip-unencodable would delete entries of {}; write a new memory with --out",
             self.folder.display()
         );
-        let mut transaction = Memory::open(&self.folder)?.begin()?;
+        let mut transaction = location::open_folder(&self.folder)?.begin()?;
         let base = transaction.base();
         let (source, rows) = self.open(base.as_ref())?;
         let bar = output::progress_bar(rows.len(), "entries");
@@ -76,7 +75,7 @@ impl ReEncode {
 
     /// Writes a new memory.
     fn write_new(&self, out: &Path) -> anyhow::Result<Writer> {
-        let snapshot = Memory::open(&self.folder)?.snapshot();
+        let snapshot = location::open_folder(&self.folder)?.snapshot();
         let (source, rows) = self.open(snapshot.as_ref())?;
         let format = MemoryFormat {
             width: source.encoder.width(),

@@ -100,7 +100,7 @@ fn embeddings(run: &Path, compute: &Compute) -> Result<Vec<f64>> {
 
 /// The scores and attributions of the retrieved entries, and the answers.
 fn answer(run: &Path, compute: &Compute) -> Result<(Vec<f64>, Vec<String>)> {
-    let answerer = Answerer::open(run, None, None, Vec::new(), compute)?;
+    let answerer = Answerer::open(run, None, None, Vec::new(), compute, None)?;
     let path = image_file(run.parent().context("the run has no parent")?)?;
     let (mut values, mut texts) = (Vec::new(), Vec::new());
     for question in ["Who made it?", "What is the colour of the badge?", "Where is it?"] {
