@@ -11,13 +11,14 @@ use engram_infer::finished_run::RECIPE;
 use engram_train::recipe::reference::listing;
 use engram_train::registry::{self, StudyDefinition};
 use engram_train::studies::ALL;
-use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
+use engram_train::{Recipe, RecipeOptions, RunOptions, Stop, ValueStorages};
 use serde_json::{Map, Value};
 
 pub(super) use self::ranks::RankNumber;
 use self::ranks::RankSession;
 use self::similarity::Similarity;
 use super::interrupt::Interrupt;
+use super::memory::value_storage;
 use super::{Outcome, output};
 
 /// The subcommand without a recipe file.
@@ -169,6 +170,7 @@ impl TrainStudy {
             quiet: output::is_quiet(),
             stop,
             ranks: session.ranks(),
+            value_storages: ValueStorages::new(|address| Ok(value_storage(address)?)),
             ..RunOptions::default()
         };
         let report = study.train(&mut recipe, &run_options)?;

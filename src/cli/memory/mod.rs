@@ -18,7 +18,7 @@ use engram_memory::{EncoderRecord, Memory};
 use super::{Outcome, output};
 pub(super) use encode::{check_model, prompt_choice};
 use location::ServerOptions;
-pub(super) use location::{open_folder, value_reader};
+pub(super) use location::{open_folder, value_reader, value_storage};
 pub(super) use search::ShownHit;
 
 /// Build, search and edit a key/value memory.

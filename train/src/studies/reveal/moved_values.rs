@@ -42,7 +42,9 @@ impl ValueStore {
 
     /// Moves the values of the memory in `folder` to the store, and opens the memory.
     pub(super) fn move_values(&self, folder: &Path) -> StudyResult<Retriever> {
-        Writer::open(folder)?.move_values(self.storage.as_ref(), &self.address)?;
+        // The target is the address with an absolute path.
+        let address = self.storage.target().unwrap_or(&self.address);
+        Writer::open(folder)?.move_values(self.storage.as_ref(), address)?;
         let memory = Memory::open_with(folder, Some(Arc::clone(&self.storage)))?;
         Ok(Retriever::of(Box::new(memory)))
     }
