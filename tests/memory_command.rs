@@ -258,6 +258,17 @@ fn a_killed_first_build_is_not_a_memory_and_is_replaced() {
     assert_eq!(names, ["CURRENT", "LOCK", "gen-000001"]);
 }
 
+#[cfg(not(feature = "objects"))]
+#[test]
+fn object_stores_need_a_feature() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_files(folder);
+    succeeds(folder, "memory build --keys keys.npy --out m");
+    refused(folder, "memory push m s3://bucket/m", "--features objects");
+    refused(folder, "memory push m elsewhere", "must be an address");
+}
+
 #[cfg(not(feature = "postgres"))]
 #[test]
 fn memories_on_servers_need_a_feature() {

@@ -8,8 +8,9 @@ mod running;
 use std::fs;
 use std::path::Path;
 
+use engram::memory::Memory;
 use engram::memory::vectors::npy_bytes;
-use running::{refused, succeeds};
+use running::{engram, refusal, refused, succeeds};
 
 /// Builds a memory of 1000 entries with values.
 fn build(folder: &Path) {
@@ -24,29 +25,66 @@ fn build(folder: &Path) {
     succeeds(folder, memory);
 }
 
+/// All values of a memory that has them in its folder.
+fn values(memory: &Path) -> Vec<f32> {
+    let generation = Memory::open(memory).unwrap().generation();
+    generation.values(&generation.live_rows().collect::<Vec<_>>()).unwrap()
+}
+
 #[test]
 fn values_are_copied_and_moved() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     build(folder);
     let search = "memory search m --queries queries.npy --json";
-    let hits = succeeds(folder, search);
+    let (hits, expected) = (succeeds(folder, search), values(&folder.join("m")));
     let address = format!("file://{}/store", folder.display());
     let copied = succeeds(folder, &format!("memory push m {address}"));
     assert!(copied.contains("generation 1, values of 1000 entries"), "{copied}");
-    let values = folder.join("m/gen-000001/values.safetensors");
-    assert!(values.is_file());
+    let file = folder.join("m/gen-000001/values.safetensors");
+    assert!(file.is_file());
     let moved = succeeds(folder, &format!("memory push m {address} --move"));
     assert!(moved.contains("generation 1"), "{moved}");
-    assert!(!values.exists());
-    let without = |text: &str| text.replace("\"generation\": 2", "\"generation\": 1");
-    assert_eq!(without(&succeeds(folder, search)), hits);
+    assert!(!file.exists());
+    let first = |text: &str| text.replace("\"generation\": 2", "\"generation\": 1");
+    assert_eq!(first(&succeeds(folder, search)), hits);
     succeeds(folder, "memory verify m");
-    // A compaction reads the values, and writes them into the folder.
+
+    // A compaction reads the values. Keys alone answer a search.
     let shard = fs::read_dir(folder.join("store/shards")).unwrap().next().unwrap().unwrap().path();
     let bytes = fs::read(&shard).unwrap();
+    let is_refused = |parts: &[&str]| {
+        refusal(&engram(folder, "memory compact m"), "memory compact m", parts);
+        assert_eq!(first(&succeeds(folder, search)), hits);
+    };
     fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
-    refused(folder, "memory compact m", "truncated or changed");
-    assert_eq!(without(&succeeds(folder, search)), hits);
-    refused(folder, "memory push m file:///proc/none --move", "proc");
+    is_refused(&["truncated or changed", "restore a copy"]);
+    let mut changed = bytes.clone();
+    changed[100] ^= 1;
+    fs::write(&shard, changed).unwrap();
+    is_refused(&["changed", "restore a copy"]);
+    fs::remove_file(&shard).unwrap();
+    is_refused(&["is missing", "check the address"]);
+
+    // It writes the values into the folder.
+    fs::write(&shard, bytes).unwrap();
+    succeeds(folder, "memory compact m");
+    fs::remove_dir_all(folder.join("store")).unwrap();
+    assert_eq!(values(&folder.join("m")), expected);
+}
+
+#[test]
+fn a_folder_is_a_store_and_other_addresses_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    build(folder);
+    refused(folder, "memory push m elsewhere", "must be an address");
+    refused(folder, "memory push m ftp://host/values", "address of an object store");
+    refused(folder, "memory push m ./store --replace", "leave it out");
+    let expected = values(&folder.join("m"));
+    succeeds(folder, "memory push m ./store --move");
+    // The memory knows the whole path.
+    fs::create_dir(folder.join("other")).unwrap();
+    succeeds(&folder.join("other"), "memory compact ../m");
+    assert_eq!(values(&folder.join("m")), expected);
 }

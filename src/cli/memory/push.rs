@@ -29,9 +29,11 @@ network are encrypted; sslrootcert=FILE in the address names the certificate of 
 
 Entry `id` is on server `id % N` of N servers. Give their addresses always in the same order.
 
-Object stores hold values. They need a program with the feature `objects`. With --move, the folder
-keeps the keys and names the address, and all commands read the values from there. Only missing values
-are sent. The credentials are in the store's usual variables, such as AWS_ACCESS_KEY_ID.
+Object stores (s3, gs, az, or a folder with a slash in its path) get the values only, and need a
+program with the feature `objects`. Without --move, the store gets a copy, and the memory stays as it
+is: a later --move to the same address sends what is missing. With --move, the folder keeps the keys
+and the address, and all commands read the values from there; `engram memory compact` writes them to
+the folder again. The credentials are in the store's usual variables, such as AWS_ACCESS_KEY_ID.
 
 Examples:
   engram memory push memory s3://bucket/birds --move
