@@ -190,7 +190,7 @@ fn a_newer_format_version_has_its_own_error() {
     let newer_pack = [&bytes[..at], newer, &bytes[at + newer.len()..]].concat();
     fs::write(&pack, newer_pack).unwrap();
     let error_of = || Memory::open(&memory).unwrap_err().to_string();
-    let expected = "has format version 9, but this program reads versions up to 6";
+    let expected = "has format version 9, but this program reads versions up to 7";
     assert!(error_of().contains(expected), "{}", error_of());
     fs::write(&pack, bytes).unwrap();
     writer.compact(|_| ()).unwrap();
