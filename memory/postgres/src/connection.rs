@@ -28,8 +28,7 @@ impl Connection {
     /// Opens a connection for the memory in this schema.
     pub(crate) fn open(endpoint: &Endpoint, schema: &str) -> Result<Self, Failure> {
         let mut client = endpoint.connect()?;
-        // With iterative scans,
-        // a graph search with a filter returns as many rows as it is asked for.
+        // With iterative scans, a graph search with a filter returns as many rows as it is asked for.
         client.batch_execute(&format!(
             "SET plan_cache_mode = {PLANS}; SET hnsw.iterative_scan = relaxed_order; \
              SET client_min_messages = warning; SET jit = off",
