@@ -181,6 +181,11 @@ fn ends_in_time(child: Child) -> Output {
     waiting.join().expect("no panic")
 }
 
+#[track_caller]
+fn assert_says_how_to_resume(error: &str) {
+    assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
+}
+
 #[test]
 fn one_two_and_four_processes_write_the_same_bytes() {
     let Some(environment) = environment() else { return };
@@ -211,7 +216,7 @@ fn a_killed_run_says_how_to_continue_and_does_on_another_number_of_processes() {
         assert!(!output.status.success(), "{error}");
         let message = format!("rank {killed} has ended without a result");
         assert!(error.contains(&message), "{error}");
-        assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
+        assert_says_how_to_resume(&error);
         if ranks == 1 {
             succeeds(study.alone(&environment, &run, &["--resume"]));
         } else {
@@ -235,7 +240,7 @@ fn a_stopped_process_ends_the_run_with_a_message() {
         assert!(!output.status.success(), "{error}");
         let message = format!("rank {stopped} has sent no heartbeat for 15 seconds");
         assert!(error.contains(&message), "{error}");
-        assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
+        assert_says_how_to_resume(&error);
         // The launcher ends the stopped process after its own end.
         let (start, process) = (Instant::now(), PathBuf::from(format!("/proc/{process}")));
         while process.exists() {
@@ -264,7 +269,7 @@ fn a_process_without_memory_ends_the_run_and_it_continues() {
     // If a library of MPI ends the process, the launcher may end the others before their message.
     if !error.contains("Exit code") {
         assert!(error.contains("a rank is out of memory"), "{error}");
-        assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
+        assert_says_how_to_resume(&error);
     }
     succeeds(REVEAL.on_ranks(&environment, 2, &run, &["--resume"]));
     assert_equal_runs(&reference, &run);
@@ -292,7 +297,7 @@ fn signals_to_mpirun_stop_the_run_and_it_continues() {
             let step = format!("{:08}", steps.count());
             assert!(pointer.trim_end().ends_with(&step), "{pointer}, step {step}: {error}");
             assert!(error.contains("stopped; the newest checkpoint is in"), "{error}");
-            assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
+            assert_says_how_to_resume(&error);
         }
         succeeds(PATENT.on_ranks(&environment, 3, &run, &["--resume"]));
         assert_equal_runs(&reference, &run);

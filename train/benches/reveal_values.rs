@@ -6,18 +6,18 @@
 //! step is the difference. The store is in main memory. The values of a refresh are not in the cache.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../memory/objects/benches/slow_store/mod.rs"]
+mod slow_store;
+
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use engram_memory_objects::object_store::memory::InMemory;
-use engram_memory_objects::object_store::path::Path as StorePath;
-use engram_memory_objects::object_store::throttle::{ThrottleConfig, ThrottledStore};
-use engram_memory_objects::{Connect, ObjectStorage, TierSettings, ValueTiers};
+use engram_memory_objects::{TierSettings, ValueTiers};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions, RunOptions, ValueStorages};
+use slow_store::REQUEST;
 
-const REQUEST: Duration = Duration::from_millis(20);
 const ADDRESS: &str = "memory://values";
 /// The steps whose time is subtracted.
 const FIRST_STEPS: usize = 20;
@@ -25,18 +25,8 @@ const FIRST_STEPS: usize = 20;
 /// A store whose requests take [`REQUEST`], behind a cache in main memory.
 fn store() -> ValueStorages {
     ValueStorages::new(|address| {
-        let delays = ThrottleConfig {
-            wait_put_per_call: REQUEST,
-            wait_get_per_call: REQUEST,
-            wait_list_per_call: REQUEST,
-            wait_delete_per_call: REQUEST,
-            ..ThrottleConfig::default()
-        };
-        let store = Arc::new(ThrottledStore::new(InMemory::new(), delays));
-        let path = StorePath::from("values");
-        let storage = ObjectStorage::of_store(store, path, address, Connect::default())?;
         let settings = TierSettings { target: Some(address.to_owned()), ..TierSettings::default() };
-        Ok(Arc::new(ValueTiers::new(settings).with_store(storage)))
+        Ok(Arc::new(ValueTiers::new(settings).with_store(slow_store::storage(address))))
     })
 }
 

@@ -14,6 +14,7 @@
 //! of the entries.
 
 mod agreement;
+pub(crate) mod message;
 mod reduction;
 mod rounds;
 pub mod sharded_memory;
@@ -28,7 +29,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Result, StudyError, TrainError};
 use crate::recipe::Recipe;
-pub use reduction::MicroBatchSum;
+pub use reduction::{BUCKET, MicroBatchSum};
 use rounds::Rounds;
 
 /// Communication between ranks. All ranks call the same functions in the same order.
@@ -202,7 +203,7 @@ impl Ranks {
     }
 }
 
-fn failed(source: StudyError) -> TrainError {
+pub(crate) fn failed(source: StudyError) -> TrainError {
     TrainError::Ranks { source }
 }
 

@@ -13,7 +13,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_models::compute::to_host;
 use serde::{Deserialize, Serialize};
 
-use crate::distributed::Ranks;
+use crate::distributed::{self, Ranks, message};
 use crate::error::{Result, TrainError};
 
 /// The features of a micro-batch, such as its image embeddings.
@@ -105,28 +105,24 @@ impl StepFeatures {
 
 /// The features of the micro-batches of all ranks, in order.
 fn of_all_ranks(own: &[Features], ranks: &Ranks) -> Result<Vec<Features>> {
-    let (mut shapes, mut bytes) = (Vec::new(), Vec::new());
+    let (mut shapes, mut numbers) = (Vec::new(), Vec::new());
     for Features { examples, tensors } in own {
         let dims = tensors.iter().map(|tensor| tensor.dims().to_vec()).collect();
         shapes.push(Shapes { examples: *examples, tensors: dims });
         for tensor in tensors {
-            let values = to_host(tensor).map_err(failed)?;
-            bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+            numbers.extend(to_host(tensor).map_err(failed)?);
         }
     }
-    let shapes = ranks.gather(shapes)?;
-    if shapes.iter().all(Vec::is_empty) {
-        return Ok(Vec::new());
-    }
-    let bytes = ranks.gather_bytes(bytes)?;
+    let bad_message = |reason: String| distributed::failed(reason.into());
+    let bytes = message::pack(&shapes, &numbers).map_err(bad_message)?;
     let mut all = Vec::new();
-    for (shapes, bytes) in shapes.into_iter().zip(bytes) {
-        let mut rest = bytes.as_slice();
+    for bytes in ranks.gather_bytes(bytes)? {
+        let (shapes, numbers): (Vec<Shapes>, _) = message::unpack(&bytes).map_err(bad_message)?;
+        let mut rest = numbers.as_slice();
         for Shapes { examples, tensors } in shapes {
             let tensors = tensors.into_iter().map(|dims| {
-                let length = 4 * dims.iter().product::<usize>();
-                let bytes = rest.split_off(..length).unwrap_or_default();
-                Tensor::from_raw_buffer(bytes, DType::F32, &dims, &Device::Cpu)
+                let numbers = rest.split_off(..dims.iter().product()).unwrap_or_default();
+                Tensor::from_slice(numbers, dims, &Device::Cpu)
             });
             let tensors = tensors.collect::<candle_core::Result<_>>().map_err(failed)?;
             all.push(Features { examples, tensors });

@@ -20,8 +20,8 @@ impl fmt::Debug for ValueStorages {
 }
 
 impl ValueStorages {
-    /// Opens stores with this function. Its stores move the values of later changes to the address,
-    /// too ([`ValueStorage::target`]).
+    /// Opens stores with this function. The address is the [target](ValueStorage::target) of its
+    /// stores.
     pub fn new(
         open: impl Fn(&str) -> StudyResult<Arc<dyn ValueStorage>> + Send + Sync + 'static,
     ) -> Self {

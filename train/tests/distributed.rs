@@ -4,13 +4,11 @@ mod threads;
 mod toy;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::thread;
 
-use engram_train::distributed::Ranks;
+use engram_train::distributed::{Collective, Ranks};
 use engram_train::{RunOptions, RunSummary, TrainError};
 use tempfile::tempdir;
-use threads::Threads;
+use threads::on_ranks;
 use toy::{Overrides, Toy, lasting_files, recipe};
 
 /// Trains on `size` ranks. Rank 0 uses the folder `run`. `overrides` gives each rank's overrides.
@@ -23,25 +21,19 @@ fn train_on(
     overrides: impl Fn(usize) -> Overrides + Sync,
 ) -> Vec<Result<RunSummary, TrainError>> {
     let scratch = tempdir().expect("a temporary folder");
-    thread::scope(|scope| {
-        let mut handles = Vec::new();
-        for (rank, collective) in Threads::new(size).into_iter().enumerate() {
-            let (overrides, scratch) = (&overrides, scratch.path());
-            handles.push(scope.spawn(move || {
-                let mut study = Toy::with_overrides(overrides(rank));
-                let own = scratch.join(rank.to_string());
-                let options = RunOptions {
-                    run: if rank == 0 { run.to_path_buf() } else { own },
-                    resume,
-                    quiet: true,
-                    stop: study.stop.clone(),
-                    ranks: Ranks::new(Arc::new(collective)),
-                    ..RunOptions::default()
-                };
-                engram_train::train(&mut study, &recipe(set), &options)
-            }));
-        }
-        handles.into_iter().map(|handle| handle.join().expect("no panic")).collect()
+    on_ranks(size, |collective| {
+        let rank = collective.rank();
+        let mut study = Toy::with_overrides(overrides(rank));
+        let own = scratch.path().join(rank.to_string());
+        let options = RunOptions {
+            run: if rank == 0 { run.to_path_buf() } else { own },
+            resume,
+            quiet: true,
+            stop: study.stop.clone(),
+            ranks: Ranks::new(collective),
+            ..RunOptions::default()
+        };
+        engram_train::train(&mut study, &recipe(set), &options)
     })
 }
 
@@ -167,18 +159,13 @@ fn more_ranks_than_micro_batches_and_different_recipes_are_errors() {
         assert!(error.contains("is 2, but 3 ranks share the micro-batches"), "{error}");
     }
     assert!(!run.exists());
-    let different = thread::scope(|scope| {
-        let ranks = Threads::new(2).into_iter().enumerate().map(|(rank, collective)| {
-            let run = folder.path().join(format!("other-{rank}"));
-            scope.spawn(move || {
-                let ranks = Ranks::new(Arc::new(collective));
-                let options = RunOptions { run, quiet: true, ranks, ..RunOptions::default() };
-                let seed = format!("seed={rank}");
-                engram_train::train(&mut Toy::default(), &recipe(&[&seed]), &options)
-            })
-        });
-        let ranks: Vec<_> = ranks.collect();
-        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect::<Vec<_>>()
+    let different = on_ranks(2, |collective| {
+        let rank = collective.rank();
+        let run = folder.path().join(format!("other-{rank}"));
+        let ranks = Ranks::new(collective);
+        let options = RunOptions { run, quiet: true, ranks, ..RunOptions::default() };
+        let seed = format!("seed={rank}");
+        engram_train::train(&mut Toy::default(), &recipe(&[&seed]), &options)
     });
     for result in different {
         let error = result.expect_err("other recipes").to_string();

@@ -6,16 +6,14 @@ mod threads;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
-use std::thread;
 
 use candle_core::safetensors::load;
 use candle_core::{DType, Device};
-use engram_train::distributed::Ranks;
+use engram_train::distributed::{Collective, Ranks};
 use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::patent::run::train_patent;
 use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
-use threads::Threads;
+use threads::on_ranks;
 
 /// Three steps with all 40 images, without momentum, so that a gradient's error shows.
 const RECIPE: &str = r#"
@@ -120,15 +118,12 @@ fn any_number_of_ranks_gives_the_same_bytes() {
     let set = ["batch.examples=10", "batch.accumulate=3", "batch.negatives=step"];
     let weights = |size: usize| {
         let run = folder.path().join(size.to_string());
-        thread::scope(|scope| {
-            for (rank, collective) in Threads::new(size).into_iter().enumerate() {
-                let run =
-                    if rank == 0 { run.clone() } else { run.with_extension(rank.to_string()) };
-                let set = &set;
-                scope.spawn(move || match train(&run, set, Ranks::new(Arc::new(collective))) {
-                    Ok(()) | Err(TrainError::OtherRank { .. }) => {}
-                    Err(error) => panic!("rank {rank}: {error}"),
-                });
+        on_ranks(size, |collective| {
+            let rank = collective.rank();
+            let run = if rank == 0 { run.clone() } else { run.with_extension(rank.to_string()) };
+            match train(&run, &set, Ranks::new(collective)) {
+                Ok(()) | Err(TrainError::OtherRank { .. }) => {}
+                Err(error) => panic!("rank {rank}: {error}"),
             }
         });
         let read = |file: &str| std::fs::read(run.join(file)).unwrap();

@@ -3,15 +3,12 @@
 
 mod threads;
 
-use std::sync::Arc;
-use std::thread;
-
 use engram_models::gradients::Gradients;
 use engram_models::params::{Init, ParameterBuilder};
 use engram_train::distributed::{Collective, MicroBatchSum, Ranks};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use threads::Threads;
+use threads::{Threads, on_ranks};
 
 const MICRO_BATCHES: usize = 6;
 /// A table of word embeddings, whose last block is not full; a small table; a large matrix without
@@ -90,16 +87,9 @@ fn sums(size: usize) -> Vec<Vec<Option<Vec<u32>>>> {
     if size == 1 {
         return vec![each(0, Ranks::default(), &|written| vec![written])];
     }
-    thread::scope(|scope| {
-        let ranks = Threads::new(size).into_iter().enumerate().map(|(rank, collective)| {
-            scope.spawn(move || {
-                let collective = Arc::new(collective);
-                let ranks = Ranks::new(collective.clone());
-                each(rank, ranks, &|written| gather(&collective, &written))
-            })
-        });
-        let ranks: Vec<_> = ranks.collect();
-        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    on_ranks(size, |collective| {
+        let ranks = Ranks::new(collective.clone());
+        each(collective.rank(), ranks, &|written| gather(&collective, &written))
     })
 }
 

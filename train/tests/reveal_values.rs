@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
+#[path = "../../tests/equal_runs/mod.rs"]
+mod equal_runs;
+
+use std::path::Path;
 use std::sync::Arc;
 
 use engram_memory::search::{Filter, Queries};
@@ -11,6 +14,7 @@ use engram_memory_objects::{TierSettings, ValueTiers};
 use engram_train::distributed::Ranks;
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions, RunOptions, StudyResult, TrainError, ValueStorages};
+use equal_runs::reproducible_files;
 
 /// The memory is refreshed several times.
 const SETTINGS: [&str; 13] = [
@@ -54,15 +58,10 @@ fn train(run: &Path, values: Option<&Path>, storages: ValueStorages) -> Result<(
     train_reveal(&mut recipe, &options).map(drop)
 }
 
-/// The files below a folder whose names end like this.
-fn files(folder: &Path, end: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let found = entries.flat_map(|path| match path.is_dir() {
-        true => files(&path, end),
-        false if path.to_string_lossy().ends_with(end) => vec![path],
-        false => Vec::new(),
-    });
-    found.collect()
+/// The number of files below a folder whose names end like this.
+fn count(folder: &Path, end: &str) -> usize {
+    let files = reproducible_files(folder, |_| true).into_iter();
+    files.filter(|(name, _)| name.to_string_lossy().ends_with(end)).count()
 }
 
 #[test]
@@ -77,9 +76,9 @@ fn values_in_a_store_train_to_the_same_bytes() -> StudyResult<()> {
     }
     // The run's folder has the keys only. The store has the values of the phases, of the refreshes
     // and of the finished model.
-    assert_eq!(files(&local.join("memory"), "values.safetensors").len(), 1);
-    assert_eq!(files(&remote.join("memory"), "values.safetensors").len(), 0);
-    assert!(files(&store.join("generations"), "").len() >= 4);
+    assert_eq!(count(&local.join("memory"), "values.safetensors"), 1);
+    assert_eq!(count(&remote.join("memory"), "values.safetensors"), 0);
+    assert!(count(&store.join("generations"), "") >= 4);
 
     let address = store.display().to_string();
     let memories = [

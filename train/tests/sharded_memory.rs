@@ -6,8 +6,6 @@ mod equal_runs;
 mod threads;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::thread;
 
 use crash::crash_at_checkpoint;
 use engram_memory::refresh::{Adoption, ENTRIES_PER_DRIFT_SUM, Refresh, RefreshSteps, mean_drift};
@@ -23,7 +21,6 @@ use engram_train::{Recipe, RecipeOptions, RunOptions, StudyError, TrainError};
 use equal_runs::reproducible_files;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use threads::Threads;
 
 const WIDTH: usize = 8;
 const VALUES: ValueFormat = ValueFormat { tokens: 2, width: 4, dtype: ValueDtype::F16 };
@@ -33,13 +30,7 @@ const ENTRIES: usize = 1003;
 
 /// Calls `work` on each rank, on a thread of its own. Returns the results by rank.
 fn on_ranks<T: Send>(size: usize, work: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
-    thread::scope(|scope| {
-        let work = &work;
-        let ranks = Threads::new(size).into_iter();
-        let start = |collective| scope.spawn(move || work(Ranks::new(Arc::new(collective))));
-        let threads: Vec<_> = ranks.map(start).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    })
+    threads::on_ranks(size, |rank| work(Ranks::new(rank)))
 }
 
 /// The entries `range`. Some keys are equal, so that ids decide their order. The last source has

@@ -8,6 +8,7 @@
 #[allow(dead_code)]
 #[path = "../../benches/measure/mod.rs"]
 mod measure;
+mod slow_store;
 
 use std::sync::Arc;
 use std::thread::sleep;
@@ -15,13 +16,10 @@ use std::time::{Duration, Instant};
 
 use engram_memory::cache::{CacheSettings, ValueCache, ValueSource};
 use engram_memory::{Batch, Entry, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
-use engram_memory_objects::object_store::memory::InMemory;
-use engram_memory_objects::object_store::path::Path;
-use engram_memory_objects::object_store::throttle::{ThrottleConfig, ThrottledStore};
-use engram_memory_objects::{Connect, DiskTier, ObjectStorage, PushSettings, RemoteValues, push};
+use engram_memory_objects::{DiskTier, PushSettings, RemoteValues, push};
 use measure::{BATCH_ROWS, Normal};
+use slow_store::REQUEST;
 
-const REQUEST: Duration = Duration::from_millis(20);
 const STEP: Duration = Duration::from_millis(100);
 /// The rows of a training step.
 const STEP_ROWS: usize = 100;
@@ -94,16 +92,7 @@ fn main() {
     let megabytes = (rows * VALUES.bytes()) as f64 / 1e6;
     println!("{rows} values of {VALUES}, {megabytes:.0} MB; {} ms a request", REQUEST.as_millis());
 
-    let delays = ThrottleConfig {
-        wait_put_per_call: REQUEST,
-        wait_get_per_call: REQUEST,
-        wait_list_per_call: REQUEST,
-        wait_delete_per_call: REQUEST,
-        ..ThrottleConfig::default()
-    };
-    let store = Arc::new(ThrottledStore::new(InMemory::new(), delays));
-    let (path, connect) = (Path::from("values"), Connect::default());
-    let storage = ObjectStorage::of_store(store, path, "store", connect).unwrap();
+    let storage = slow_store::storage("store");
     let start = Instant::now();
     let pushed = push(&storage, generation, PushSettings::default()).unwrap();
     let seconds = start.elapsed().as_secs_f64();

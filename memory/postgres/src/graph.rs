@@ -63,7 +63,7 @@ pub(crate) fn search<'a>(
     let candidates = candidates.max(least * ranking.k());
     let queries: Vec<usize> = (0..ranking.queries()).collect();
     let entries =
-        snapshot.parts().map(|part| Graphs::new(part, ranking, candidates).search.entries()).sum();
+        snapshot.parts().map(|server| Search { server, ranking, ids: None }.entries()).sum();
     let found = snapshot.each_part(|part| {
         let graphs = Graphs::new(part, ranking, candidates);
         let found = graphs.search.each_query(&queries, |query| graphs.first(query, entries))?;

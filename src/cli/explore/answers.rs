@@ -19,6 +19,7 @@ use super::images::ShownImage;
 use super::lazy::{FromRun, Lazy};
 use super::questions::{TestQuestion, TestQuestions};
 use super::uploads::{self, Upload};
+use crate::cli::memory::value_reader;
 
 /// Maximum number of test questions listed at a time.
 const MAX_LISTED: usize = 50;
@@ -95,14 +96,8 @@ impl OpenedRun {
             format!("{}: has no memory; `engram answer` builds it again", run.display())
         })?;
         let generation = Memory::open(&memory)?.snapshot().description().generation;
-        let answerer = Arc::new(Answerer::open(
-            run,
-            None,
-            None,
-            Vec::new(),
-            &Compute::cpu(),
-            crate::cli::memory::value_reader(),
-        )?);
+        let answerer =
+            Arc::new(Answerer::open(run, None, None, Vec::new(), &Compute::cpu(), value_reader())?);
         Ok(Self { pointer, generation, answerer })
     }
 }

@@ -128,37 +128,16 @@ impl Collective for World {
         receive: &mut [Vec<&mut [f32]>],
     ) -> Result<(), StudyError> {
         let meeting = self.meet();
-        let world = SimpleCommunicator::world();
-        let own = self.rank;
         let sent = send.iter().flatten().map(|slice| slice.len());
         let received = receive.iter().flatten().map(|slice| slice.len());
         meeting.transfer.allow(self.size * 4 * sent.chain(received).sum::<usize>());
-        // MPI delivers the messages of a pair of processes in the order in which they are sent.
-        mpi::request::scope(|scope| {
-            let mut receiving = Vec::new();
-            for (rank, slices) in receive.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
-                let process = world.process_at_rank(rank as i32);
-                for slice in slices {
-                    receiving.push(process.immediate_receive_into(scope, &mut **slice));
-                }
-            }
-            let mut sending = Vec::new();
-            for (rank, slices) in send.iter().enumerate().filter(|(rank, _)| *rank != own) {
-                let process = world.process_at_rank(rank as i32);
-                for slice in slices {
-                    sending.push(process.immediate_send(scope, *slice));
-                }
-            }
-            receiving.into_iter().for_each(|request| request.wait_without_status());
-            sending.into_iter().for_each(|request| request.wait_without_status());
-        });
+        send_and_receive(self.rank, send, receive);
         Ok(())
     }
 
     fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StudyError> {
         let meeting = self.meet();
         let world = SimpleCommunicator::world();
-        let own = self.rank;
         let lengths: Vec<u64> = send.iter().map(|bytes| bytes.len() as u64).collect();
         let mut received_lengths = vec![0u64; self.size];
         world.all_to_all_into(&lengths[..], &mut received_lengths[..]);
@@ -168,25 +147,35 @@ impl Collective for World {
         }
         let bytes: usize = send.iter().chain(&received).map(Vec::len).sum();
         meeting.transfer.allow(self.size * bytes);
-        mpi::request::scope(|scope| {
-            let mut receiving = Vec::new();
-            for (rank, bytes) in received.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
-                let process = world.process_at_rank(rank as i32);
-                for chunk in bytes.chunks_mut(CHUNK) {
-                    receiving.push(process.immediate_receive_into(scope, chunk));
-                }
-            }
-            let mut sending = Vec::new();
-            for (rank, bytes) in send.iter().enumerate().filter(|(rank, _)| *rank != own) {
-                let process = world.process_at_rank(rank as i32);
-                for chunk in bytes.chunks(CHUNK) {
-                    sending.push(process.immediate_send(scope, chunk));
-                }
-            }
-            receiving.into_iter().for_each(|request| request.wait_without_status());
-            sending.into_iter().for_each(|request| request.wait_without_status());
-        });
-        received[own] = send.into_iter().nth(own).unwrap_or_default();
+        let chunks = send.iter().map(|bytes| bytes.chunks(CHUNK).collect()).collect::<Vec<_>>();
+        let received_chunks = received.iter_mut().map(|bytes| bytes.chunks_mut(CHUNK).collect());
+        send_and_receive(self.rank, &chunks, &mut received_chunks.collect::<Vec<_>>());
+        received[self.rank] = send.into_iter().nth(self.rank).unwrap_or_default();
         Ok(received)
     }
+}
+
+/// Sends slices to each process, and receives slices from it. The slices of the `own` process are
+/// ignored.
+fn send_and_receive<T: Equivalence>(own: usize, send: &[Vec<&[T]>], receive: &mut [Vec<&mut [T]>]) {
+    let world = SimpleCommunicator::world();
+    // MPI delivers the messages of a pair of processes in the order in which they are sent.
+    mpi::request::scope(|scope| {
+        let mut receiving = Vec::new();
+        for (rank, slices) in receive.iter_mut().enumerate().filter(|(rank, _)| *rank != own) {
+            let process = world.process_at_rank(rank as i32);
+            for slice in slices {
+                receiving.push(process.immediate_receive_into(scope, &mut **slice));
+            }
+        }
+        let mut sending = Vec::new();
+        for (rank, slices) in send.iter().enumerate().filter(|(rank, _)| *rank != own) {
+            let process = world.process_at_rank(rank as i32);
+            for slice in slices {
+                sending.push(process.immediate_send(scope, *slice));
+            }
+        }
+        receiving.into_iter().for_each(|request| request.wait_without_status());
+        sending.into_iter().for_each(|request| request.wait_without_status());
+    });
 }

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::optimiser::BLOCK;
 
 /// Values per bucket (25 MiB). Ranks exchange one bucket at a time, which limits the memory.
-const BUCKET: usize = 25 << 18;
+pub const BUCKET: usize = 25 << 18;
 
 /// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
 /// finished. On a single rank, `n` micro-batches need at most `log2(n) + 1` further buffers, and one

@@ -22,10 +22,11 @@ use engram_memory::{
     Entry, Memory, MemoryError, Method, Row, Snapshot, Store, Transaction, ValueFormat,
 };
 
+use super::message::{Numbered, pack, unpack};
 use super::tree::share;
 use super::{Ranks, failed};
 use crate::error::{Result, TrainError};
-use messages::{Numbered, Reply, Request, Search, pack, unpack};
+use messages::{Reply, Request, Search};
 use shard::{OwnShard, Summary};
 
 /// The consecutive items that a rank encodes and keeps, of `items` items in batches of `batch`. The

@@ -1,7 +1,8 @@
 //! Ranks that are threads of one process.
 
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use engram_train::StudyError;
 use engram_train::distributed::Collective;
@@ -19,9 +20,19 @@ pub struct Threads {
     receive: Vec<Mutex<Receiver<Message>>>,
 }
 
+/// Calls `work` on each rank, on a thread of its own. Returns the results by rank.
+pub fn on_ranks<T: Send>(size: usize, work: impl Fn(Arc<Threads>) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let work = &work;
+        let ranks = Threads::new(size).into_iter();
+        let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || work(Arc::new(rank)))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
 impl Threads {
     /// All ranks, for one thread each.
-    pub fn new(size: usize) -> Vec<Self> {
+    fn new(size: usize) -> Vec<Self> {
         let mut ranks: Vec<Self> =
             (0..size).map(|rank| Self { rank, send: Vec::new(), receive: Vec::new() }).collect();
         for to in 0..size {

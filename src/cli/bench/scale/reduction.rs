@@ -2,14 +2,12 @@
 
 use std::time::Instant;
 
+use engram_train::distributed::BUCKET;
 use rayon::prelude::*;
 use serde::Serialize;
 
 use super::super::median;
 
-/// The number of parameters that are summed at once, as in training
-/// (`train/src/distributed/reduction.rs`).
-const BUCKET: usize = 25 << 18;
 /// The number of parameters that a thread adds at a time.
 const BLOCK: usize = 1 << 16;
 /// The number of measured additions of a bucket.

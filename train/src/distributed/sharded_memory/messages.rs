@@ -1,12 +1,10 @@
-//! The requests of one rank to the shard of another, the replies, and their bytes.
+//! The requests of one rank to the shard of another, and the replies.
 
 use engram_memory::search::{Filter, Gates};
 use engram_memory::{Entry, Method};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// A request or a reply, with its numbers.
-pub(super) type Numbered<T> = (T, Vec<f32>);
+use crate::distributed::message::Numbered;
 
 /// A request. Rows are rows of the shard.
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,46 +95,5 @@ impl Search {
             gates: gates.map(|sources| Gates { sources, weights: weights.to_vec() }),
         };
         Some((queries, filter))
-    }
-}
-
-/// A header as JSON, after its length, and numbers.
-pub(super) fn pack(header: &impl Serialize, numbers: &[f32]) -> Result<Vec<u8>, String> {
-    let header = serde_json::to_vec(header).map_err(|error| error.to_string())?;
-    let mut bytes = Vec::with_capacity(8 + header.len() + 4 * numbers.len());
-    bytes.extend_from_slice(&(header.len() as u64).to_le_bytes());
-    bytes.extend_from_slice(&header);
-    bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-    Ok(bytes)
-}
-
-/// Reads the bytes of [`pack`].
-pub(super) fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<Numbered<T>, String> {
-    let damaged = || "sent a damaged message".to_owned();
-    let (length, rest) = bytes.split_first_chunk().ok_or_else(damaged)?;
-    let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| damaged())?;
-    let (header, numbers) = rest.split_at_checked(length).ok_or_else(damaged)?;
-    let (numbers, []) = numbers.as_chunks::<4>() else { return Err(damaged()) };
-    let header = serde_json::from_slice(header).map_err(|error| error.to_string())?;
-    Ok((header, numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_keep_their_numbers_and_damaged_ones_are_errors() {
-        let numbers = [0.1, f32::NAN, -0.0, f32::MIN_POSITIVE];
-        let bytes = pack(&Request::Find(vec![3, i64::MAX]), &numbers).expect("bytes");
-        let (request, read): (Request, _) = unpack(&bytes).expect("a message");
-        assert!(matches!(request, Request::Find(ids) if ids == [3, i64::MAX]));
-        let bits = |numbers: &[f32]| numbers.iter().map(|n| n.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&read), bits(&numbers));
-        for end in 0..bytes.len() {
-            let shorter = unpack::<Request>(&bytes[..end]);
-            // A message that ends between two numbers has fewer of them.
-            assert!(shorter.is_err() || shorter.is_ok_and(|(_, read)| read.len() < 4), "{end}");
-        }
     }
 }

@@ -7,7 +7,8 @@ use engram_memory::search::{Queries, SearchResults};
 use engram_memory::{Generation, MemoryError, Row, Snapshot, ValueFormat};
 use serde::{Deserialize, Serialize};
 
-use super::messages::{Numbered, Reply, Request, Search};
+use super::messages::{Reply, Request, Search};
+use crate::distributed::message::Numbered;
 
 /// What all ranks know of a shard.
 #[derive(Debug, Serialize, Deserialize)]

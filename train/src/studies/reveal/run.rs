@@ -32,7 +32,7 @@ use serde::{Deserialize, Serialize};
 use super::NAME;
 use super::dataset_metrics::{self, DatasetMetrics};
 use super::metrics::QuestionMetrics;
-use super::moved_values::{ValueStore, place_values};
+use super::moved_values::{open_store, place_values};
 use super::needle::{NeedleMetrics, needle_metrics};
 use super::run_memory::SNAPSHOTS;
 use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel, RevealSettings};
@@ -139,7 +139,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
         log::print(&format!("note: {note}"));
     }
     study.set_ranks(options.ranks.clone());
-    if let Some(store) = ValueStore::open(recipe, values.as_deref(), options)? {
+    if let Some(store) = open_store(recipe, values.as_deref(), options)? {
         study.set_value_store(store);
     }
     let trained = train(&mut study, recipe, options)?;

@@ -16,12 +16,12 @@ use engram_durable as durable;
 use engram_infer::reveal::encoding::Encoding;
 use engram_infer::reveal::retriever::{ItemEncoder, Retriever};
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps, RetrievalLog};
-use engram_memory::{Batch, MemoryError, Transaction};
+use engram_memory::{Batch, MemoryError, Transaction, ValueStorage};
 use engram_models::compute::Compute;
 use engram_models::params::Parameters;
 use serde::{Deserialize, Serialize};
 
-use super::moved_values::{ValueStore, place_values};
+use super::moved_values::place_values;
 use super::settings::RevealMemory;
 use super::shards;
 use super::snapshots::{remove_snapshots, snapshot_name};
@@ -47,7 +47,7 @@ pub struct RunMemory {
     /// Where entries are encoded.
     compute: Compute,
     /// Where values are kept; `None` for the run's folder.
-    value_store: Option<ValueStore>,
+    value_store: Option<Arc<dyn ValueStorage>>,
     ranks: Ranks,
     /// The memory, opened for reading; `None` before it is built.
     retriever: Option<Retriever>,
@@ -109,12 +109,12 @@ impl RunMemory {
     }
 
     /// Moves the values of later memories to an object store.
-    pub(super) fn set_value_store(&mut self, store: ValueStore) {
+    pub(super) fn set_value_store(&mut self, store: Arc<dyn ValueStorage>) {
         self.value_store = Some(store);
     }
 
     /// The object store with the values.
-    pub(super) fn value_store(&self) -> Option<&ValueStore> {
+    pub(super) fn value_store(&self) -> Option<&Arc<dyn ValueStorage>> {
         self.value_store.as_ref()
     }
 

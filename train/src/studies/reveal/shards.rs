@@ -5,13 +5,16 @@ use std::path::Path;
 use engram_infer::reveal::encoding::Encoding;
 use engram_infer::reveal::retriever::{ENTRIES_PER_BATCH, Retriever};
 use engram_memory::ValueDtype;
-use engram_memory::refresh::{Adopted, mean_drift};
+use engram_memory::refresh::{Adopted, ENTRIES_PER_DRIFT_SUM, mean_drift};
 use engram_models::reveal::Reveal;
 
 use crate::distributed::Ranks;
 use crate::distributed::sharded_memory::{ShardedMemory, shard_of};
 use crate::study::StudyResult;
 use crate::{Stop, Stopped};
+
+// The shards have whole sums of drifts, so that the mean does not depend on the number of ranks.
+const _: () = assert!(ENTRIES_PER_BATCH.is_multiple_of(ENTRIES_PER_DRIFT_SUM));
 
 /// Encodes the entries of this rank into a new memory in `folder`, and opens the memory of all
 /// ranks. If rank 0 is asked to stop, all ranks return [`Stopped`].

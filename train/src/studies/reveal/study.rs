@@ -15,7 +15,7 @@ use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::images::Images;
 use engram_infer::reveal::retriever::Retriever;
 use engram_infer::reveal::sequences::Sequencer;
-use engram_memory::{Entry, ValueDtype};
+use engram_memory::{Entry, ValueDtype, ValueStorage};
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, Parameters};
@@ -28,7 +28,6 @@ use super::corpus::{self, continuations, held_out_images, training_texts};
 use super::dataset_metrics;
 use super::losses::{self, BatchTargets};
 use super::metrics::QuestionMetrics;
-use super::moved_values::ValueStore;
 use super::published::Published;
 use super::run_memory::RunMemory;
 use super::settings::{
@@ -213,12 +212,12 @@ impl RevealStudy {
     }
 
     /// Moves the values of the run's memory to an object store.
-    pub(super) fn set_value_store(&mut self, store: ValueStore) {
+    pub(super) fn set_value_store(&mut self, store: Arc<dyn ValueStorage>) {
         self.run_memory.set_value_store(store);
     }
 
     /// The object store with the values of the run's memory.
-    pub(super) fn value_store(&self) -> Option<&ValueStore> {
+    pub(super) fn value_store(&self) -> Option<&Arc<dyn ValueStorage>> {
         self.run_memory.value_store()
     }
 
