@@ -1,9 +1,11 @@
 //! SIGINT and SIGTERM during training.
 //!
 //! After the first signal, the command finishes the step, writes a checkpoint, prints the command
-//! to continue, and exits with 130 or 143. A second signal ends the process at once. In both cases,
-//! the printed command gives the bytes of an uninterrupted run.
+//! to continue (before the first step, to start again), and exits with 130 or 143. A second signal
+//! ends the process at once. In both cases, the printed command gives the bytes of an
+//! uninterrupted run.
 
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -78,8 +80,8 @@ fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -
         let finished = ended.code == code;
         if !finished && ended.code != Some(expected) && !(twice && ended.signal == Some(signal)) {
             report.loss("a wrong exit code", format!("{label}: {ended}"));
-        } else if !finished && !twice && !ended.stderr.contains("Continue with:") {
-            report.loss("the command to continue is not printed", format!("{label}: {ended}"));
+        } else if !finished && !twice && !ended.stderr.contains(next_command(subject, &workdir)?) {
+            report.loss("the next command is not printed", format!("{label}: {ended}"));
         }
         let resumed = subject.repeat_command(&workdir).run()?;
         report.check_result(&resumed, &label);
@@ -90,4 +92,13 @@ fn interrupt(report: &Report, scratch: &Scratch, subject: &Subject, seed: u64) -
         }
         Ok(())
     })
+}
+
+/// The words before the command that a stopped subject prints. A training that is stopped before
+/// its first step has no checkpoint.
+fn next_command(subject: &Subject, workdir: &Path) -> Result<&'static str> {
+    let files = Snapshot::of(workdir)?.0;
+    let has_checkpoint = files.keys().any(|path| path.ends_with("checkpoints/LATEST"));
+    let is_training = subject.name.starts_with("train ");
+    Ok(if is_training && !has_checkpoint { "Start again with:" } else { "Continue with:" })
 }
