@@ -10,6 +10,8 @@ mod plain;
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use plain::Rng;
 
@@ -63,25 +65,39 @@ fn every_corpus_has_a_target() {
 
 #[test]
 fn truncated_and_bit_flipped_files_are_read_or_refused() {
-    let mut rng = Rng::new(35);
-    for (name, _) in targets::TARGETS {
-        let good_inputs: Vec<Vec<u8>> = corpus_inputs(name)
-            .into_iter()
-            .filter(|(file, _)| file.starts_with("good"))
-            .map(|(_, bytes)| bytes)
-            .collect();
-        assert!(!good_inputs.is_empty(), "{name}");
-        for bytes in &good_inputs {
-            (0..bytes.len()).for_each(|end| targets::run(name, &bytes[..end]));
+    let next = AtomicUsize::new(0);
+    let check = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some((name, _)) = targets::TARGETS.get(number) else { return };
+            run_changed_inputs(name, &mut Rng::new(35 + number as u64));
         }
-        for round in 0..FLIPPED_INPUTS {
-            let mut bytes = good_inputs[round % good_inputs.len()].clone();
-            for _ in 0..=rng.below(3) {
-                let index = rng.below(bytes.len() as u64) as usize;
-                bytes[index] ^= 1 << rng.below(8);
-            }
-            targets::run(name, &bytes);
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(check)).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// Runs a target on its good inputs, truncated at each length and with flipped bits.
+fn run_changed_inputs(name: &str, rng: &mut Rng) {
+    let good_inputs: Vec<Vec<u8>> = corpus_inputs(name)
+        .into_iter()
+        .filter(|(file, _)| file.starts_with("good"))
+        .map(|(_, bytes)| bytes)
+        .collect();
+    assert!(!good_inputs.is_empty(), "{name}");
+    for bytes in &good_inputs {
+        (0..bytes.len()).for_each(|end| targets::run(name, &bytes[..end]));
+    }
+    for round in 0..FLIPPED_INPUTS {
+        let mut bytes = good_inputs[round % good_inputs.len()].clone();
+        for _ in 0..=rng.below(3) {
+            let index = rng.below(bytes.len() as u64) as usize;
+            bytes[index] ^= 1 << rng.below(8);
         }
+        targets::run(name, &bytes);
     }
 }
 

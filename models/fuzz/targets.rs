@@ -49,9 +49,10 @@ fn check<T>(file: &Path, result: engram_models::Result<T>) -> Option<T> {
     None
 }
 
-/// Creates a temporary folder with a file of these bytes.
+/// Creates a temporary folder, in main memory if possible, with a file of these bytes.
 fn file(name: &str, bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = folder.expect("a folder");
     let path = folder.path().join(name);
     std::fs::write(&path, bytes).expect("a file");
     (folder, path)

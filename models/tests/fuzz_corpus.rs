@@ -5,18 +5,32 @@
 mod targets;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-/// The largest requested block of memory.
-struct LargestAllocation(AtomicUsize);
+thread_local! {
+    /// The largest block of memory that this thread has requested.
+    static LARGEST: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Allocates as the system does, and keeps the size of each thread's largest block.
+struct LargestAllocation;
+
+impl LargestAllocation {
+    fn note(size: usize) {
+        LARGEST.with(|largest| largest.set(largest.get().max(size)));
+    }
+}
 
 // SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for LargestAllocation {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.0.fetch_max(layout.size(), Ordering::Relaxed);
+        Self::note(layout.size());
         // SAFETY: the caller keeps the contract of the trait.
         unsafe { System.alloc(layout) }
     }
@@ -27,14 +41,14 @@ unsafe impl GlobalAlloc for LargestAllocation {
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        self.0.fetch_max(size, Ordering::Relaxed);
+        Self::note(size);
         // SAFETY: the caller keeps the contract of the trait.
         unsafe { System.realloc(block, layout, size) }
     }
 }
 
 #[global_allocator]
-static LARGEST: LargestAllocation = LargestAllocation(AtomicUsize::new(0));
+static ALLOCATOR: LargestAllocation = LargestAllocation;
 
 /// The largest allowed block as a multiple of the file's bytes: integers become floats, and tables
 /// have room to grow.
@@ -85,27 +99,38 @@ fn variants(bytes: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn no_corpus_input_panics_or_allocates_much_memory() {
-    let (mut panicked, mut oversized, mut count) = (Vec::new(), Vec::new(), 0);
+    let mut inputs = Vec::new();
     for (name, _) in targets::TARGETS {
-        let inputs = corpus(name);
-        assert!(inputs.len() >= 10, "{name} has {} inputs", inputs.len());
-        for (path, bytes) in inputs {
-            for (variant, bytes) in variants(&bytes).into_iter().enumerate() {
-                count += 1;
-                LARGEST.0.store(0, Ordering::Relaxed);
+        let corpus = corpus(name);
+        assert!(corpus.len() >= 10, "{name} has {} inputs", corpus.len());
+        inputs.extend(corpus.into_iter().map(|(path, bytes)| (name, path, bytes)));
+    }
+    let (next, count) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let (panicked, oversized) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let check = || {
+        while let Some((name, path, bytes)) = inputs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            for (variant, bytes) in variants(bytes).into_iter().enumerate() {
+                count.fetch_add(1, Ordering::Relaxed);
+                LARGEST.set(0);
                 if catch_unwind(|| targets::run(name, &bytes)).is_err() {
-                    panicked.push((path.clone(), variant));
+                    panicked.lock().expect("a list").push((path, variant));
                 }
-                let largest = LARGEST.0.load(Ordering::Relaxed);
+                let largest = LARGEST.get();
                 if largest > MAX_RATIO * bytes.len() + EXTRA_BYTES {
-                    oversized.push((path.clone(), variant, largest));
+                    oversized.lock().expect("a list").push((path, variant, largest));
                 }
             }
         }
-    }
-    assert!(count > 10_000, "{count}");
-    assert!(panicked.is_empty(), "{panicked:#?}");
-    assert!(oversized.is_empty(), "{oversized:#?}");
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(check);
+        }
+    });
+    let (panicked, oversized) = (panicked.into_inner(), oversized.into_inner());
+    assert!(count.into_inner() > 10_000);
+    assert!(panicked.as_ref().is_ok_and(Vec::is_empty), "{panicked:#?}");
+    assert!(oversized.as_ref().is_ok_and(Vec::is_empty), "{oversized:#?}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! The time of a step of REVEAL's training with values in the run's folder, and in an object store
 //! whose requests take 20 ms.
 //!
-//! Usage: `cargo bench --bench reveal_values -- STEPS`. Trains the recipe `reveal/laptop` from a warm
-//! start, for 20 steps and for STEPS more, with a refresh of the memory every 50 steps. The time of a
-//! step is the difference. The store is in main memory. The values of a refresh are not in the cache.
+//! Usage: `cargo bench --workspace --bench reveal_values -- STEPS [REPEATS]`. Trains the recipe
+//! `reveal/laptop` from a warm start for STEPS steps (200), with a refresh of the memory every 50
+//! steps, REPEATS times (2) in each way, in turn. The first steps do not count. The store is in main
+//! memory. The values of a refresh are not in the cache.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../memory/objects/benches/slow_store/mod.rs"]
@@ -11,16 +12,18 @@ mod slow_store;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use engram_memory_objects::{TierSettings, ValueTiers};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions, RunOptions, ValueStorages};
+use serde_json::Value;
 use slow_store::REQUEST;
 
 const ADDRESS: &str = "memory://values";
-/// The steps whose time is subtracted.
-const FIRST_STEPS: usize = 20;
+/// The steps per line of `timing.jsonl`.
+const LOGGED_STEPS: u64 = 10;
+/// The steps that do not count.
+const FIRST_STEPS: u64 = 2 * LOGGED_STEPS;
 
 /// A store whose requests take [`REQUEST`], behind a cache in main memory.
 fn store() -> ValueStorages {
@@ -30,8 +33,8 @@ fn store() -> ValueStorages {
     })
 }
 
-/// The seconds of a training with this number of steps that retrieve entries.
-fn seconds(steps: usize, storages: Option<ValueStorages>) -> f64 {
+/// The seconds of a step, in a training with this number of steps that retrieve entries.
+fn seconds_of_step(steps: u64, storages: ValueStorages, is_remote: bool) -> f64 {
     let folder = tempfile::tempdir().unwrap();
     let mut set = vec![
         "memory.refresh_every=50".to_owned(),
@@ -40,34 +43,46 @@ fn seconds(steps: usize, storages: Option<ValueStorages>) -> f64 {
         "phase.warm-start.steps=1".to_owned(),
         "phase.questions.steps=1".to_owned(),
         format!("phase.fine-tune.steps={steps}"),
+        format!("log.every_steps={LOGGED_STEPS}"),
         "check.metric_value=0.0".to_owned(),
         "data.evaluated_questions=1".to_owned(),
     ];
-    set.extend(storages.is_some().then(|| format!("memory.values={ADDRESS:?}")));
+    set.extend(is_remote.then(|| format!("memory.values={ADDRESS:?}")));
     let recipe_options = RecipeOptions { tiny: false, set };
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/reveal/laptop.toml"));
     let mut recipe = Recipe::load(path, &recipe_options).unwrap();
+    let run = folder.path().join("run");
     let options = RunOptions {
-        run: folder.path().join("run"),
+        run: run.clone(),
         quiet: true,
-        value_storages: storages.unwrap_or_default(),
+        value_storages: storages,
         ..RunOptions::default()
     };
-    let start = Instant::now();
     train_reveal(&mut recipe, &options).unwrap();
-    start.elapsed().as_secs_f64()
+    let text = std::fs::read_to_string(run.join("timing.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let counted = lines.filter(|line| line["step"].as_u64().unwrap() > FIRST_STEPS);
+    let seconds: Vec<f64> = counted.map(|line| line["seconds"].as_f64().unwrap()).collect();
+    seconds.iter().sum::<f64>() / (seconds.len() as u64 * LOGGED_STEPS) as f64
 }
 
 fn main() {
-    let argument = std::env::args().skip(1).find(|argument| argument != "--bench");
-    let steps: usize = argument.map_or(100, |steps| steps.parse().unwrap());
-    let step = |storages: fn() -> Option<ValueStorages>| {
-        let more = seconds(FIRST_STEPS + steps, storages());
-        1000.0 * (more - seconds(FIRST_STEPS, storages())) / steps as f64
-    };
-    let (local, remote) = (step(|| None), step(|| Some(store())));
+    let mut arguments = std::env::args().skip(1).filter(|argument| argument != "--bench");
+    let steps = arguments.next().map_or(200, |steps| steps.parse().unwrap());
+    let repeats: usize = arguments.next().map_or(2, |repeats| repeats.parse().unwrap());
+    let (mut local, mut remote) = (0.0, 0.0);
+    for repeat in 0..repeats {
+        let times = [
+            seconds_of_step(steps, ValueStorages::default(), false),
+            seconds_of_step(steps, store(), true),
+        ];
+        let [local_ms, remote_ms] = times.map(|seconds| 1000.0 * seconds);
+        println!("{repeat}: local {local_ms:.0} ms, remote {remote_ms:.0} ms");
+        local += local_ms / repeats as f64;
+        remote += remote_ms / repeats as f64;
+    }
     println!(
-        "{steps} steps: local {local:.0} ms, with {} ms a request {remote:.0} ms, ratio {:.2}",
+        "a step: local {local:.0} ms, with {} ms a request {remote:.0} ms, ratio {:.2}",
         REQUEST.as_millis(),
         remote / local
     );

@@ -16,10 +16,10 @@ use engram_memory_postgres::{GraphSettings, PostgresStore};
 use postgres::Client;
 use server::{TestServer, create_on, open_on};
 
-/// On two cores, 500 sequences take about a minute.
-const SEQUENCES: u64 = 500;
+/// On two cores, 200 sequences take about half a minute.
+const SEQUENCES: u64 = 200;
 /// On three servers.
-const SHORT_SEQUENCES: u64 = 100;
+const SHORT_SEQUENCES: u64 = 50;
 
 struct Memories {
     servers: Vec<TestServer>,
