@@ -6,7 +6,7 @@
 mod running;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engram::memory::Memory;
 use engram::memory::vectors::npy_bytes;
@@ -74,6 +74,35 @@ fn values_are_copied_and_moved() {
 }
 
 #[test]
+fn damaged_values_are_sent_again_and_old_generations_are_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    build(folder);
+    let names = |part: &str| -> Vec<PathBuf> {
+        let entries = fs::read_dir(folder.join("store").join(part)).unwrap();
+        entries.map(|entry| entry.unwrap().path()).collect()
+    };
+    succeeds(folder, "memory push m ./store");
+    let [shard] = &names("shards")[..] else { panic!("a shard") };
+    let bytes = fs::read(shard).unwrap();
+    let mut changed = bytes.clone();
+    changed[100] ^= 1;
+    fs::write(shard, changed).unwrap();
+    succeeds(folder, "memory push m ./store");
+    assert_ne!(fs::read(shard).unwrap(), bytes);
+    succeeds(folder, "memory push m ./store --recheck");
+    assert_eq!(fs::read(shard).unwrap(), bytes);
+
+    let swept = succeeds(folder, "memory sweep ./store");
+    assert!(swept.contains("removed 1 generation and 0 objects, 0 bytes"), "{swept}");
+    let swept = succeeds(folder, "memory sweep ./store --keep 1 --json");
+    let swept: serde_json::Value = serde_json::from_str(&swept).unwrap();
+    assert_eq!(swept["generations"], 1);
+    succeeds(folder, "memory push m ./store --move");
+    succeeds(folder, "memory compact m");
+}
+
+#[test]
 fn a_folder_is_a_store_and_other_addresses_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -81,6 +110,9 @@ fn a_folder_is_a_store_and_other_addresses_are_refused() {
     refused(folder, "memory push m elsewhere", "must be an address");
     refused(folder, "memory push m ftp://host/values", "address of an object store");
     refused(folder, "memory push m ./store --replace", "leave it out");
+    refused(folder, "memory push m postgres://host/db --recheck", "leave it out");
+    refused(folder, "memory sweep ./elsewhere", "has no values of a memory; check the address");
+    assert!(!folder.join("elsewhere").exists());
     let expected = values(&folder.join("m"));
     succeeds(folder, "memory push m ./store --move");
     // The memory knows the whole path.

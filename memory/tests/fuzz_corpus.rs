@@ -16,7 +16,7 @@ use std::thread;
 use plain::Rng;
 
 /// The number of inputs with flipped bits per target.
-const FLIPPED_INPUTS: usize = 3000;
+const FLIPPED_INPUTS: usize = 1000;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")

@@ -170,7 +170,7 @@ impl TrainStudy {
             quiet: output::is_quiet(),
             stop,
             ranks: session.ranks(),
-            value_storages: ValueStorages::new(|address| Ok(value_storage(address)?)),
+            value_storages: ValueStorages::new(|address| Ok(value_storage(address, false)?)),
             ..RunOptions::default()
         };
         let report = study.train(&mut recipe, &run_options)?;

@@ -7,7 +7,7 @@ use engram_memory::MemoryError;
 
 /// The remedy for a damaged object.
 pub(crate) const RESTORE: &str =
-    "push the memory again with `recheck`, or restore a copy of the object";
+    "push the memory again with `--recheck`, or restore a copy of the object";
 
 /// A request that failed, also when it was repeated.
 #[derive(Debug)]

@@ -42,8 +42,8 @@ pub struct Swept {
 /// removed generation get errors, and open the current one.
 ///
 /// # Errors
-/// [`MemoryError::InvalidOption`] if `keep` is 0; [`MemoryError::Remote`] if a request failed or a
-/// manifest is damaged: its shards are unknown, so nothing is removed
+/// [`MemoryError::InvalidOption`] if `keep` is 0; [`MemoryError::Remote`] if a request failed, if
+/// there are no values, or if a manifest is damaged: its shards are unknown, so nothing is removed
 pub fn sweep(storage: &ObjectStorage, settings: SweepSettings) -> Result<Swept, MemoryError> {
     if settings.keep == 0 {
         return Err(MemoryError::InvalidOption {
@@ -57,6 +57,11 @@ pub fn sweep(storage: &ObjectStorage, settings: SweepSettings) -> Result<Swept, 
 }
 
 async fn run(client: &Client, settings: SweepSettings) -> Result<Swept, MemoryError> {
+    let address = || client.address("").trim_end_matches('/').to_owned();
+    // Before anything is written, because the address may have a typing error.
+    if manifest::generations(client).await?.is_empty() && client.list(SHARDS).await?.is_empty() {
+        return Err(remote(&address(), "has no values of a memory", "check the address"));
+    }
     let now = check_conditions(client).await?.last_modified;
     // Listed before the manifests are read: a shard of a later push is not in this list, or it is
     // in a manifest, or it is new.
@@ -71,7 +76,7 @@ async fn run(client: &Client, settings: SweepSettings) -> Result<Swept, MemoryEr
     if named.is_empty() && kept.is_empty() && !shards.is_empty() {
         let reason = "has shards, but no generation";
         let remedy = "check the address; push the memory, then sweep again";
-        return Err(remote(client.address("").trim_end_matches('/'), reason, remedy));
+        return Err(remote(&address(), reason, remedy));
     }
     let mut swept = Swept::default();
     for generation in removed {

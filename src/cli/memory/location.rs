@@ -60,25 +60,44 @@ pub(in super::super) fn value_reader() -> Option<Arc<dyn ValueStorage>> {
 
 /// Opens the object store at `address` (`s3://…`, `gs://…`, `az://…`, `file://…` or a folder), to
 /// which a memory that is opened with it moves its values. The address is the
-/// [target](ValueStorage::target), with the absolute path of a folder. Sends no request.
+/// [target](ValueStorage::target), with the absolute path of a folder. With `recheck`, values that
+/// the store has already are read, and sent again if they were changed. Sends no request.
 #[cfg(feature = "objects")]
-pub(in super::super) fn value_storage(address: &str) -> anyhow::Result<Arc<dyn ValueStorage>> {
-    use engram_memory_objects::{ObjectStorage, TierSettings, ValueTiers};
+pub(in super::super) fn value_storage(
+    address: &str,
+    recheck: bool,
+) -> anyhow::Result<Arc<dyn ValueStorage>> {
+    use engram_memory_objects::{PushSettings, TierSettings, ValueTiers};
+    let storage = object_storage(address)?;
+    let target = Some(storage.location().to_owned());
+    let push = PushSettings { recheck, ..PushSettings::default() };
+    let settings = TierSettings { target, push, ..TierSettings::default() };
+    Ok(Arc::new(ValueTiers::new(settings).with_store(storage)))
+}
+
+/// Opens the object store at `address`, as [`value_storage`] does. Its location has the absolute
+/// path of a folder: a memory names it, and is used from other folders, too.
+#[cfg(feature = "objects")]
+pub(super) fn object_storage(
+    address: &str,
+) -> anyhow::Result<engram_memory_objects::ObjectStorage> {
     let address = match address.contains("://") {
         true => address.to_owned(),
-        // The memory names the address, and is used from other folders, too.
         false => std::path::absolute(address)?.display().to_string(),
     };
-    let settings = TierSettings { target: Some(address.clone()), ..TierSettings::default() };
-    // Rejects an address that is not valid.
-    let storage = ObjectStorage::open(&address, settings.connect.clone())?;
-    Ok(Arc::new(ValueTiers::new(settings).with_store(storage)))
+    Ok(engram_memory_objects::ObjectStorage::open(&address, Default::default())?)
 }
 
 /// This program has no client of object stores.
 #[cfg(not(feature = "objects"))]
-pub(in super::super) fn value_storage(_: &str) -> anyhow::Result<Arc<dyn ValueStorage>> {
-    anyhow::bail!(
+pub(in super::super) fn value_storage(_: &str, _: bool) -> anyhow::Result<Arc<dyn ValueStorage>> {
+    Err(without_objects())
+}
+
+/// The error of a program without a client of object stores.
+#[cfg(not(feature = "objects"))]
+pub(super) fn without_objects() -> anyhow::Error {
+    anyhow::anyhow!(
         "this program was built without object stores; build it with `cargo install --path . \
          --features objects`"
     )

@@ -8,6 +8,7 @@ mod query;
 mod re_encode;
 mod retrieval;
 mod search;
+mod sweep;
 
 use engram_data::messages::counted;
 use std::path::PathBuf;
@@ -62,6 +63,7 @@ pub enum MemoryCommand {
     Verify(Verify),
     Push(push::Push),
     Pull(push::Pull),
+    Sweep(sweep::Sweep),
 }
 
 impl MemoryCommand {
@@ -80,6 +82,7 @@ impl MemoryCommand {
             Self::Verify(command) => command.run(),
             Self::Push(command) => command.run(),
             Self::Pull(command) => command.run(),
+            Self::Sweep(command) => command.run(),
         }
     }
 }

@@ -34,6 +34,7 @@ program with the feature `objects`. Without --move, the store gets a copy, and t
 is: a later --move to the same address sends what is missing. With --move, the folder keeps the keys
 and the address, and all commands read the values from there; `engram memory compact` writes them to
 the folder again. The credentials are in the store's usual variables, such as AWS_ACCESS_KEY_ID.
+`engram memory sweep` removes values of old generations from a store.
 
 Examples:
   engram memory push memory s3://bucket/birds --move
@@ -54,6 +55,9 @@ pub struct Push {
     /// Remove the values from the folder, and read them from the object store
     #[arg(long = "move", conflicts_with = "replace", hide = !cfg!(feature = "objects"))]
     moves: bool,
+    /// Read the values that the object store has already, and send damaged ones again
+    #[arg(long, conflicts_with = "replace", hide = !cfg!(feature = "objects"))]
+    recheck: bool,
     #[command(flatten)]
     server: ServerOptions,
     /// Print JSON
@@ -109,7 +113,9 @@ impl Push {
             );
             return self.push_values();
         }
-        anyhow::ensure!(!self.moves, "--move is for values in object stores; leave it out");
+        for (option, is_given) in [("--move", self.moves), ("--recheck", self.recheck)] {
+            anyhow::ensure!(!is_given, "{option} is for values in object stores; leave it out");
+        }
         let memory = location::open_folder(&self.folder)?;
         self.push(&memory)
     }
@@ -117,7 +123,7 @@ impl Push {
     /// Copies or moves values to an object store.
     fn push_values(&self) -> anyhow::Result<Outcome> {
         anyhow::ensure!(!self.replace, "--replace is for memories on PostgreSQL; leave it out");
-        let storage = location::value_storage(&self.urls)?;
+        let storage = location::value_storage(&self.urls, self.recheck)?;
         let address = storage.target().unwrap_or(&self.urls);
         let mut writer = Writer::open_with(&self.folder, Some(Arc::clone(&storage)))?;
         let entries = writer.generation().len();

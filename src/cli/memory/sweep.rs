@@ -1,0 +1,53 @@
+//! `engram memory sweep`: removes values of old generations from an object store.
+
+use clap::Args;
+
+use super::super::Outcome;
+
+/// Remove the values of old generations from an object store.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Needs a program with the feature `objects`. Each push to a store, and each change of a memory whose
+values are there, makes a generation. A reader of a removed generation gets an error until it opens
+the memory again. Objects of an unfinished push stay for a week.
+
+Examples:
+  engram memory sweep s3://bucket/birds
+  engram memory sweep /mnt/values/birds --keep 1 --json")]
+pub struct Sweep {
+    /// Address of the object store: s3://…, gs://…, az://…, file://… or a folder
+    #[arg(value_name = "URL")]
+    address: String,
+    /// Number of the newest generations that stay
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
+    keep: u32,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Sweep {
+    #[cfg(feature = "objects")]
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        use engram_data::messages::counted;
+        use engram_memory_objects::{SweepSettings, Swept, sweep};
+
+        let storage = super::location::object_storage(&self.address)?;
+        let settings = SweepSettings { keep: self.keep as usize, ..SweepSettings::default() };
+        let swept = sweep(&storage, settings)?;
+        super::output::print_report(self.json, &swept, || {
+            let Swept { generations, shards, bytes } = swept;
+            let generations = counted(generations, "generation");
+            let objects = counted(shards, "object");
+            format!("{}: removed {generations} and {objects}, {bytes} bytes", storage.location())
+        })?;
+        Ok(Outcome::Done)
+    }
+
+    #[cfg(not(feature = "objects"))]
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        // Otherwise, nothing reads these options without the feature.
+        let _ = (self.address, self.keep, self.json);
+        Err(super::location::without_objects())
+    }
+}
