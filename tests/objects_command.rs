@@ -3,13 +3,16 @@
 #![cfg(feature = "objects")]
 #![allow(clippy::unwrap_used)]
 
+mod explorer;
 mod running;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
 use engram::memory::Memory;
 use engram::memory::vectors::npy_bytes;
+use explorer::{Explorer, copy_reveal};
 use running::{engram, refusal, refused, succeeds};
 
 /// Builds a memory of 1000 entries with values.
@@ -93,6 +96,10 @@ fn damaged_values_are_sent_again_and_old_generations_are_removed() {
     succeeds(folder, "memory push m ./store --recheck");
     assert_eq!(fs::read(shard).unwrap(), bytes);
 
+    for id in [3, 4] {
+        succeeds(folder, &format!("memory delete m --ids {id}"));
+        succeeds(folder, "memory push m ./store");
+    }
     let swept = succeeds(folder, "memory sweep ./store");
     assert!(swept.contains("removed 1 generation and 0 objects, 0 bytes"), "{swept}");
     let swept = succeeds(folder, "memory sweep ./store --keep 1 --json");
@@ -100,6 +107,43 @@ fn damaged_values_are_sent_again_and_old_generations_are_removed() {
     assert_eq!(swept["generations"], 1);
     succeeds(folder, "memory push m ./store --move");
     succeeds(folder, "memory compact m");
+}
+
+#[test]
+fn a_run_answers_with_moved_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    copy_reveal(&folder.join("run"));
+    succeeds(folder, "data world --out world --images 40");
+    let questions = fs::read_to_string(folder.join("world/questions.jsonl")).unwrap();
+    let few: String = questions.lines().take(5).map(|line| format!("{line}\n")).collect();
+    fs::write(folder.join("world/few.jsonl"), few).unwrap();
+    let answer = "answer run --questions world/few.jsonl --quiet --evidence --out";
+    let question = || -> serde_json::Value {
+        let explorer = Explorer::open(folder, &["run"]);
+        let read = |response: explorer::Response| -> serde_json::Value {
+            assert_eq!(response.status, 200, "{}", response.body);
+            serde_json::from_str(&response.body).unwrap()
+        };
+        let question = read(explorer.get("/api/runs/0/example"))["question"].clone();
+        let image = explorer.get(&format!("/api/runs/0/questions/{}/image", question["id"]));
+        let image = base64::engine::general_purpose::STANDARD.encode(&image.bytes);
+        let request = serde_json::json!({"question": question["text"], "image": image});
+        let mut answer = read(explorer.post("/api/runs/0/answer", &request.to_string()));
+        answer.as_object_mut().unwrap().remove("seconds");
+        answer
+    };
+    succeeds(folder, &format!("{answer} local.jsonl"));
+    let local = question();
+    succeeds(folder, "memory push run/memory ./store --move");
+    succeeds(folder, &format!("{answer} moved.jsonl"));
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(read("moved.jsonl"), read("local.jsonl"));
+    assert_eq!(question(), local);
+
+    fs::remove_dir_all(folder.join("store")).unwrap();
+    refused(folder, &format!("{answer} missing.jsonl"), "check the address");
+    assert!(!folder.join("missing.jsonl").exists());
 }
 
 #[test]
