@@ -7,6 +7,7 @@ mod explorer;
 mod running;
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -15,17 +16,26 @@ use engram::memory::vectors::npy_bytes;
 use explorer::{Explorer, copy_reveal};
 use running::{engram, refusal, refused, succeeds};
 
+/// Writes `NAME.npy`, `NAME-values.npy` and `NAME.jsonl` with entries of these ids.
+fn write_rows(folder: &Path, name: &str, ids: Range<usize>) {
+    let numbers = |width: usize| -> Vec<f32> {
+        (width * ids.start..width * ids.end).map(|number| (number as f32).sin()).collect()
+    };
+    let write = |end: &str, bytes: Vec<u8>| {
+        fs::write(folder.join(format!("{name}{end}")), bytes).unwrap();
+    };
+    write(".npy", npy_bytes(&numbers(8), 8).unwrap());
+    write("-values.npy", npy_bytes(&numbers(4), 4).unwrap());
+    let entry = |id| format!(r#"{{"id": {id}, "source": "a", "text": "{id}"}}"#);
+    let entries: Vec<String> = ids.clone().map(entry).collect();
+    write(".jsonl", entries.join("\n").into_bytes());
+}
+
 /// Builds a memory of 1000 entries with values.
 fn build(folder: &Path) {
-    let numbers = |count: usize| (0..count).map(|i| (i as f32).sin()).collect::<Vec<f32>>();
-    let write = |name: &str, bytes: Vec<u8>| fs::write(folder.join(name), bytes).unwrap();
-    write("keys.npy", npy_bytes(&numbers(8000), 8).unwrap());
-    write("values.npy", npy_bytes(&numbers(4000), 4).unwrap());
-    write("queries.npy", npy_bytes(&numbers(80), 8).unwrap());
-    let entries = (0..1000).map(|id| format!(r#"{{"id": {id}, "source": "a", "text": "{id}"}}"#));
-    write("entries.jsonl", entries.collect::<Vec<_>>().join("\n").into_bytes());
-    let memory = "memory build --keys keys.npy --values values.npy --entries entries.jsonl --out m";
-    succeeds(folder, memory);
+    write_rows(folder, "m", 0..1000);
+    write_rows(folder, "queries", 0..10);
+    succeeds(folder, "memory build --keys m.npy --values m-values.npy --entries m.jsonl --out m");
 }
 
 /// All values of a memory that has them in its folder.
@@ -51,7 +61,15 @@ fn values_are_copied_and_moved() {
     assert!(!file.exists());
     let first = |text: &str| text.replace("\"generation\": 2", "\"generation\": 1");
     assert_eq!(first(&succeeds(folder, search)), hits);
-    succeeds(folder, "memory verify m");
+    let verified = engram(folder, "memory verify m");
+    assert!(verified.status.success());
+    let notes = String::from_utf8(verified.stderr).unwrap();
+    assert!(notes.contains("not checked: the values of 1000 entries at "), "{notes}");
+
+    // The folder names the address, so a copy there would be confusing. Moved values stay as they are.
+    refused(folder, &format!("memory push m {address}"), "add --move");
+    let again = succeeds(folder, &format!("memory push m {address} --move"));
+    assert!(again.contains("generation 1, values of 1000 entries"), "{again}");
 
     // A compaction reads the values. Keys alone answer a search.
     let shard = fs::read_dir(folder.join("store/shards")).unwrap().next().unwrap().unwrap().path();
@@ -102,10 +120,20 @@ fn damaged_values_are_sent_again_and_old_generations_are_removed() {
     }
     let swept = succeeds(folder, "memory sweep ./store");
     assert!(swept.contains("removed 1 generation and 0 objects, 0 bytes"), "{swept}");
+    refused(folder, "memory push m ./store --insecure", "leave it out");
     let swept = succeeds(folder, "memory sweep ./store --keep 1 --json");
     let swept: serde_json::Value = serde_json::from_str(&swept).unwrap();
     assert_eq!(swept["generations"], 1);
     succeeds(folder, "memory push m ./store --move");
+
+    // Values of a small change stay in the folder.
+    write_rows(folder, "more", 1000..1002);
+    let more = "memory add m --keys more.npy --values more-values.npy --entries more.jsonl";
+    succeeds(folder, more);
+    let pushed = engram(folder, "memory push m ./store --move");
+    let (out, notes) = (pushed.stdout, String::from_utf8(pushed.stderr).unwrap());
+    assert!(String::from_utf8(out).unwrap().contains("values of 998 entries"));
+    assert!(notes.contains("the values of 2 entries stay in m"), "{notes}");
     succeeds(folder, "memory compact m");
 }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache::ValueKey;
 use crate::error::MemoryError;
-use crate::generation::{Generation, Row};
+use crate::generation::{Generation, Part, Row};
 use crate::values::{StoredValue, ValueFormat};
 
 /// The place of a segment's values outside of the memory's folder.
@@ -120,6 +120,18 @@ impl Elsewhere {
 type Wanted = (usize, ValueKey);
 
 impl Generation {
+    /// The locations of values that are not in the folder, with the number of entries whose values
+    /// are there.
+    pub fn external_values(&self) -> BTreeMap<&ValuesAt, usize> {
+        let mut entries = BTreeMap::new();
+        for row in self.live_rows() {
+            if let Ok((Part { values_at: Some(at), .. }, _)) = self.locate(row) {
+                *entries.entry(at).or_default() += 1;
+            }
+        }
+        entries
+    }
+
     /// Groups the rows whose values are elsewhere by their places.
     fn wanted_elsewhere(
         &self,

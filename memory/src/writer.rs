@@ -13,7 +13,7 @@ use crate::edit::{Edit, Target};
 use crate::elsewhere::{ValueStorage, ValuesAt};
 use crate::encoded::{EncodedRows, KeyBounds};
 use crate::error::MemoryError;
-use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord, ValueFormat};
+use crate::format::manifest::{EncoderRecord, Manifest, ValueFormat};
 use crate::generation::{Generation, Row};
 use crate::keep_graphs::build_graphs;
 use crate::merge::MAX_SEGMENTS;
@@ -351,8 +351,9 @@ impl Writer {
     }
 
     /// Moves the values of all segments that have files of their own to `address`: copies the values
-    /// of the memory there, and makes a generation that names the place. The files are removed as
+    /// of the memory there, and makes a generation that names the location. The files are removed as
     /// soon as no held generation reads them. Small segments, which are packs, keep their values.
+    /// Does nothing if these values are at the address already.
     ///
     /// # Errors
     /// [`MemoryError::Remote`]; [`MemoryError::InvalidOption`] for a memory without values; the
@@ -363,6 +364,9 @@ impl Writer {
         address: &str,
     ) -> Result<ValuesAt, MemoryError> {
         self.catch_up()?;
+        if let Some(at) = self.moved_to(address) {
+            return Ok(at);
+        }
         let at = storage.store(address, &self.generation)?;
         let mut manifest = self.generation.manifest().clone();
         for record in manifest.segments.iter_mut().filter(|record| record.pack.is_none()) {
@@ -379,17 +383,25 @@ impl Writer {
         Ok(at)
     }
 
+    /// The location at `address` of the values of all segments that have files of their own; `None` if
+    /// a segment has them elsewhere, or if there is no such segment.
+    fn moved_to(&self, address: &str) -> Option<ValuesAt> {
+        let segments = self.generation.manifest().segments.iter();
+        let mut locations = segments
+            .filter(|record| record.pack.is_none())
+            .map(|record| record.values_at.as_ref().filter(|at| at.address == address));
+        let first = locations.next()??;
+        locations.try_fold(first, |newest, at| at.map(|at| at.max(newest))).cloned()
+    }
+
     /// Moves values to the target of the storage with which the memory was opened, if it has one.
     pub(crate) fn move_to_target(&mut self) -> Result<(), MemoryError> {
         let storage = self.generation.elsewhere().storage.clone();
         let Some(storage) = storage else { return Ok(()) };
         let Some(target) = storage.target() else { return Ok(()) };
-        let segments = &self.generation.manifest().segments;
-        let is_moved = |record: &SegmentRecord| {
-            record.pack.is_some()
-                || record.values_at.as_ref().is_some_and(|at| at.address == target)
-        };
-        if segments.iter().all(is_moved) {
+        let manifest = self.generation.manifest();
+        let has_files = manifest.segments.iter().any(|record| record.pack.is_none());
+        if manifest.values.is_none() || !has_files || self.moved_to(target).is_some() {
             return Ok(());
         }
         let number = self.generation.manifest().generation;

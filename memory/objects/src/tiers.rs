@@ -24,7 +24,8 @@ pub struct TierSettings {
     pub push: PushSettings,
     /// The largest size of values in main memory, in bytes.
     pub memory_bytes: u64,
-    /// The folder of values on the local disk, and their largest size in bytes; `None` for none.
+    /// The folder of values on the local disk, and their largest size in bytes for each size of
+    /// blocks; `None` for none.
     pub disk: Option<(PathBuf, u64)>,
     /// The address to which transactions move the values of their changes; `None` to leave them in
     /// the folder.
@@ -51,17 +52,17 @@ pub struct ValueTiers {
     cache: Arc<ValueCache>,
     /// The store of each address so far.
     stores: Mutex<HashMap<String, ObjectStorage>>,
-    /// The disk tier, with the size of its blocks.
-    disk: Mutex<Option<(usize, Arc<DiskTier>)>>,
+    /// The disk tier of each size of blocks so far.
+    disks: Mutex<HashMap<usize, Arc<DiskTier>>>,
 }
 
 impl ValueTiers {
-    /// Sends no request.
+    /// Creates the tiers. Sends no request.
     pub fn new(settings: TierSettings) -> Self {
         let capacity_bytes = settings.memory_bytes;
         let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
-        let (stores, disk) = Default::default();
-        Self { settings, cache: Arc::new(cache), stores, disk }
+        let cache = Arc::new(cache);
+        Self { settings, cache, stores: Mutex::default(), disks: Mutex::default() }
     }
 
     /// Uses `storage` for its address, instead of the store that the address names.
@@ -90,12 +91,12 @@ impl ValueTiers {
     /// The disk tier for blocks of this size; `None` without one.
     fn disk(&self, block_bytes: usize) -> Result<Option<Arc<DiskTier>>, MemoryError> {
         let Some((folder, capacity)) = &self.settings.disk else { return Ok(None) };
-        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, tier)) = disk.as_ref().filter(|(bytes, _)| *bytes == block_bytes) {
+        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tier) = disks.get(&block_bytes) {
             return Ok(Some(Arc::clone(tier)));
         }
         let tier = Arc::new(DiskTier::open(folder, *capacity, block_bytes)?);
-        *disk = Some((block_bytes, Arc::clone(&tier)));
+        disks.insert(block_bytes, Arc::clone(&tier));
         Ok(Some(tier))
     }
 }

@@ -52,7 +52,7 @@ fn damaged_objects_are_named_and_never_used() {
         let mut changed = intact.clone();
         changed[at] ^= 0x10;
         fs::write(&shard, changed).unwrap();
-        assert_names(read_all(), &[&name, "changed", "push the memory again with `--recheck`"]);
+        assert_names(read_all(), &[&name, "changed", "push it again with `--recheck`"]);
         if at % 100 == 0 {
             let errors = verify();
             assert!(errors.len() == 1 && errors[0].to_string().contains(&name), "{errors:?}");

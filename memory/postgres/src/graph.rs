@@ -16,7 +16,7 @@ use engram_memory::search::ranking::{BestEntries, Ranking};
 
 use crate::failure::Failure;
 use crate::part::Part;
-use crate::search::{Group, Order, Search, add};
+use crate::search::{Group, Order, Search, add, with_margin};
 use crate::snapshot::PostgresSnapshot;
 
 /// The smallest number of candidates that a graph collects.
@@ -40,7 +40,7 @@ struct Extent {
 }
 
 /// The entries that a group of a server returned for a query.
-struct Found<'a> {
+struct GroupResult<'a> {
     extent: Extent,
     /// Whether all entries that may be among the best are there.
     is_exact: bool,
@@ -70,7 +70,7 @@ pub(crate) fn search<'a>(
         Ok((part.index(), found))
     })?;
     // The groups of each query, of each server.
-    let mut found: BTreeMap<u32, Vec<Vec<Found<'a>>>> = found.into_iter().collect();
+    let mut found: BTreeMap<u32, Vec<Vec<GroupResult<'a>>>> = found.into_iter().collect();
     loop {
         let tasks = further(&found, &queries, candidates, ranking.k());
         if tasks.is_empty() {
@@ -113,7 +113,7 @@ pub(crate) fn search<'a>(
 
 /// The groups of each server that must be searched further, because they have many of the best entries.
 fn further(
-    found: &BTreeMap<u32, Vec<Vec<Found<'_>>>>,
+    found: &BTreeMap<u32, Vec<Vec<GroupResult<'_>>>>,
     queries: &[usize],
     candidates: usize,
     k: usize,
@@ -142,7 +142,7 @@ impl Extent {
     /// The share of a graph with this fraction of the entries.
     fn of(fraction: f64, candidates: usize, k: usize) -> Self {
         let collected = share_of(candidates, fraction).max(MIN_EF_SEARCH);
-        Self { collected, returned: share_of(wanted(k), fraction) }.checked()
+        Self { collected, returned: share_of(with_margin(k), fraction) }.checked()
     }
 
     /// The extent for a graph that has `count` of the best `k` entries: at least twice as many
@@ -153,7 +153,7 @@ impl Extent {
             collected = (2 * collected).min(candidates);
         }
         if 8 * count > 7 * returned {
-            returned = (2 * returned).min(wanted(k));
+            returned = (2 * returned).min(with_margin(k));
         }
         Self { collected, returned }.checked()
     }
@@ -167,12 +167,6 @@ impl Extent {
         };
         Self { collected: self.collected.max(returned), returned }
     }
-}
-
-/// The number of entries that all graphs return together: some more than `k`, because the order by
-/// half-precision keys differs a little.
-fn wanted(k: usize) -> usize {
-    k + k / 4 + 16
 }
 
 /// The number of candidates of a part with this fraction of the entries: its mean share, and three
@@ -194,12 +188,12 @@ impl<'a, 's> Graphs<'a, 's> {
     }
 
     /// Searches each group for its share of all `entries`.
-    fn first(&self, query: usize, entries: u64) -> Result<Vec<Found<'a>>, MemoryError> {
+    fn first(&self, query: usize, entries: u64) -> Result<Vec<GroupResult<'a>>, MemoryError> {
         let groups = self.groups(query);
         if groups.iter().any(|group| group.gate <= 0.0) {
             let best = self.search.exact(query)?;
             let extent = Extent { collected: 0, returned: 0 };
-            return Ok(vec![Found { extent, is_exact: true, best }]);
+            return Ok(vec![GroupResult { extent, is_exact: true, best }]);
         }
         let k = self.search.ranking.k();
         let extents = groups.iter().enumerate().map(|(index, group)| {
@@ -214,7 +208,7 @@ impl<'a, 's> Graphs<'a, 's> {
         &self,
         query: usize,
         extents: &[(usize, Extent)],
-    ) -> Result<Vec<Found<'a>>, MemoryError> {
+    ) -> Result<Vec<GroupResult<'a>>, MemoryError> {
         self.search_groups(query, &self.groups(query), extents)
     }
 
@@ -228,7 +222,7 @@ impl<'a, 's> Graphs<'a, 's> {
         query: usize,
         groups: &[Group],
         extents: &[(usize, Extent)],
-    ) -> Result<Vec<Found<'a>>, MemoryError> {
+    ) -> Result<Vec<GroupResult<'a>>, MemoryError> {
         let search = &self.search;
         let excluded = search.excluded(query);
         search.server.read(|connection| {
@@ -263,7 +257,7 @@ impl<'a, 's> Graphs<'a, 's> {
                     Some(rows) => rows.iter().try_for_each(|row| add(&mut best, row))?,
                     None => search.exactly(connection, group, &excluded, &mut best)?,
                 }
-                Ok(Found { extent, is_exact, best })
+                Ok(GroupResult { extent, is_exact, best })
             });
             found.collect::<Result<Vec<_>, Failure>>()
         })

@@ -98,6 +98,12 @@ pub(crate) struct Group {
     pub(crate) graphs: usize,
 }
 
+/// The number of entries of which the best `k` are chosen: some more, because the order by
+/// half-precision keys or by sums of single precision differs a little.
+pub(crate) fn with_margin(k: usize) -> usize {
+    k + k / 4 + 16
+}
+
 /// The order of a statement's rows, and the limit on them.
 #[derive(Clone, Copy)]
 pub(crate) enum Order {
@@ -205,7 +211,7 @@ impl<'a> Search<'a, '_> {
             let order = Order::Id(k as i64);
             return self.each_row(connection, group, excluded, order, |row| add(best, &row));
         }
-        let limit = k + k / 4 + 16;
+        let limit = with_margin(k);
         let rows = self.rows(connection, group, excluded, Order::Product(limit as i64))?;
         let distance = |row: &Row| row.try_get::<_, f64>(4);
         if rows.len() == limit {
@@ -309,7 +315,7 @@ impl<'a> Search<'a, '_> {
 pub(crate) struct Parameters<'a>(Vec<Box<dyn ToSql + Sync + 'a>>);
 
 impl<'a> Parameters<'a> {
-    /// Adds a parameter, and returns its place in the statement, such as `$3`.
+    /// Adds a parameter, and returns its placeholder, such as `$3`.
     fn add(&mut self, parameter: impl ToSql + Sync + 'a) -> String {
         self.0.push(Box::new(parameter));
         format!("${}", self.0.len())

@@ -25,7 +25,7 @@ const PULLED_NUMBERS: usize = 1 << 21;
 Needs a program with the feature `postgres`, and a database with the extension pgvector. Readers see
 the memory once all of it is there. A push that was stopped goes on where it ended. A memory with a
 graph gets graphs on the servers, too. The password is in PGPASSWORD or ~/.pgpass. Connections over a
-network are encrypted; sslrootcert=FILE in the address names the certificate of an own authority.
+network are encrypted; sslrootcert=FILE in the address names the certificate of your own authority.
 
 Entry `id` is on server `id % N` of N servers. Give their addresses always in the same order.
 
@@ -33,8 +33,9 @@ Object stores (s3, gs, az, or a folder with a slash in its path) get the values 
 program with the feature `objects`. Without --move, the store gets a copy, and the memory stays as it
 is: a later --move to the same address sends what is missing. With --move, the folder keeps the keys
 and the address, and all commands read the values from there; `engram memory compact` writes them to
-the folder again. The credentials are in the store's usual variables, such as AWS_ACCESS_KEY_ID.
-`engram memory sweep` removes values of old generations from a store.
+the folder again. Values of small changes stay in the folder. Use one address per memory: `engram
+memory sweep` removes all but the newest values from an address. The credentials are in the store's
+usual variables, such as AWS_ACCESS_KEY_ID.
 
 Examples:
   engram memory push memory s3://bucket/birds --move
@@ -46,10 +47,11 @@ Examples:
 pub struct Push {
     /// Folder of the memory
     folder: PathBuf,
-    /// Address of the memory; addresses of several servers are separated by commas or spaces
+    /// Address on PostgreSQL (several are separated by commas or spaces), or of an object store:
+    /// s3://…, gs://…, az://…, file://… or a folder
     #[arg(value_name = "URL")]
     urls: String,
-    /// Make this the next state of a memory that exists at the address
+    /// Replace the memory that exists at the address on PostgreSQL
     #[arg(long)]
     replace: bool,
     /// Remove the values from the folder, and read them from the object store
@@ -122,20 +124,42 @@ impl Push {
 
     /// Copies or moves values to an object store.
     fn push_values(&self) -> anyhow::Result<Outcome> {
-        anyhow::ensure!(!self.replace, "--replace is for memories on PostgreSQL; leave it out");
+        for (option, is_given) in
+            [("--replace", self.replace), ("--insecure", self.server.insecure)]
+        {
+            anyhow::ensure!(!is_given, "{option} is for memories on PostgreSQL; leave it out");
+        }
         let storage = location::value_storage(&self.urls, self.recheck)?;
         let address = storage.target().unwrap_or(&self.urls);
         let mut writer = Writer::open_with(&self.folder, Some(Arc::clone(&storage)))?;
         let entries = writer.generation().len();
+        let is_there = writer.generation().external_values().keys().any(|at| at.address == address);
+        let folder = self.folder.display();
+        anyhow::ensure!(
+            self.moves || !is_there,
+            "{folder} reads its values from {address}; add --move, so that it also reads the new ones \
+             from there"
+        );
         let ValuesAt { address, generation } = match self.moves {
             true => writer.move_values(storage.as_ref(), address)?,
             false => storage.store(address, writer.generation())?,
         };
-        let report = Report { location: &address, generation, entries, resumed_at: None };
+        let sent = match self.moves {
+            true => writer.generation().external_values().into_values().sum(),
+            false => entries,
+        };
+        let report = Report { location: &address, generation, entries: sent, resumed_at: None };
         output::print_report(self.json, &report, || {
-            let entries = counted(entries, "entry");
-            format!("{address}: generation {generation}, values of {entries}")
+            let sent = counted(sent, "entry");
+            format!("{address}: generation {generation}, values of {sent}")
         })?;
+        if sent < entries {
+            output::note(&format!(
+                "the values of {} stay in {folder}, in small segments; to move them, run `engram \
+                 memory compact`, then push again",
+                counted(entries - sent, "entry")
+            ));
+        }
         Ok(Outcome::Done)
     }
 

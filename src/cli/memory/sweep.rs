@@ -7,9 +7,10 @@ use super::super::Outcome;
 /// Remove the values of old generations from an object store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Needs a program with the feature `objects`. Each push to a store, and each change of a memory whose
-values are there, makes a generation. A reader of a removed generation gets an error until it opens
-the memory again. Objects of an unfinished push stay for a week.
+Needs a program with the feature `objects`. Each push makes a generation, and so does each refresh of
+a training with `memory.values`. A memory whose folder names a removed generation can no longer read
+its values. An object stays for a week after it was sent: sweep again later. Use --keep 1 only while
+nothing pushes or trains.
 
 Examples:
   engram memory sweep s3://bucket/birds
