@@ -57,10 +57,13 @@ impl SegmentRecord {
         if self.deleted.as_ref().is_some_and(|deleted| deleted.rows() > self.rows) {
             return Err("has more deleted rows than rows".to_owned());
         }
-        if self.values_at.is_some()
-            && (self.values.is_none() || manifest.values.is_none() || self.pack.is_some())
-        {
-            return Err("has a place of values, but no record of them".to_owned());
+        if self.values_at.is_some() {
+            if self.pack.is_some() {
+                return Err("has `values_at`, but is a pack".to_owned());
+            }
+            if self.values.is_none() || manifest.values.is_none() {
+                return Err("has `values_at`, but no `values`".to_owned());
+            }
         }
         self.graph.as_ref().map_or(Ok(()), |graph| graph.check(self.rows))
     }

@@ -1,4 +1,4 @@
-//! Reads of data that other ranks keep.
+//! Reads of other ranks' data.
 //!
 //! Ranks compute their micro-batches at their own pace, and read different numbers of entries. So
 //! they read in *rounds*. In each round, a rank may send one request to each rank. All ranks answer
@@ -14,8 +14,8 @@ use crate::error::{Result, TrainError};
 
 /// The first byte of a message of a rank that has finished.
 const FINISHED: u8 = 0;
-/// The first byte of a message of a rank that reads. The number of a shard and a request follow, or
-/// nothing if the receiver is not asked.
+/// The first byte of a message of a rank that has not finished. If it asks the receiver, the number
+/// of a shard and a request follow.
 const READS: u8 = 1;
 /// The first byte of a reply. The content follows.
 const ANSWERED: u8 = 0;
@@ -68,9 +68,10 @@ impl Rounds {
 }
 
 impl Ranks {
-    /// Calls `read`, in which each rank may read the shards of all ranks. All ranks call this
-    /// function, each with its own work, which may be none. After its work, or while it waits for a
-    /// value of the other ranks, a rank answers the reads of the others.
+    /// Calls `read`, which may read the shards of all ranks. All ranks must call this function; a rank
+    /// without reads passes an empty `read`. After `read`, and while it waits in a collective call, a
+    /// rank answers the reads of the others. A read must not come from a rayon thread: it holds a lock
+    /// while it waits, and the answer uses rayon.
     ///
     /// # Errors
     /// The error of `read`, then the other ranks wait until this rank has ended;

@@ -22,7 +22,7 @@ use engram_memory::{
     Entry, Memory, MemoryError, Method, Row, Snapshot, Store, Transaction, ValueFormat,
 };
 
-use super::message::{Numbered, pack, unpack};
+use super::message::{WithFloats, pack, unpack};
 use super::tree::share;
 use super::{Ranks, failed};
 use crate::error::{Result, TrainError};
@@ -88,13 +88,13 @@ impl ShardedMemory {
 impl super::rounds::Shard for RwLock<Arc<ShardedSnapshot>> {
     fn answer(&self, request: &[u8]) -> Result<Vec<u8>, String> {
         let current = Arc::clone(&self.read().unwrap_or_else(PoisonError::into_inner));
-        let ((version, request), numbers): ((u64, Request), _) = unpack(request)?;
+        let ((version, request), floats): ((u64, Request), _) = unpack(request)?;
         if version != current.version {
             return Err("the memory was changed after the snapshot of the search".to_owned());
         }
-        let answer = current.own.answer(&request, &numbers);
-        let (reply, numbers) = answer.map_err(|error| error.to_string())?;
-        pack(&reply, &numbers)
+        let answer = current.own.answer(&request, &floats);
+        let (reply, floats) = answer.map_err(|error| error.to_string())?;
+        pack(&reply, &floats)
     }
 }
 
@@ -112,7 +112,7 @@ impl Store for ShardedMemory {
         let is_changed = self.shard.reload()?;
         let version = self.current().version + 1;
         let snapshot = ShardedSnapshot::of(&self.shard, &self.ranks, self.number, version);
-        let snapshot = snapshot.map_err(|error| unreachable(&Store::location(self), &error))?;
+        let snapshot = snapshot.map_err(|error| remote_error(&Store::location(self), &error))?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
         Ok(is_changed)
     }
@@ -125,7 +125,7 @@ impl Store for ShardedMemory {
 }
 
 /// The error of a search or read that other ranks did not answer.
-fn unreachable(location: &str, error: &TrainError) -> MemoryError {
+fn remote_error(location: &str, error: &TrainError) -> MemoryError {
     MemoryError::Remote {
         location: location.to_owned(),
         reason: error.to_string(),
@@ -140,14 +140,22 @@ impl ShardedSnapshot {
         let own = Summary::of(&generation).map_err(|error| failed(error.into()))?;
         let summaries = ranks.gather(own)?;
         let first = &summaries[0];
-        if let Some(rank) = summaries.iter().position(|summary| !summary.fits(first)) {
-            let reason = format!("the shard of rank {rank} has another format than that of rank 0");
-            return Err(failed(reason.into()));
+        for (rank, summary) in summaries.iter().enumerate() {
+            if let Some(difference) = summary.difference(first) {
+                let reason = format!(
+                    "the shard of rank {rank} {difference}; remove the memory folders of all ranks, \
+                     and start again"
+                );
+                return Err(failed(reason.into()));
+            }
         }
         let info = Summary::sum(&summaries);
         let mut starts = vec![0];
         for summary in &summaries {
             starts.push(starts[starts.len() - 1] + summary.info.entries);
+        }
+        if u32::try_from(starts[starts.len() - 1]).is_err() {
+            return Err(failed("the shards have more than 4,294,967,295 entries together".into()));
         }
         let description = Description {
             location: generation.folder().display().to_string(),
@@ -175,36 +183,36 @@ impl ShardedSnapshot {
         })
     }
 
-    /// Sends a request with its numbers to each rank that is asked, and returns the replies. The own
+    /// Sends a request with its floats to each rank that is asked, and returns the replies. The own
     /// shard is asked without the others.
     fn ask(
         &self,
-        requests: Vec<Option<Numbered<Request>>>,
-    ) -> Result<Vec<Option<Numbered<Reply>>>, MemoryError> {
+        requests: Vec<Option<WithFloats<Request>>>,
+    ) -> Result<Vec<Option<WithFloats<Reply>>>, MemoryError> {
         let own = self.ranks.rank();
         let asks_others =
             requests.iter().enumerate().any(|(rank, request)| rank != own && request.is_some());
         let mut messages = Vec::with_capacity(requests.len());
         let mut own_reply = None;
         let refused =
-            |reason: String| unreachable(&self.description.location, &failed(reason.into()));
+            |reason: String| remote_error(&self.description.location, &failed(reason.into()));
         for (rank, request) in requests.into_iter().enumerate() {
             messages.push(match request {
-                Some((request, numbers)) if rank == own => {
-                    own_reply = Some(self.own.answer(&request, &numbers)?);
+                Some((request, floats)) if rank == own => {
+                    own_reply = Some(self.own.answer(&request, &floats)?);
                     None
                 }
-                Some((request, numbers)) => {
-                    Some(pack(&(self.version, request), &numbers).map_err(refused)?)
+                Some((request, floats)) => {
+                    Some(pack(&(self.version, request), &floats).map_err(refused)?)
                 }
                 None => None,
             });
         }
-        let mut replies: Vec<Option<Numbered<Reply>>> = Vec::new();
+        let mut replies: Vec<Option<WithFloats<Reply>>> = Vec::new();
         if asks_others {
             let contents = self.ranks.ask(self.number, messages);
             let contents =
-                contents.map_err(|error| unreachable(&self.description.location, &error))?;
+                contents.map_err(|error| remote_error(&self.description.location, &error))?;
             for content in contents {
                 let reply = content.map(|content| unpack(&content)).transpose();
                 replies.push(reply.map_err(refused)?);
@@ -249,14 +257,14 @@ impl ShardedSnapshot {
             is_asked.then(|| (request(rows), Vec::new()))
         });
         for (rank, reply) in self.ask(requests.collect())?.into_iter().enumerate() {
-            if let Some((reply, numbers)) = reply {
-                write(reply, numbers, &positions[rank]).ok_or_else(|| self.bad_reply(rank))?;
+            if let Some((reply, floats)) = reply {
+                write(reply, floats, &positions[rank]).ok_or_else(|| self.bad_reply(rank))?;
             }
         }
         Ok(())
     }
 
-    /// Reads numbers of rows, `[rows, length]`.
+    /// Reads floats of rows, `[rows, length]`.
     fn read_numbers(
         &self,
         rows: &[Row],
@@ -264,12 +272,12 @@ impl ShardedSnapshot {
         request: impl Fn(Vec<u32>) -> Request,
     ) -> Result<Vec<f32>, MemoryError> {
         let mut all = vec![0.0; rows.len() * length];
-        self.read_rows(rows, request, |_, numbers, positions| {
-            if numbers.len() != positions.len() * length {
+        self.read_rows(rows, request, |_, floats, positions| {
+            if floats.len() != positions.len() * length {
                 return None;
             }
-            for (position, numbers) in positions.iter().zip(numbers.chunks_exact(length.max(1))) {
-                all[position * length..][..length].copy_from_slice(numbers);
+            for (position, floats) in positions.iter().zip(floats.chunks_exact(length.max(1))) {
+                all[position * length..][..length].copy_from_slice(floats);
             }
             Some(())
         })?;
@@ -278,7 +286,7 @@ impl ShardedSnapshot {
 
     fn bad_reply(&self, rank: usize) -> MemoryError {
         let reason = format!("rank {rank} has sent another reply than the one asked for");
-        unreachable(&self.description.location, &failed(reason.into()))
+        remote_error(&self.description.location, &failed(reason.into()))
     }
 
     /// The ids of the filter by the rank that keeps them; `None` if all entries are allowed.
@@ -331,7 +339,7 @@ impl Snapshot for ShardedSnapshot {
             let is_empty = self.starts[rank] == self.starts[rank + 1]
                 || ids.as_ref().is_some_and(Vec::is_empty);
             let search = || Search::new((method, ranking.k()), queries.keys, filter, ids);
-            (!is_empty).then(search).map(|(search, numbers)| (Request::Search(search), numbers))
+            (!is_empty).then(search).map(|(search, floats)| (Request::Search(search), floats))
         });
         let replies = self.ask(requests.collect())?;
         let mut best: Vec<_> = (0..ranking.queries()).map(|query| ranking.best(query)).collect();

@@ -1,5 +1,5 @@
-//! Gradients with many zeros, such as those of a table of word embeddings: ranks exchange only the
-//! blocks in which any of them has another value. The sum has the same bits.
+//! Sparse gradients, such as those of word embeddings. Ranks exchange only the blocks in which some
+//! rank has a value other than +0. The sum has the same bits as without this.
 
 use engram_models::gradients::{GradientSet, Gradients};
 use rayon::prelude::*;
@@ -15,7 +15,7 @@ const SMALLEST: usize = 1 << 20;
 
 /// The blocks to exchange.
 pub(super) struct Blocks {
-    /// For each parameter: the numbers of its blocks, in order; `None` to exchange all values.
+    /// For each parameter: the indices of its blocks, in order; `None` to exchange all values.
     of_parameters: Vec<Option<Vec<u32>>>,
 }
 
@@ -55,7 +55,7 @@ impl Blocks {
             let count = lengths[parameter].div_ceil(BLOCK);
             let is_set = |block: &u32| flags[*block as usize / 8] >> (block % 8) & 1 == 1;
             let blocks: Vec<u32> = (0..count as u32).filter(is_set).collect();
-            // Packing takes time, too.
+            // Above half, packing costs more than it saves.
             of_parameters[parameter] = (blocks.len() <= count / 2).then_some(blocks);
         }
         Ok(Self { of_parameters })

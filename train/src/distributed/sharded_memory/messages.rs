@@ -4,12 +4,12 @@ use engram_memory::search::{Filter, Gates};
 use engram_memory::{Entry, Method};
 use serde::{Deserialize, Serialize};
 
-use crate::distributed::message::Numbered;
+use crate::distributed::message::WithFloats;
 
 /// A request. Rows are rows of the shard.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// The best entries of each query. The numbers are the query vectors, then the gates.
+    /// The best entries of each query. The floats are the query vectors, then the gates.
     Search(Search),
     /// The rows of ids.
     Find(Vec<i64>),
@@ -21,7 +21,7 @@ pub(super) enum Request {
     Values(Vec<u32>),
 }
 
-/// A search without its numbers.
+/// A search without its floats.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Search {
     k: usize,
@@ -39,28 +39,28 @@ pub(super) struct Search {
 /// A reply.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// For each query, the hits as id, source of the whole memory, and row of the shard. The numbers
+    /// For each query, the hits as id, source of the whole memory, and row of the shard. The floats
     /// are their keys.
     Hits(Vec<Vec<(i64, u32, u32)>>),
     /// The rows of the shard; `None` for an unknown id.
     Found(Vec<Option<u32>>),
     /// The entries.
     Entries(Vec<Entry>),
-    /// Only numbers: keys or values.
-    Numbers,
+    /// Only floats: keys or values.
+    Floats,
 }
 
 impl Search {
-    /// The search of `k` entries for each query, with its numbers. `filter.ids` is replaced by `ids`.
+    /// The search of `k` entries for each query, with its floats. `filter.ids` is replaced by `ids`.
     pub(super) fn new(
         (method, k): (Method, usize),
         queries: &[f32],
         filter: &Filter,
         ids: Option<Vec<i64>>,
-    ) -> Numbered<Self> {
-        let mut numbers = queries.to_vec();
+    ) -> WithFloats<Self> {
+        let mut floats = queries.to_vec();
         let gates = filter.gates.as_ref().map(|Gates { sources, weights }| {
-            numbers.extend_from_slice(weights);
+            floats.extend_from_slice(weights);
             sources.clone()
         });
         let candidates = match method {
@@ -69,7 +69,7 @@ impl Search {
         };
         let Filter { sources, excluded_documents, .. } = filter.clone();
         let components = queries.len();
-        (Self { k, candidates, sources, ids, excluded_documents, gates, components }, numbers)
+        (Self { k, candidates, sources, ids, excluded_documents, gates, components }, floats)
     }
 
     pub(super) fn components(&self) -> usize {
@@ -84,9 +84,9 @@ impl Search {
         self.candidates.map_or(Method::Exact, |candidates| Method::Graph { candidates })
     }
 
-    /// The query vectors and the filter. `numbers` are the numbers of [`Search::new`].
-    pub(super) fn parts<'a>(&self, numbers: &'a [f32]) -> Option<(&'a [f32], Filter)> {
-        let (queries, weights) = numbers.split_at_checked(self.components)?;
+    /// The query vectors and the filter. `floats` are the floats of [`Search::new`].
+    pub(super) fn parts<'a>(&self, floats: &'a [f32]) -> Option<(&'a [f32], Filter)> {
+        let (queries, weights) = floats.split_at_checked(self.components)?;
         let gates = self.gates.clone();
         let filter = Filter {
             sources: self.sources.clone(),

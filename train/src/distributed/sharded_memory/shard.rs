@@ -8,7 +8,7 @@ use engram_memory::{Generation, MemoryError, Row, Snapshot, ValueFormat};
 use serde::{Deserialize, Serialize};
 
 use super::messages::{Reply, Request, Search};
-use crate::distributed::message::Numbered;
+use crate::distributed::message::WithFloats;
 
 /// What all ranks know of a shard.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,13 +32,31 @@ impl Summary {
         })
     }
 
-    /// Whether the shard can be part of the same memory as another shard. Rows are counted by
-    /// entries, so a shard has no deleted rows.
-    pub(super) fn fits(&self, other: &Self) -> bool {
-        self.info.deleted == 0
-            && self.values == other.values
-            && self.info.width == other.info.width
-            && self.info.normalised == other.info.normalised
+    /// Why the shard cannot be part of the same memory as the shard of rank 0; `None` if it can. Rows
+    /// are counted by entries, so a shard has no deleted rows.
+    pub(super) fn difference(&self, first: &Self) -> Option<String> {
+        let form = |summary: &Self| {
+            let Info { width, normalised, .. } = summary.info;
+            let keys = if normalised { "normalised keys" } else { "keys" };
+            let values = match summary.values {
+                Some(ValueFormat { tokens, width, dtype }) => {
+                    format!("{tokens} x {width} {} values", dtype.name())
+                }
+                None => "no values".to_owned(),
+            };
+            format!("{keys} of width {width} and {values}")
+        };
+        let models = |summary: &Self| -> Vec<String> {
+            let encoders = summary.info.encoders.iter();
+            encoders.map(|encoder| encoder.sha256.clone()).collect()
+        };
+        if self.info.deleted > 0 {
+            return Some(format!("has {} deleted rows", self.info.deleted));
+        }
+        if form(self) != form(first) {
+            return Some(format!("has {}, and that of rank 0 {}", form(self), form(first)));
+        }
+        (models(self) != models(first)).then(|| "has keys of another model than rank 0".to_owned())
     }
 
     /// The statistics of all shards together. The sources are in the order of their first entries.
@@ -82,33 +100,31 @@ impl OwnShard {
         }
     }
 
-    /// Answers a request with its numbers.
+    /// Answers a request with its floats.
     pub(super) fn answer(
         &self,
         request: &Request,
-        numbers: &[f32],
-    ) -> Result<Numbered<Reply>, MemoryError> {
+        floats: &[f32],
+    ) -> Result<WithFloats<Reply>, MemoryError> {
         let rows = |rows: &[u32]| rows.iter().copied().map(Row::new).collect::<Vec<_>>();
         let shard: &dyn Snapshot = self.generation.as_ref();
         Ok(match request {
-            Request::Search(search) => self.search(search, numbers)?,
+            Request::Search(search) => self.search(search, floats)?,
             Request::Find(ids) => {
                 let found = shard.find(ids)?.into_iter().map(|row| row.map(Row::number));
                 (Reply::Found(found.collect()), Vec::new())
             }
-            Request::Entries(numbers) => {
-                (Reply::Entries(shard.entries(&rows(numbers))?), Vec::new())
-            }
-            Request::Keys(numbers) => (Reply::Numbers, shard.keys(&rows(numbers))?),
-            Request::Values(numbers) => (Reply::Numbers, shard.values(&rows(numbers))?),
+            Request::Entries(floats) => (Reply::Entries(shard.entries(&rows(floats))?), Vec::new()),
+            Request::Keys(floats) => (Reply::Floats, shard.keys(&rows(floats))?),
+            Request::Values(floats) => (Reply::Floats, shard.values(&rows(floats))?),
         })
     }
 
-    fn search(&self, search: &Search, numbers: &[f32]) -> Result<Numbered<Reply>, MemoryError> {
-        let (queries, mut filter) = search.parts(numbers).ok_or(MemoryError::Count {
+    fn search(&self, search: &Search, floats: &[f32]) -> Result<WithFloats<Reply>, MemoryError> {
+        let (queries, mut filter) = search.parts(floats).ok_or(MemoryError::Count {
             what: "query components",
             expected: search.components(),
-            found: numbers.len(),
+            found: floats.len(),
         })?;
         // The shard may lack a source that the whole memory has.
         if let Some(sources) = &mut filter.sources {
