@@ -53,9 +53,9 @@ impl Retriever {
         Self::open(folder)
     }
 
-    /// Encodes some items of the corpus into a new memory, like [`Retriever::build`]. The range
-    /// should start and end with encoding batches of [`ENTRIES_PER_BATCH`] items: other batches are
-    /// encoded as a whole.
+    /// Encodes `items` of the corpus into a new memory. The range must start at a multiple of
+    /// [`ENTRIES_PER_BATCH`], and end at one or at the last item. Otherwise the batches differ from
+    /// those of [`Retriever::build`], and so may the last bits of keys and values.
     ///
     /// # Errors
     /// The errors of [`Retriever::build`].

@@ -32,8 +32,8 @@ The costs of building and of one query are measured at each number of keys, and 
 Keys are random unit vectors in 1,000 clusters, so the recall on other keys may differ. Shards are
 simulated: each shard is searched alone, and a query takes the time of the slowest shard, of the
 network and of the merge. With --servers, a memory on the first server and one on all of them are
-measured, too: in each database, a memory of an own name is created and removed. The sum of the
-gradients of a training step is simulated for each number of ranks.
+measured, too: in each database, a temporary memory is created and removed. The sum of the gradients
+of a training step is simulated for each number of ranks.
 
 Examples:
   engram bench scale
@@ -60,7 +60,7 @@ pub struct ScaleBench {
     /// Numbers of shards to simulate at the largest number of keys
     #[arg(long, value_delimiter = ',', default_value = "1,2,4")]
     shards: Vec<usize>,
-    /// Time of a request to a shard and its answer over the network, in milliseconds
+    /// Time of a request and its answer over the network, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0.5)]
     network: f64,
     /// Databases with pgvector, each on its own server, in which memories are measured; needs a program
@@ -75,7 +75,7 @@ pub struct ScaleBench {
     /// Number of trained parameters
     #[arg(long, value_name = "N", default_value_t = 100_000_000)]
     parameters: usize,
-    /// Network between ranks, in GB per second and direction
+    /// Bandwidth between ranks in each direction, in GB per second
     #[arg(long, value_name = "GB", default_value_t = 1.25)]
     bandwidth: f64,
     #[command(flatten)]
@@ -217,7 +217,8 @@ impl ScaleBench {
             .zip(points)
             .map(|((name, servers), points)| series(name, servers, points))
             .collect::<anyhow::Result<_>>()?;
-        let network = Network { delay: self.network / 1000.0, bandwidth: 1e9 * self.bandwidth };
+        // A message needs half the time of a request and its answer.
+        let network = Network { delay: self.network / 2000.0, bandwidth: 1e9 * self.bandwidth };
         let additions_per_second = addition_rate();
         let reduction =
             |ranks: &usize| Reduction::new(*ranks, self.parameters, network, additions_per_second);

@@ -95,14 +95,17 @@ impl ScaleReport {
             &self.assumptions;
         let _ = write!(
             text,
-            "\nAssumptions: the power laws hold beyond the measured sizes; every machine is as fast \
-             as this one, has {machine_memory} GB of memory for keys and graphs and costs \
-             {machine_price} per hour; shards are built and searched at the same time, each in the median time, and merged in no \
-             time; servers are measured where they are, which may be one machine, and searched as fast on \
-             machines of their own; every rank adds at the speed of this machine, \
-             sends and receives {} GB per second at the same time, and does not compute meanwhile; the \
-             network takes {} ms for a message; a value has {value_bytes} bytes, and a GB of values costs {storage_price} \
-             per month.",
+            "\nAssumptions\n\
+             - The power laws hold beyond the measured sizes.\n\
+             - Every machine is as fast as this one, has {machine_memory} GB of memory for keys and \
+             graphs, and costs {machine_price} per hour.\n\
+             - Shards are built and searched at the same time, each in the median time. Their results \
+             are merged in no time.\n\
+             - Servers that share a machine here take the same time on separate machines.\n\
+             - Each rank adds as fast as this machine, and does not compute while it sends. It sends \
+             and receives {} GB per second.\n\
+             - A request and its answer take {} ms on the network.\n\
+             - A value has {value_bytes} bytes. A GB of values costs {storage_price} per month.\n",
             self.network.bandwidth / 1e9,
             self.network_ms
         );

@@ -11,6 +11,7 @@ use super::measure::{Point, Vectors};
 
 /// A memory for measurements, with a name of its own. It is removed when this value is dropped.
 struct TemporaryMemory {
+    name: String,
     urls: String,
     connect: Connect,
 }
@@ -18,18 +19,24 @@ struct TemporaryMemory {
 impl Drop for TemporaryMemory {
     fn drop(&mut self) {
         if let Err(error) = remove(&self.urls, self.connect) {
-            crate::cli::output::note(&format!("the memory of this benchmark stays: {error}"));
+            crate::cli::output::warn(&format!(
+                "the benchmark's memory {} was not removed: {error}; remove it with `DROP SCHEMA \
+                 engram_{} CASCADE`",
+                self.name, self.name
+            ));
         }
     }
 }
 
-/// Returns an error for the address of a memory: the benchmark uses a memory of its own.
+/// Returns an error for the address of a memory: the benchmark creates its own. The address is not
+/// printed, because it may have a password.
 pub(super) fn check(urls: &[String]) -> anyhow::Result<()> {
-    for url in urls {
+    for (index, url) in urls.iter().enumerate() {
         ensure!(
             !url.contains("memory="),
-            "--servers: {url} names a memory; give the address of a database, in which the benchmark \
-             creates and removes a memory of its own"
+            "--servers: address {} has `memory=`; give the address of a database, in which the \
+             benchmark creates and removes its own memory",
+            index + 1
         );
     }
     Ok(())
@@ -55,7 +62,7 @@ pub(super) fn measure(
     let start = Instant::now();
     let options = PushOptions { replace: false, graph: Some(GraphSettings::default()) };
     // Removed also after an error, because an unfinished push stays. Nothing else has this name.
-    let memory = TemporaryMemory { urls, connect };
+    let memory = TemporaryMemory { name, urls, connect };
     push(&local, &memory.urls, connect, options, &mut |_| {})?;
     let build_seconds = start.elapsed().as_secs_f64();
     let snapshot = PostgresStore::open(&memory.urls, connect)?.snapshot();
