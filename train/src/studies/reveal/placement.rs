@@ -17,7 +17,6 @@ use engram_memory::{EncoderRecord, Memory, MemoryServer, Store, ValueStorage, Wr
 use super::settings::RevealMemory;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
-use crate::recipe::Recipe;
 use crate::study::StudyResult;
 use crate::trainer::RunOptions;
 
@@ -39,25 +38,22 @@ pub(super) enum Placement {
 }
 
 impl Placement {
-    /// Opens the place that a recipe names. A memory of another owner on the server is an error.
-    pub(super) fn open(
-        recipe: &Recipe,
-        memory: &RevealMemory,
-        options: &RunOptions,
-    ) -> Result<Self> {
+    /// Opens the place that `[memory]` names. A memory of another owner on the servers is an error.
+    pub(super) fn open(memory: &RevealMemory, options: &RunOptions) -> Result<Self> {
         let (key, address, feature) = match (&memory.values, &memory.server) {
             (None, None) => return Ok(Self::Folder),
-            (Some(address), None) => ("memory.values", address, "objects"),
+            (Some(address), _) => ("memory.values", address, "objects"),
             (None, Some(address)) => ("memory.server", address, "postgres"),
-            (Some(_), Some(_)) => {
-                let reason = "does not go with `memory.values`, because servers have the values, \
-                              too; remove one of the two";
-                return Err(recipe.error("memory.server", reason));
-            }
         };
+        // The text of an option `--set` may have a password, so it is not in the message.
+        let error = |reason| TrainError::Recipe { location: key.to_owned(), reason };
+        if memory.values.is_some() && memory.server.is_some() {
+            let reason = "does not go with `memory.server`, which has the values, too; remove one";
+            return Err(error(reason.to_owned()));
+        }
         if options.ranks.size() > 1 {
             let reason = "is not supported on several ranks, which share the memory";
-            return Err(recipe.error(key, reason));
+            return Err(error(reason.to_owned()));
         }
         let opened = match key {
             "memory.values" => {
@@ -71,13 +67,12 @@ impl Placement {
             }),
         };
         let no_client = || {
-            let reason = format!(
+            error(format!(
                 "needs `engram train` of a program with the feature `{feature}`; build it with \
                  `--features {feature}`, or remove the key"
-            );
-            recipe.error(key, reason)
+            ))
         };
-        opened.ok_or_else(no_client)?.map_err(|reason| recipe.error(key, reason.to_string()))
+        opened.ok_or_else(no_client)?.map_err(|reason| error(reason.to_string()))
     }
 
     /// Whether the memory is on servers.

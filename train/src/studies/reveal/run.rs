@@ -127,7 +127,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     let settings = settings(recipe)?;
     let compute = recipe.compute()?;
     let memory_k = settings.memory.k;
-    let place = Placement::open(recipe, &settings.memory, options)?;
+    let place = Placement::open(&settings.memory, options)?;
     let (batch, run) = (recipe.batch().clone(), options.run.clone());
     let start = recipe.start().map(|start| start.run.as_path());
     let study = RevealStudy::new(settings, batch, compute, run, start);
