@@ -3,82 +3,18 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used)]
 
+mod explorer;
+mod postgres_server;
 mod running;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::path::Path;
 
 use engram::memory::vectors::npy_bytes;
+use explorer::Explorer;
+use postgres_server::Server;
 use running::{engram, refusal, refused, succeeds};
 use serde_json::Value;
-use tempfile::TempDir;
-
-/// A running server. It ends when this value is dropped.
-struct Server {
-    process: Child,
-    binaries: PathBuf,
-    folder: TempDir,
-}
-
-impl Server {
-    /// Starts a server; `None` without `ENGRAM_POSTGRES`.
-    fn start() -> Option<Self> {
-        let Ok(binaries) = std::env::var("ENGRAM_POSTGRES") else {
-            let message = "SKIPPED: set ENGRAM_POSTGRES to the folder of PostgreSQL's binaries\n";
-            std::io::stderr().write_all(message.as_bytes()).unwrap();
-            return None;
-        };
-        let folder = tempfile::Builder::new().prefix("engram-pg").tempdir_in("/tmp").unwrap();
-        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/memory/postgres/tests/server/server.sh");
-        let mut process = Command::new(script)
-            .args([binaries.as_ref(), folder.path()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        let server = Self { process, binaries: binaries.into(), folder };
-        server.sql("postgres", "CREATE ROLE app LOGIN");
-        server.sql("postgres", "CREATE DATABASE memories OWNER app");
-        server.sql("memories", "CREATE EXTENSION vector");
-        Some(server)
-    }
-
-    /// Two servers for all tests that do not stop them. Each test needs memories of its own.
-    fn shared() -> Option<&'static [Self; 2]> {
-        static SERVERS: OnceLock<Option<[Server; 2]>> = OnceLock::new();
-        SERVERS.get_or_init(|| Some([Self::start()?, Self::start()?])).as_ref()
-    }
-
-    /// Runs SQL, and returns its rows.
-    fn sql(&self, database: &str, sql: &str) -> String {
-        let psql = Command::new(self.binaries.join("psql"))
-            .args(["-X", "-q", "-t", "-A", "-h", self.folder.path().to_str().unwrap()])
-            .args(["-U", "engram", "-d", database, "-c", sql])
-            .output()
-            .unwrap();
-        assert!(psql.status.success(), "{sql}");
-        String::from_utf8(psql.stdout).unwrap()
-    }
-
-    fn url(&self, name: &str) -> String {
-        format!("postgres://app@/memories?host={}&memory={name}", self.folder.path().display())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        self.process.wait().unwrap();
-    }
-}
 
 /// Builds a memory of 1000 entries of two sources, with values.
 fn build(folder: &Path) {
@@ -243,4 +179,43 @@ fn a_partial_search_names_the_missing_server() {
     assert_eq!(report["missing"], Value::from(vec![away]));
     let hits = report["queries"][0]["hits"].as_array().unwrap();
     assert!(hits.iter().all(|hit| hit["id"].as_i64().unwrap() % 2 == 0));
+}
+
+#[test]
+fn the_explorer_follows_a_memory_on_a_server() {
+    let Some([server, _]) = Server::shared() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    build(folder);
+    let url = server.url("explored");
+    refused(folder, &format!("explore {url}"), "is not a memory");
+    refused(folder, "explore postgres://app@/memories?host=/nowhere", "the server runs");
+    succeeds(folder, &format!("memory push m {url}"));
+    // With a folder, too.
+    let explorer = Explorer::open(folder, &["m", &url]);
+    let described = json(&explorer.get("/api/memories").body);
+    assert_eq!(described[1]["name"], url);
+    let search = |memory: usize, request: &str| {
+        let found = explorer.post(&format!("/api/memories/{memory}/search"), request);
+        assert_eq!(found.status, 200, "{}", found.body);
+        json(&found.body)
+    };
+    for request in [
+        r#"{"k": 3, "near": 7}"#,
+        r#"{"k": 3, "near": 7, "sources": ["wit"]}"#,
+        r#"{"k": 3, "containing": "ENTRY 99"}"#,
+        r#"{"k": 3, "sources": ["wit"]}"#,
+    ] {
+        let (local, remote) = (search(0, request), search(1, request));
+        assert_eq!(local["hits"], remote["hits"], "{request}");
+        assert_eq!(local["containing"], remote["containing"], "{request}");
+        assert_eq!(local["hits"].as_array().unwrap().len(), 3);
+    }
+    // The page shows the next state.
+    succeeds(folder, "memory delete m --ids 7");
+    succeeds(folder, &format!("memory push m {url} --replace"));
+    assert_eq!(json(&explorer.get("/api/memories").body)[1]["entries"], 999);
+    let found = search(1, r#"{"k": 1000, "near": 14}"#);
+    assert_eq!(found["generation"], 2);
+    assert!(found["hits"].as_array().unwrap().iter().all(|hit| hit["id"] != 7), "{found}");
 }

@@ -6,7 +6,7 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`store`] | the traits of a memory: a store, its snapshots and transactions |
+//! | [`store`] | the traits of a memory: a store, its snapshots and transactions; its server |
 //! | [`stored_rows`] | rows for stores outside of this crate |
 //! | [`memory`] | a memory in a local folder |
 //! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
@@ -90,7 +90,7 @@ pub use format::manifest::EncoderRecord;
 pub use generation::{Generation, Row};
 pub use memory::Memory;
 pub use segment::Batch;
-pub use store::{Batches, Description, Method, Snapshot, Store, Transaction};
+pub use store::{Batches, Description, MemoryServer, Method, Snapshot, Store, Transaction};
 pub use sweep::is_own_generation;
 pub use values::{ValueDtype, ValueFormat};
 pub use writer::{MemoryFormat, Writer};

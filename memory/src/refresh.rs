@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::error::MemoryError;
+use crate::format::manifest::EncoderRecord;
 use crate::search::{SearchResults, norm};
 use crate::segment::Batch;
 use crate::store::{Snapshot, Store, Transaction};
@@ -114,7 +115,17 @@ impl Refresh {
     /// keys and values that `encode` returns. Training continues meanwhile, so `encode` must use a snapshot
     /// of the parameters.
     pub fn start(
+        transaction: Box<dyn Transaction>,
+        steps: RefreshSteps,
+        encode: impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static,
+    ) -> Self {
+        Self::start_encoded(transaction, Vec::new(), steps, encode)
+    }
+
+    /// Like [`Refresh::start`], and records the models that encode the keys.
+    pub fn start_encoded(
         mut transaction: Box<dyn Transaction>,
+        encoders: Vec<EncoderRecord>,
         steps: RefreshSteps,
         mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static,
     ) -> Self {
@@ -123,7 +134,7 @@ impl Refresh {
         let work = move || {
             let width = transaction.base().description().width;
             let mut drifts = DriftSums::default();
-            transaction.re_encode(Vec::new(), width, &mut |batch| {
+            transaction.re_encode(encoders, width, &mut |batch| {
                 if cancelled.load(Ordering::Relaxed) {
                     return Err(MemoryError::RefreshCancelled);
                 }

@@ -10,7 +10,7 @@ use engram_entry::Entry;
 
 use crate::error::MemoryError;
 use crate::format::manifest::{EncoderRecord, ValueFormat};
-use crate::generation::{Info, Row};
+use crate::generation::{Generation, Info, Row};
 use crate::search::{Filter, Queries, SearchResults};
 use crate::segment::Batch;
 
@@ -36,6 +36,32 @@ pub trait Store: Debug + Send + Sync {
     /// # Errors
     /// [`MemoryError::Locked`] while another process writes; the errors of [`Store::reload`]
     fn begin(&self) -> Result<Box<dyn Transaction>, MemoryError>;
+}
+
+/// An address on servers for a memory, which need not exist yet.
+pub trait MemoryServer: Debug + Send + Sync {
+    /// The address, for messages.
+    fn location(&self) -> String;
+
+    /// Opens the memory; `None` if there is none. An unfinished copy of a memory is none.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`]
+    fn open(&self) -> Result<Option<Box<dyn Store>>, MemoryError>;
+
+    /// Copies the state of a local memory, whose keys are from the models `encoders`, to the servers,
+    /// and opens it. With `replace`, it is the next state of the memory there. Readers see the copy
+    /// once all of it is there.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`], also for an existing memory without `replace`;
+    /// [`MemoryError::Locked`] while another process writes to it; [`MemoryError::Corrupt`]
+    fn push(
+        &self,
+        source: &Arc<Generation>,
+        encoders: Vec<EncoderRecord>,
+        replace: bool,
+    ) -> Result<Box<dyn Store>, MemoryError>;
 }
 
 /// A change of a memory. Nothing changes before [`Transaction::commit`], which makes all parts of

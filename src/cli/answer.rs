@@ -8,12 +8,14 @@ use engram_infer::reveal::answerer::{self, Answerer, Detail};
 use engram_infer::reveal::evidence::area;
 use engram_infer::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
 use engram_infer::reveal::questions::{Questions, read_questions};
+use engram_memory::Store;
 use engram_train::studies::reveal;
 use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::compute::ComputeOptions;
+use super::memory::location::{self, ServerOptions};
 use super::memory::value_reader;
 use super::{Outcome, log, output, paths};
 
@@ -34,6 +36,8 @@ answer matches.
 Examples:
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl --evidence -k 5
+  engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl \\
+      --memory 'postgres://ann@db.example/wiki?memory=r1'
   engram answer runs/r1 --haystack world/haystack.jsonl --out replies.jsonl
   engram eval haystack --hyp replies.jsonl")]
 pub struct Answer {
@@ -50,9 +54,11 @@ pub struct Answer {
     /// Add deletion and insertion curves, which measure the quality of the attributions
     #[arg(long, conflicts_with = "haystack")]
     curves: bool,
-    /// Use this memory instead of the run's own
-    #[arg(long, value_name = "FOLDER")]
+    /// Use this memory instead of the run's own: the folder or address of a copy of it
+    #[arg(long, value_name = "MEMORY")]
     memory: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerOptions,
     /// Number of entries to retrieve; 0 for no memory; default: as in the run's recipe
     #[arg(short, value_name = "N")]
     k: Option<usize>,
@@ -162,8 +168,13 @@ impl Answer {
         if self.memory.is_none() && self.k != Some(0) {
             restore_missing_memory(&self.run, output::is_quiet())?;
         }
-        let (memory, values) = (self.memory.as_deref(), value_reader());
-        let open = || Answerer::open(&self.run, memory, self.k, images, &compute, values);
+        let open = || -> anyhow::Result<Answerer> {
+            let memory = match self.memory.as_deref().filter(|_| self.k != Some(0)) {
+                Some(location) => Some((location, self.open_memory(location)?)),
+                None => None,
+            };
+            Ok(Answerer::open(&self.run, memory, self.k, images, &compute, value_reader())?)
+        };
         let answerer = log::stage("opened the run and its memory", open)?;
         let options = [
             ("--evidence", self.evidence),
@@ -177,6 +188,16 @@ impl Answer {
             ),
             None => Ok(answerer),
         }
+    }
+
+    /// Opens the memory of `--memory`.
+    fn open_memory(&self, location: &Path) -> anyhow::Result<Box<dyn Store>> {
+        anyhow::ensure!(
+            location::addresses(location).is_some() || location.is_dir(),
+            "{}: no such folder; use the folder of this run's memory, or a copy of it",
+            location.display()
+        );
+        location::open(location, self.server, false)
     }
 }
 

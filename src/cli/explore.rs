@@ -41,6 +41,7 @@ use std::path::PathBuf;
 use clap::Args;
 use engram_data::hub::stay_offline;
 
+use super::memory::location::{self, ServerOptions};
 use super::{Outcome, output};
 use budget::Budget;
 use discover::{RunsAndMemories, find, restore_memories};
@@ -63,13 +64,17 @@ Examples:
   engram explore train/bundled
   engram explore runs
   engram explore runs/r1 runs/ablations --port 8080
-  engram explore memory --images photographs")]
+  engram explore memory --images photographs
+  engram explore runs/r1 'postgres://ann@db.example/wiki?memory=birds'")]
 pub struct Explore {
-    /// Folders of runs or memories, or folders that contain runs or memories
+    /// Folders of runs or memories, or folders that contain runs or memories; addresses of memories
+    /// on servers
     #[arg(required = true, value_name = "FOLDER")]
     folders: Vec<PathBuf>,
+    #[command(flatten)]
+    server: ServerOptions,
     /// Base folder for the image paths of entries (default: the folder of the run's data, or the
-    /// folder that contains the memory)
+    /// folder that contains the memory; none for a memory on servers)
     #[arg(long, value_name = "FOLDER")]
     images: Option<PathBuf>,
     /// Port on 127.0.0.1 (default: a free port)
@@ -87,9 +92,15 @@ impl Explore {
             );
         }
         stay_offline();
-        restore_memories(&self.folders);
-        let RunsAndMemories { runs, memories } = find(&self.folders)?;
-        let memories = Memories::open(memories, &runs, self.images.as_deref());
+        let is_address = |location: &PathBuf| location::addresses(location).is_some();
+        let (addresses, folders): (Vec<_>, Vec<_>) = self.folders.into_iter().partition(is_address);
+        restore_memories(&folders);
+        let RunsAndMemories { runs, memories } = find(&folders)?;
+        let mut memories = Memories::open(memories, &runs, self.images.as_deref());
+        for address in addresses {
+            let memory = location::open(&address, self.server, false)?;
+            memories.add(memory, self.images.clone().unwrap_or_default());
+        }
         if runs.is_empty() && memories.len() == 0 {
             anyhow::bail!("no readable run or memory was found");
         }

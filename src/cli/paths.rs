@@ -16,6 +16,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use tracing::debug;
 
+use super::memory::location::addresses;
 use super::output::{self, STDOUT};
 use super::recipe;
 use roles::{Role, role};
@@ -96,6 +97,10 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
     let arguments = path_arguments(command, matches);
     for PathArgument { argument, path, role } in &arguments {
         let verb = if role.is_output() { "writes" } else { "reads" };
+        if addresses(path).is_some() {
+            // It may have a password, with which it is refused later.
+            continue;
+        }
         // `hf://owner/name` and the name of a recipe stay as given.
         let path = if role.is_output() || path.exists() { resolved(path) } else { path.clone() };
         debug!(%argument, path = %path.display(), "{verb}");

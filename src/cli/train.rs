@@ -11,13 +11,14 @@ use engram_infer::finished_run::RECIPE;
 use engram_train::recipe::reference::listing;
 use engram_train::registry::{self, StudyDefinition};
 use engram_train::studies::ALL;
-use engram_train::{Recipe, RecipeOptions, RunOptions, Stop, ValueStorages};
+use engram_train::{MemoryServers, Recipe, RecipeOptions, RunOptions, Stop, ValueStorages};
 use serde_json::{Map, Value};
 
 pub(super) use self::ranks::RankNumber;
 use self::ranks::RankSession;
 use self::similarity::Similarity;
 use super::interrupt::Interrupt;
+use super::memory::location::{ServerOptions, memory_server};
 use super::memory::value_storage;
 use super::{Outcome, output};
 
@@ -66,6 +67,8 @@ struct TrainOptions {
     /// Use the recipe's `[tiny]` sizes, which train in one to two minutes
     #[arg(long)]
     tiny: bool,
+    #[command(flatten)]
+    server: ServerOptions,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -164,6 +167,7 @@ impl TrainStudy {
             let run = options.run.display();
             output::warn(&format!("{run}: no run to continue; starting a new run"));
         }
+        let server = options.server;
         let run_options = RunOptions {
             run: session.run_folder(&options.run),
             resume: options.resume,
@@ -171,6 +175,7 @@ impl TrainStudy {
             stop,
             ranks: session.ranks(),
             value_storages: ValueStorages::new(|address| Ok(value_storage(address, false)?)),
+            memory_servers: MemoryServers::new(move |urls| Ok(memory_server(urls, server)?)),
             ..RunOptions::default()
         };
         let report = study.train(&mut recipe, &run_options)?;

@@ -23,10 +23,10 @@ pub mod registry;
 mod run_folder;
 mod schedule;
 mod step_features;
+mod storages;
 pub mod studies;
 mod study;
 mod trainer;
-mod value_storages;
 
 pub use checksums::{finish_run, write_checksums};
 pub use engram_infer::{Stop, Stopped};
@@ -36,8 +36,8 @@ pub use program::Program;
 pub use recipe::{Phase, Recipe, RecipeOptions};
 pub use run_folder::check_failures;
 pub use step_features::{Features, StepFeatures};
+pub use storages::{MemoryServers, Storages, ValueStorages};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 pub use trainer::{CheckOutcome, RunOptions, RunSummary, train};
-pub use value_storages::ValueStorages;

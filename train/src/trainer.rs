@@ -15,8 +15,8 @@ use crate::error::{Result, TrainError};
 use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
+use crate::storages::{MemoryServers, ValueStorages};
 use crate::study::{Evaluation, Study};
-use crate::value_storages::ValueStorages;
 use phase::{PhaseRun, study_error};
 pub(crate) use state::State;
 
@@ -39,6 +39,8 @@ pub struct RunOptions {
     pub ranks: Ranks,
     /// Opens the object stores that a recipe names.
     pub value_storages: ValueStorages,
+    /// Opens the servers that a recipe names.
+    pub memory_servers: MemoryServers,
 }
 
 /// The result of a finished run.

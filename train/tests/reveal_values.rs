@@ -4,6 +4,7 @@
 
 #[path = "../../tests/equal_runs/mod.rs"]
 mod equal_runs;
+mod threads;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,14 +45,23 @@ fn storages() -> ValueStorages {
 
 fn train(run: &Path, values: Option<&Path>, storages: ValueStorages) -> Result<(), TrainError> {
     let values = values.map(|store| format!("memory.values={:?}", store.display().to_string()));
-    let set = SETTINGS.iter().map(|set| (*set).to_owned()).chain(values);
+    train_with(run, values, storages, Ranks::default())
+}
+
+fn train_with(
+    run: &Path,
+    set: Option<String>,
+    storages: ValueStorages,
+    ranks: Ranks,
+) -> Result<(), TrainError> {
+    let set = SETTINGS.iter().map(|set| (*set).to_owned()).chain(set);
     let recipe_options = RecipeOptions { tiny: true, set: set.collect() };
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/reveal/laptop.toml"));
     let mut recipe = Recipe::load(path, &recipe_options)?;
     let options = RunOptions {
         run: run.into(),
         quiet: true,
-        ranks: Ranks::default(),
+        ranks,
         value_storages: storages,
         ..RunOptions::default()
     };
@@ -117,4 +127,24 @@ fn a_program_without_object_stores_and_a_bad_address_are_errors() {
     }
     assert!(causes.contains(&file.display().to_string()), "{causes}");
     assert!(!run.join("summary.json").exists());
+}
+
+#[test]
+fn a_place_outside_of_the_folder_needs_a_single_rank_and_a_client() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let server = "memory.server=\"postgres://ann@db.example/wiki\"".to_owned();
+    for set in [server.clone(), "memory.values=\"s3://bucket/run\"".to_owned()] {
+        let errors = threads::on_ranks(2, |rank| {
+            let ranks = Ranks::new(rank);
+            train_with(&run, Some(set.clone()), storages(), ranks).unwrap_err().to_string()
+        });
+        for error in errors {
+            assert!(error.contains(&set[..13]) && error.contains("several ranks"), "{error}");
+        }
+    }
+    let error = train_with(&run, Some(server), storages(), Ranks::default()).unwrap_err();
+    let error = error.to_string();
+    assert!(error.contains("memory.server") && error.contains("`postgres`"), "{error}");
+    assert!(!run.exists());
 }

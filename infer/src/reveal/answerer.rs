@@ -12,7 +12,7 @@ use engram_data::text_to_text::T5Tokenizer;
 use engram_data::world::IMAGES;
 use engram_data::world::haystack::WorldId;
 use engram_memory::search::Hit;
-use engram_memory::{Entry, Memory, ValueStorage};
+use engram_memory::{Entry, Memory, Store, ValueStorage};
 use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig};
@@ -147,15 +147,16 @@ pub struct Answerer {
 }
 
 impl Answerer {
-    /// Opens a run for questions about these images. `memory` and `k` (the number of retrieved
-    /// entries) replace the run's own; `None` keeps them. `k` = 0 answers without a memory. The model
-    /// computes on `compute`. `values` reads values that are outside of the memory's folder.
+    /// Opens a run for questions about these images. `memory`, with its folder or address, and `k`
+    /// (the number of retrieved entries) replace the run's own; `None` keeps them. `k` = 0 answers
+    /// without a memory. The model computes on `compute`. `values` reads values of the run's own
+    /// memory that are outside of its folder.
     ///
     /// # Errors
     /// [`RevealError`] if the run is not finished, or its files do not belong together.
     pub fn open(
         run: &Path,
-        memory: Option<&Path>,
+        memory: Option<(&Path, Box<dyn Store>)>,
         k: Option<usize>,
         images: Vec<PathBuf>,
         compute: &Compute,
@@ -183,14 +184,15 @@ impl Answerer {
             return Err("the run was trained without a memory; omit -k and --memory".into());
         } else {
             let run_memory = run.join("memory");
-            let folder = memory.unwrap_or(&run_memory);
-            if !folder.is_dir() {
-                let remedy = "use the folder of this run's memory, or a copy of it";
-                return Err(format!("{}: no such folder; {remedy}", folder.display()).into());
-            }
-            let retriever = Retriever::of(Box::new(Memory::open_with(folder, values)?));
+            let (location, memory) = match memory {
+                Some(memory) => memory,
+                None => (&*run_memory, Box::new(Memory::open_with(&run_memory, values)?) as _),
+            };
+            let retriever = Retriever::of(memory);
             retriever.check_fits(&encoding.config)?;
-            Identity::of_run(run)?.check(folder, &run_memory)?;
+            let snapshot = retriever.snapshot();
+            let encoders = &snapshot.description().encoders;
+            Identity::of_run(run)?.check(location, encoders, &run_memory)?;
             Some(retriever)
         };
         Ok(Self { model, encoding, retriever, k, world: recipe.data.world(), preprocessing })

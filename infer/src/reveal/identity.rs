@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use engram_durable as durable;
+use engram_memory::EncoderRecord;
 use serde::{Deserialize, Serialize};
 
 use super::encoding::{MODEL, TOKENIZER};
@@ -14,6 +15,8 @@ use crate::finished_run::WEIGHTS;
 
 /// The identity file in a memory's folder; copies of the memory include it.
 pub const FILE: &str = "made-by.json";
+/// The input of a REVEAL run in an [`EncoderRecord`].
+const QUESTIONS: &str = "questions";
 
 /// The model, tokenizer and image preprocessing that produced keys and values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +53,49 @@ impl Identity {
         })
     }
 
+    /// Hashes the weights of a run that has not finished. The run's other files come later.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn of_weights(weights: &Path) -> Result<Self> {
+        let (_, weights_sha256) = digest::of_file(weights).map_err(RevealError::io(weights))?;
+        Ok(Self { weights_sha256, tokenizer_sha256: String::new(), inputs_sha256: None })
+    }
+
+    /// Reads the identity file of a memory's folder; `None` if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read or is not valid.
+    pub fn read(memory: &Path) -> Result<Option<Self>> {
+        let path = memory.join(FILE);
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.map_err(RevealError::io(&path))?,
+        };
+        let identity = serde_json::from_slice(&bytes);
+        Ok(Some(identity.map_err(|error| format!("{}: {error}", path.display()))?))
+    }
+
+    /// The identity as the record of a model, with keys of this width, for a memory that has no
+    /// identity file because it is on servers.
+    pub fn record(&self, name: &str, width: usize) -> EncoderRecord {
+        EncoderRecord {
+            name: name.to_owned(),
+            sha256: self.weights_sha256.clone(),
+            inputs_sha256: self.other_inputs(),
+            reads: QUESTIONS.to_owned(),
+            width,
+            prompt: None,
+        }
+    }
+
+    /// The SHA-256 of the tokenizer, the model's sizes and the image processor's file, if they are
+    /// known.
+    fn other_inputs(&self) -> Option<String> {
+        let inputs = self.inputs_sha256.as_ref()?;
+        Some(digest::of_bytes(format!("{}\n{inputs}", self.tokenizer_sha256)))
+    }
+
     /// Writes the identity file into a memory's folder.
     ///
     /// # Errors
@@ -65,35 +111,57 @@ impl Identity {
         memory.join(FILE).is_file()
     }
 
-    /// Checks that this model built a memory, with this tokenizer and image preprocessing.
+    /// Checks that this model built a memory, with this tokenizer and image preprocessing: by the
+    /// identity file, or by the memory's records of its `encoders` if there is no file.
     ///
     /// # Errors
-    /// The memory belongs to another model, tokenizer or preprocessing, or has no identity file.
-    /// The message names `run_memory`, the folder of this run's memory.
-    pub fn check(&self, memory: &Path, run_memory: &Path) -> Result<()> {
-        let path = memory.join(FILE);
+    /// The memory belongs to another model, tokenizer or preprocessing, or its model is unknown. The
+    /// message names `run_memory`, the folder of this run's memory.
+    pub fn check(
+        &self,
+        memory: &Path,
+        encoders: &[EncoderRecord],
+        run_memory: &Path,
+    ) -> Result<()> {
         let remedy = if memory == run_memory {
             "remove it to build it again".to_owned()
         } else {
             format!("use the memory of this run, {}, or a copy of it", run_memory.display())
         };
-        let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => format!(
-                "{}: has no {FILE}, so the model that built it is unknown; {remedy}",
-                memory.display()
-            ),
-            _ => format!("{}: {error}; {remedy}", path.display()),
-        })?;
-        let builder: Self = serde_json::from_slice(&bytes)
-            .map_err(|error| format!("{}: {error}; {remedy}", path.display()))?;
-        let inputs_differ =
-            builder.inputs_sha256.is_some() && builder.inputs_sha256 != self.inputs_sha256;
-        let difference = match () {
-            () if builder.tokenizer_sha256 != self.tokenizer_sha256 => "tokenizer",
-            () if builder.weights_sha256 != self.weights_sha256 => "model",
-            () if inputs_differ => "image preprocessing or other model sizes",
-            () => return Ok(()),
+        let display = memory.display();
+        let builder = Self::read(memory).map_err(|error| format!("{error}; {remedy}"))?;
+        let difference = match (builder, encoders) {
+            (Some(builder), _) => self.difference_from(&builder),
+            (None, [record]) if record.reads == QUESTIONS => self.difference_from_record(record),
+            (None, _) => {
+                let reason = format!("has no {FILE}, so the model that built it is unknown");
+                return Err(format!("{display}: {reason}; {remedy}").into());
+            }
         };
-        Err(format!("{}: was built with another {difference}; {remedy}", memory.display()).into())
+        match difference {
+            None => Ok(()),
+            Some(part) => Err(format!("{display}: was built with another {part}; {remedy}").into()),
+        }
+    }
+
+    /// The part that differs from another identity; `None` if they are equal.
+    fn difference_from(&self, other: &Self) -> Option<&'static str> {
+        let inputs_differ =
+            other.inputs_sha256.is_some() && other.inputs_sha256 != self.inputs_sha256;
+        match () {
+            () if other.tokenizer_sha256 != self.tokenizer_sha256 => Some("tokenizer"),
+            () if other.weights_sha256 != self.weights_sha256 => Some("model"),
+            () => inputs_differ.then_some("image preprocessing or other model sizes"),
+        }
+    }
+
+    /// The part that differs from a [record](Identity::record); `None` if they are equal.
+    fn difference_from_record(&self, record: &EncoderRecord) -> Option<&'static str> {
+        if record.sha256 != self.weights_sha256 {
+            return Some("model");
+        }
+        let inputs = &record.inputs_sha256;
+        let inputs_differ = inputs.is_some() && *inputs != self.other_inputs();
+        inputs_differ.then_some("tokenizer, image preprocessing or other model sizes")
     }
 }

@@ -3,18 +3,15 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use engram_memory::{Batch, EncoderRecord, MemoryError, Row};
+use engram_memory::{EncoderRecord, MemoryError};
 
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::record::GenerationRecord;
-use crate::rows::{Target, write};
+use crate::rows::Target;
 use crate::server::Server;
 use crate::tables::{NEVER, create_rows, rows_table};
-
-/// The maximum number of rows, and of key and value components, that are encoded again at once.
-const MAX_ENCODED: (usize, usize) = (1024, 1 << 20);
 
 /// A transaction of a server, with the lock of its writer.
 pub(crate) struct Change {
@@ -38,13 +35,12 @@ impl Change {
         result.map_err(|failure| self.server.failed(failure))
     }
 
-    /// Writes the rows of the server with new keys into new tables.
-    pub(crate) fn encode_again(
+    /// Creates new tables, for rows of a generation with new keys.
+    pub(crate) fn begin_anew(
         &mut self,
         part: &Part,
         number: u64,
         (encoders, width): (Vec<EncoderRecord>, usize),
-        encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
         let old = &part.generation.record;
         let shape = (width, old.normalised, old.values);
@@ -57,12 +53,7 @@ impl Change {
             // The sources keep their indices, because gates depend on their order.
             let names: Vec<String> = old.sources.iter().map(|source| source.name.clone()).collect();
             record.create_sources(connection, &names)
-        })?;
-        let live = part.rows()?;
-        let (rows, numbers) = MAX_ENCODED;
-        let rows = (numbers / (old.width + part.value_len())).clamp(1, rows);
-        let batches = live.chunks(rows).map(|rows: &[Row]| encode(part.batch(rows)?));
-        write(&mut [self.target()], number, live.len(), batches, |_, _| Ok(()))
+        })
     }
 }
 

@@ -8,6 +8,7 @@
 //! | [`store`], `create` | a memory: create, open, reload, build graphs, remove |
 //! | [`mod@push`] | copies a local memory; goes on after it was killed |
 //! | `watch` | waits for new generations |
+//! | `place` | an address without a memory so far, such as the one of a training run |
 //! | `address`, `password_file` | the address of a memory, and the login |
 //! | `client`, `tls` | a connection with time limits, and its encryption |
 //! | `connection`, `server` | prepared statements and settings; a pool, and retries |
@@ -81,6 +82,7 @@ mod graph;
 mod holder;
 mod part;
 mod password_file;
+mod place;
 pub mod push;
 mod record;
 mod rows;
@@ -100,6 +102,7 @@ mod watch;
 
 pub use address::Connect;
 pub use create::remove;
+pub use place::PostgresServer;
 pub use push::{Progress, PushOptions, push};
 pub use record::GraphSettings;
 pub use snapshot::PostgresSnapshot;

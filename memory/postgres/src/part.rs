@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use engram_memory::stored_rows::read_value;
-use engram_memory::{Batch, Entry, MemoryError, Row};
+use engram_memory::{Entry, MemoryError, Row};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::FromSqlOwned;
 
@@ -113,15 +113,6 @@ impl Part {
             }
         }
         Ok(all)
-    }
-
-    /// Returns rows with their entries, keys and values, as they were added.
-    pub(crate) fn batch(&self, rows: &[Row]) -> Result<Batch, MemoryError> {
-        Ok(Batch {
-            entries: self.entries(rows)?,
-            keys: self.keys(rows)?,
-            values: self.values(rows)?,
-        })
     }
 
     pub(crate) fn corrupt(&self, reason: impl Into<String>) -> MemoryError {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use engram_memory::{Batch, Generation, MemoryError, Row, Snapshot};
+use engram_memory::{Batch, EncoderRecord, Generation, MemoryError, Row, Snapshot};
 use sha2::{Digest, Sha256};
 
 use crate::address::Connect;
@@ -32,11 +32,13 @@ const MAX_PART: (usize, usize) = (1 << 14, 1 << 22);
 
 /// The options of a push.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct PushOptions {
+pub struct PushOptions<'a> {
     /// Makes the source the next generation of a memory that exists at the address.
     pub replace: bool,
     /// Builds graphs of the keys, for [`Method::Graph`](engram_memory::Method::Graph).
     pub graph: Option<GraphSettings>,
+    /// The models that encoded the keys, if the source names none.
+    pub encoders: &'a [EncoderRecord],
 }
 
 /// The progress of a push.
@@ -60,7 +62,7 @@ pub fn push(
     source: &Arc<Generation>,
     urls: &str,
     connect: Connect,
-    options: PushOptions,
+    options: PushOptions<'_>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Arc<PostgresSnapshot>, MemoryError> {
     let description = Snapshot::description(source.as_ref());
@@ -69,8 +71,13 @@ pub fn push(
         check_graph(settings, description)?;
     }
     let servers = Arc::new(Servers::new(urls, Connect { partial: false, ..connect })?);
-    let mut push = Push { fingerprint: fingerprint(source)?, source, parts: Vec::new() };
-    push.prepare(&servers, options)?;
+    let encoders = match description.encoders.is_empty() {
+        true => options.encoders,
+        false => &description.encoders,
+    };
+    let fingerprint = fingerprint(source, encoders)?;
+    let mut push = Push { fingerprint, source, encoders, parts: Vec::new() };
+    push.prepare(&servers, options.replace)?;
     push.copy(progress)?;
     progress(Progress::Indexes);
     push.build_indexes(options.graph)?;
@@ -81,9 +88,9 @@ pub fn push(
 }
 
 /// The name of a source's content. The manifest has the checksums of all files.
-fn fingerprint(source: &Generation) -> Result<String, MemoryError> {
-    let manifest =
-        serde_json::to_vec(source.manifest()).map_err(|error| MemoryError::Rows(error.into()))?;
+fn fingerprint(source: &Generation, encoders: &[EncoderRecord]) -> Result<String, MemoryError> {
+    let manifest = serde_json::to_vec(&(source.manifest(), encoders))
+        .map_err(|error| MemoryError::Rows(error.into()))?;
     Ok(Sha256::digest(manifest).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -91,13 +98,14 @@ fn fingerprint(source: &Generation) -> Result<String, MemoryError> {
 struct Push<'a> {
     source: &'a Generation,
     fingerprint: String,
+    encoders: &'a [EncoderRecord],
     /// The part of each server, with the number of rows of the source that the server has.
     parts: Vec<(Change, usize)>,
 }
 
 impl Push<'_> {
     /// Takes the locks, and finds or creates the tables of the new generation.
-    fn prepare(&mut self, servers: &Servers, options: PushOptions) -> Result<(), MemoryError> {
+    fn prepare(&mut self, servers: &Servers, replace: bool) -> Result<(), MemoryError> {
         let mut connections = servers.lock()?;
         let mut lead: Option<Stored> = None;
         for (index, (shared, connection)) in servers.all().iter().zip(&mut connections).enumerate()
@@ -115,7 +123,7 @@ impl Push<'_> {
                 return Err(server.remote(reason, remedy));
             }
             let is_own = match &lead {
-                _ if index == 0 => options.replace,
+                _ if index == 0 => replace,
                 Some(lead) => exists(connection, lead).map_err(|failure| shared.failed(failure))?,
                 // The first server did not commit a push that this one committed.
                 None => has_build(connection).map_err(|failure| shared.failed(failure))?,
@@ -198,7 +206,7 @@ impl Push<'_> {
     ) -> Result<GenerationRecord, Failure> {
         let source = Snapshot::description(self.source);
         let shape = (source.width, source.normalised, source.values);
-        let mut record = GenerationRecord::empty(number, shape, source.encoders.clone(), share);
+        let mut record = GenerationRecord::empty(number, shape, self.encoders.to_vec(), share);
         record.next_id = source.next_id;
         create_rows(connection, number, source.width)?;
         // The sources have the indices that they have in the source, because gates depend on them.

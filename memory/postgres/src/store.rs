@@ -47,7 +47,7 @@ impl PostgresStore {
         Self::of_servers(servers)
     }
 
-    fn of_servers(servers: Arc<Servers>) -> Result<Self, MemoryError> {
+    pub(crate) fn of_servers(servers: Arc<Servers>) -> Result<Self, MemoryError> {
         let current = RwLock::new(servers.hold_current(None)?);
         Ok(Self { servers, current })
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use engram_memory::{Batch, Batches, EncoderRecord, MemoryError, Snapshot, Transaction};
+use engram_memory::{Batch, Batches, EncoderRecord, MemoryError, Row, Snapshot, Transaction};
 
 use crate::change::{Change, check_not_live, remove, replace};
 use crate::connection::Connection;
@@ -25,6 +25,9 @@ use crate::store::check_width;
 use crate::sweep::sweep;
 use crate::tables::{create_graphs, create_indexes, drop_build};
 use crate::undo::undo_later;
+
+/// The maximum number of rows, and of key and value components, that are encoded again at once.
+const MAX_ENCODED: (usize, usize) = (1024, 1 << 20);
 
 /// The errors of transactions.
 const FAILED: &str = "a part of the transaction failed; begin a new transaction";
@@ -333,8 +336,22 @@ impl Transaction for PostgresTransaction {
             }
             let (base, number) = (Arc::clone(&change.base), change.number);
             for (change, part) in change.parts.iter_mut().zip(base.all_parts()?) {
-                change.encode_again(part, number, (encoders.clone(), width), encode)?;
+                change.begin_anew(part, number, (encoders.clone(), width))?;
             }
+            // The numbers of rows alternate between the servers, so this is nearly the order in which
+            // they were added.
+            let mut rows = base.rows()?;
+            rows.sort_unstable();
+            let values = base.description.values.map_or(0, |values| values.tokens * values.width);
+            let (most, numbers) = MAX_ENCODED;
+            let at_once = (numbers / (base.description.width + values)).clamp(1, most);
+            let batches = rows.chunks(at_once).map(|rows: &[Row]| {
+                let (entries, keys) = (base.entries(rows)?, base.keys(rows)?);
+                encode(Batch { entries, keys, values: base.values(rows)? })
+            });
+            let mut targets: Vec<Target<'_>> =
+                change.parts.iter_mut().map(Change::target).collect();
+            write(&mut targets, number, rows.len(), batches, |_, _| Ok(()))?;
             change.on_each(|connection, record| {
                 create_indexes(connection, record.base)?;
                 match record.graph {

@@ -44,7 +44,7 @@ fn local(folder: &Path, format: MemoryFormat, rows: usize, seed: u64) -> Arc<Gen
 fn push_to(
     source: &Arc<Generation>,
     urls: &str,
-    options: PushOptions,
+    options: PushOptions<'_>,
 ) -> Result<Vec<usize>, MemoryError> {
     let mut rows = Vec::new();
     push(source, urls, Connect::default(), options, &mut |progress| {
@@ -123,7 +123,7 @@ fn a_memory_is_replaced_only_on_request_and_readers_keep_the_old_state() {
     let old = reader.snapshot();
     let error = push_to(&second, &urls, PushOptions::default()).unwrap_err().to_string();
     assert!(error.contains("exists here already") && error.contains("--replace"), "{error}");
-    let replace = PushOptions { replace: true, graph: None };
+    let replace = PushOptions { replace: true, ..PushOptions::default() };
     for (generation, source) in [(2, &second), (3, &first)] {
         push_to(source, &urls, replace).unwrap();
         assert!(reader.reload().unwrap());
@@ -258,7 +258,7 @@ fn a_push_to_a_full_disk_leaves_the_memory_unchanged() {
     let large = local(&folder.path().join("large"), FORMAT, 120_000, 2);
     let url = server.url("full");
     push_to(&small, &url, PushOptions::default()).unwrap();
-    let replace = PushOptions { replace: true, graph: None };
+    let replace = PushOptions { replace: true, ..PushOptions::default() };
     let error = push_to(&large, &url, replace).unwrap_err().to_string();
     assert!(error.contains("free space on the server"), "{error}");
     let servers = std::slice::from_ref(&server);

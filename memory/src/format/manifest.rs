@@ -79,7 +79,7 @@ pub struct EncoderRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs_sha256: Option<String>,
     /// The kind of input: `text`, `images`, or `text and images`. Older versions wrote
-    /// `pictures` for images.
+    /// `pictures` for images. A REVEAL run, which only `engram answer` reads, has `questions`.
     pub reads: String,
     /// The width of the model's part of a key.
     pub width: usize,

@@ -25,6 +25,9 @@ use crate::cli::output;
 /// Maximum number of entries in a response.
 const MAX_HITS: usize = 200;
 
+/// Number of entries that are read at once.
+const ENTRIES_AT_ONCE: usize = 1024;
+
 /// The memories on the page.
 pub(super) struct Memories(Vec<SearchableMemory>);
 
@@ -116,6 +119,18 @@ impl Memories {
             Some(SearchableMemory { name, memory, images, encoder: Mutex::default(), run })
         };
         Self(memories.into_iter().filter_map(open).collect())
+    }
+
+    /// Adds a memory on servers. Images are files in the folder `images`.
+    pub(super) fn add(&mut self, memory: Box<dyn Store>, images: PathBuf) {
+        let name = memory.location();
+        self.0.push(SearchableMemory {
+            name,
+            memory,
+            images,
+            encoder: Mutex::default(),
+            run: None,
+        });
     }
 
     pub(super) fn len(&self) -> usize {
@@ -311,16 +326,18 @@ fn containing_words(
     sources: &[String],
 ) -> anyhow::Result<Vec<(Row, i64)>> {
     let has_words = contains_all(words);
-    let matching = |row: Row| {
-        let entry = snapshot.entry(row)?;
-        if !is_in_sources(&entry, sources) {
-            return Ok(None);
-        }
-        let names = [entry.document.as_deref(), entry.image()].map(Option::unwrap_or_default);
-        let contains_words = has_words(&format!("{} {} {}", entry.text(), names[0], names[1]));
-        Ok(contains_words.then_some((row, entry.id)))
-    };
-    snapshot.rows()?.into_par_iter().filter_map(|row| matching(row).transpose()).collect()
+    let mut matching = Vec::new();
+    for rows in snapshot.rows()?.chunks(ENTRIES_AT_ONCE) {
+        let entries = snapshot.entries(rows)?;
+        let found = rows.par_iter().zip(entries).filter_map(|(row, entry)| {
+            let names = [entry.document.as_deref(), entry.image()].map(Option::unwrap_or_default);
+            let text = || format!("{} {} {}", entry.text(), names[0], names[1]);
+            let is_match = is_in_sources(&entry, sources) && has_words(&text());
+            is_match.then_some((*row, entry.id))
+        });
+        matching.extend(found.collect::<Vec<_>>());
+    }
+    Ok(matching)
 }
 
 /// Whether an entry belongs to one of the sources; true if no source is named.
@@ -338,16 +355,17 @@ impl Hit {
 
 /// The first `k` entries of the named sources, or of all sources if none is named.
 fn first_rows(snapshot: &dyn Snapshot, k: usize, sources: &[String]) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    for row in snapshot.rows()? {
-        if is_in_sources(&snapshot.entry(row)?, sources) {
-            rows.push(row);
-        }
-        if rows.len() == k {
+    let mut first = Vec::new();
+    for rows in snapshot.rows()?.chunks(ENTRIES_AT_ONCE) {
+        let entries = snapshot.entries(rows)?;
+        let is_included = |(_, entry): &(&Row, Entry)| is_in_sources(entry, sources);
+        first.extend(rows.iter().zip(entries).filter(is_included).map(|(row, _)| *row));
+        if first.len() >= k {
             break;
         }
     }
-    Ok(rows)
+    first.truncate(k);
+    Ok(first)
 }
 
 /// The row of the entry with this id.

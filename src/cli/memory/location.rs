@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
-use engram_memory::{Memory, MemoryError, Store, ValueStorage, Writer};
+use engram_memory::{Memory, MemoryError, MemoryServer, Store, ValueStorage, Writer};
 
 /// Options for memories on servers.
 #[derive(Debug, Clone, Copy, Args)]
@@ -111,6 +111,25 @@ fn open_on_servers(
 ) -> anyhow::Result<Box<dyn Store>> {
     let store = engram_memory_postgres::PostgresStore::open(urls, connect(options, partial))?;
     Ok(Box::new(store))
+}
+
+/// The address of a memory on servers, which need not exist yet. Sends no request.
+#[cfg(feature = "postgres")]
+pub(in super::super) fn memory_server(
+    urls: &str,
+    options: ServerOptions,
+) -> anyhow::Result<Arc<dyn MemoryServer>> {
+    let server = engram_memory_postgres::PostgresServer::new(urls, connect(options, false))?;
+    Ok(Arc::new(server))
+}
+
+/// This program has no client of servers.
+#[cfg(not(feature = "postgres"))]
+pub(in super::super) fn memory_server(
+    _: &str,
+    _: ServerOptions,
+) -> anyhow::Result<Arc<dyn MemoryServer>> {
+    Err(without_feature())
 }
 
 /// The means to connect to servers.

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use clap::Args;
 use engram_data::messages::counted;
+#[cfg(feature = "postgres")]
+use engram_infer::reveal::identity::Identity;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::{
     Batch, Description, Memory, MemoryError, MemoryFormat, Row, Snapshot, ValuesAt, Writer,
@@ -176,7 +178,11 @@ impl Push {
         let source = memory.generation();
         let has_graph = Snapshot::description(source.as_ref()).has_graph;
         let graph = has_graph.then(GraphSettings::default);
-        let options = PushOptions { replace: self.replace, graph };
+        // A memory on servers has no identity file.
+        let identity = Identity::read(&self.folder)?;
+        let record = |identity: Identity| identity.record("a REVEAL run", source.manifest().width);
+        let encoders: Vec<_> = identity.map(record).into_iter().collect();
+        let options = PushOptions { replace: self.replace, graph, encoders: &encoders };
         let bar = output::progress_bar(source.len(), "entries");
         let mut resumed_at = None;
         let connect = location::connect(self.server, false);

@@ -14,7 +14,7 @@ use crate::log::METRICS;
 use crate::program::{PROGRAMS, Program};
 
 /// Files of a run folder, for all studies.
-const FILES: [&str; 22] = [
+const FILES: [&str; 23] = [
     LOCK,
     INPUTS,
     PROGRAMS,
@@ -37,6 +37,7 @@ const FILES: [&str; 22] = [
     "test.jsonl",
     "ref.tsv",
     "hyp.tsv",
+    "memory-owner.txt",
 ];
 
 /// Subfolders of a run folder, for all studies.

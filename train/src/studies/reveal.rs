@@ -16,7 +16,7 @@
 //! | recipe settings | [`settings`] |
 //! | loading the data, from the [embedded world](engram_data::world) or from files | [`corpus`] |
 //! | published weights; the model's sizes | [`published`], [`sizes`] |
-//! | the memory of a training run, and its refresh | `run_memory`, `snapshots`, `shards`, `moved_values` |
+//! | the memory of a training run, and its refresh | `run_memory`, `snapshots`, `shards`, `placement` |
 //! | the losses of training | [`losses`] |
 //! | the [`Study`](crate::study::Study) implementation | [`study`] |
 //! | exact match and recall | `metrics` |
@@ -33,8 +33,8 @@ mod dataset_metrics;
 pub mod evaluation;
 pub mod losses;
 mod metrics;
-mod moved_values;
 pub mod needle;
+mod placement;
 pub mod published;
 pub mod run;
 mod run_memory;

@@ -60,7 +60,7 @@ pub(super) fn measure(
     });
     let urls = addresses.collect::<Vec<_>>().join(" ");
     let start = Instant::now();
-    let options = PushOptions { replace: false, graph: Some(GraphSettings::default()) };
+    let options = PushOptions { graph: Some(GraphSettings::default()), ..PushOptions::default() };
     // Removed also after an error, because an unfinished push stays. Nothing else has this name.
     let memory = TemporaryMemory { name, urls, connect };
     push(&local, &memory.urls, connect, options, &mut |_| {})?;

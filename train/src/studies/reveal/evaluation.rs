@@ -151,7 +151,7 @@ impl FinishedRun {
         let identity = Identity::of_run(&self.run)?;
         // The identity file is written last, so a memory that has it is complete.
         let retriever = if Identity::is_in(&folder) {
-            identity.check(&folder, &folder)?;
+            identity.check(&folder, &[], &folder)?;
             Retriever::open(&folder)?
         } else {
             let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();

@@ -6,7 +6,8 @@
 //! |---|---|
 //! | `tokenizer.json` | the tokenizer |
 //! | `model.json` | the model's sizes |
-//! | `memory/` | the memory, encoded with the final weights |
+//! | `memory/` | the memory, encoded with the final weights; with `memory.server`, a copy of it |
+//! | `memory-owner.txt` | with `memory.server`: the owner of the memory on the server |
 //! | `test.jsonl` | each test question with the model's answer and the retrieved entries |
 //! | `test/` | for data from files: references and answers, as input of `engram eval` |
 //! | `summary.json` | the results; written last |
@@ -32,8 +33,8 @@ use serde::{Deserialize, Serialize};
 use super::NAME;
 use super::dataset_metrics::{self, DatasetMetrics};
 use super::metrics::QuestionMetrics;
-use super::moved_values::{open_store, place_values};
 use super::needle::{NeedleMetrics, needle_metrics};
+use super::placement::Placement;
 use super::run_memory::SNAPSHOTS;
 use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel, RevealSettings};
 use super::snapshots::remove_snapshots;
@@ -125,7 +126,8 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     recipe.fill_start_hash()?;
     let settings = settings(recipe)?;
     let compute = recipe.compute()?;
-    let (memory_k, values) = (settings.memory.k, settings.memory.values.clone());
+    let memory_k = settings.memory.k;
+    let place = Placement::open(&settings.memory, options)?;
     let (batch, run) = (recipe.batch().clone(), options.run.clone());
     let start = recipe.start().map(|start| start.run.as_path());
     let study = RevealStudy::new(settings, batch, compute, run, start);
@@ -139,9 +141,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
         log::print(&format!("note: {note}"));
     }
     study.set_ranks(options.ranks.clone());
-    if let Some(store) = open_store(recipe, values.as_deref(), options)? {
-        study.set_value_store(store);
-    }
+    study.set_place(place);
     let trained = train(&mut study, recipe, options)?;
     let summary = finish(&mut study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
@@ -217,8 +217,11 @@ fn finish(
         0 => None,
         _ => {
             let folder = trained.run.join("memory");
-            let retriever = place_values(build_memory(&folder)?, &folder, study.value_store())?;
-            Identity::of_run(&trained.run)?.write(&folder)?;
+            let (identity, retriever) = (Identity::of_run(&trained.run)?, build_memory(&folder)?);
+            let width = model.config().key_dim;
+            let encoders = study.place().encoders(|| Ok(identity.clone()), width)?;
+            let retriever = study.place().put(retriever, &folder, encoders)?;
+            identity.write(&folder)?;
             Some(retriever)
         }
     };

@@ -7,6 +7,9 @@
 //! with these snapshots again and gets the same memory.
 //!
 //! On several ranks, each encodes and refreshes only its share of the entries: see [`shards`].
+//!
+//! A memory on servers is built in the run's folder, and copied to the servers. Its refreshes are
+//! written there. Its readers see each state as a whole.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,14 +17,16 @@ use std::sync::Arc;
 
 use engram_durable as durable;
 use engram_infer::reveal::encoding::Encoding;
+use engram_infer::reveal::identity::Identity;
+use engram_infer::reveal::memory_folder::remove_memory;
 use engram_infer::reveal::retriever::{ItemEncoder, Retriever};
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps, RetrievalLog};
-use engram_memory::{Batch, MemoryError, Transaction, ValueStorage};
+use engram_memory::{Batch, EncoderRecord, MemoryError, Transaction};
 use engram_models::compute::Compute;
 use engram_models::params::Parameters;
 use serde::{Deserialize, Serialize};
 
-use super::moved_values::place_values;
+use super::placement::Placement;
 use super::settings::RevealMemory;
 use super::shards;
 use super::snapshots::{remove_snapshots, snapshot_name};
@@ -46,8 +51,7 @@ pub struct RunMemory {
     encoding: Arc<Encoding>,
     /// Where entries are encoded.
     compute: Compute,
-    /// Where values are kept; `None` for the run's folder.
-    value_store: Option<Arc<dyn ValueStorage>>,
+    place: Placement,
     ranks: Ranks,
     /// The memory, opened for reading; `None` before it is built.
     retriever: Option<Retriever>,
@@ -94,7 +98,7 @@ impl RunMemory {
             settings,
             encoding,
             compute,
-            value_store: None,
+            place: Placement::Folder,
             ranks: Ranks::default(),
             retriever: None,
             state: State::default(),
@@ -108,14 +112,14 @@ impl RunMemory {
         self.ranks = ranks;
     }
 
-    /// Moves the values of later memories to an object store.
-    pub(super) fn set_value_store(&mut self, store: Arc<dyn ValueStorage>) {
-        self.value_store = Some(store);
+    /// Keeps later memories at this place.
+    pub(super) fn set_place(&mut self, place: Placement) {
+        self.place = place;
     }
 
-    /// The object store with the values.
-    pub(super) fn value_store(&self) -> Option<&Arc<dyn ValueStorage>> {
-        self.value_store.as_ref()
+    /// The place of the memory.
+    pub(super) fn place(&self) -> &Placement {
+        &self.place
     }
 
     /// The memory, opened for reading; `None` before it is built.
@@ -230,7 +234,10 @@ impl RunMemory {
         let (dtype, stop) = (self.settings.value_type, Stop::default());
         let retriever =
             shards::build(&self.folder, &model, &self.encoding, dtype, &stop, &self.ranks)?;
-        let retriever = place_values(retriever, &self.folder, self.value_store.as_ref())?;
+        let retriever = self.place.put(retriever, &self.folder, self.encoders(step)?)?;
+        if self.place.is_server() {
+            remove_memory(&self.folder)?;
+        }
         self.next_change = Some(retriever.memory().begin()?);
         self.retriever = Some(retriever);
         self.state = State { made_at: Some(step), phase: self.state.phase, ..State::default() };
@@ -244,7 +251,8 @@ impl RunMemory {
         let encoding = Arc::clone(&self.encoding);
         let steps = RefreshSteps { start: step, lag: self.settings.refresh_lag };
         // Entries are encoded in the same batches as in `build`, so that keys are equal.
-        self.refresh = Some(Refresh::start(change, steps, move |batch| {
+        let encoders = self.encoders(step)?;
+        self.refresh = Some(Refresh::start_encoded(change, encoders, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
             let index = |id| {
                 corpus.index_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, requested: 1 })
@@ -280,6 +288,12 @@ impl RunMemory {
             }
         }
         Ok(())
+    }
+
+    /// The record of the model with the snapshot of a step.
+    fn encoders(&self, step: u64) -> StudyResult<Vec<EncoderRecord>> {
+        let snapshot = self.snapshot(step)?;
+        self.place.encoders(|| Identity::of_weights(&snapshot), self.encoding.config.key_dim)
     }
 
     /// The path of a step's snapshot.

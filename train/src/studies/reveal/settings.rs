@@ -224,6 +224,13 @@ pub struct RevealMemory {
     /// needs an address of its own. Needs a program with the feature `objects`, and a single rank.
     #[serde(skip_serializing_if = "is_default")]
     pub values: Option<String>,
+    /// Address of the memory on PostgreSQL, such as `postgres://ann@db.example/wiki?memory=r1`, or
+    /// addresses of several servers, separated by commas; by default, the memory is in the run's
+    /// folder. Other programs can search it there while the run trains and refreshes it. A finished
+    /// run has a copy in its folder, too, so that it needs no server. Each run needs an address of its
+    /// own. Needs a program with the feature `postgres`, and a single rank.
+    #[serde(skip_serializing_if = "is_default")]
+    pub server: Option<String>,
 }
 
 /// The schema of the names of number types.
@@ -241,6 +248,7 @@ impl Default for RevealMemory {
             refresh_lag: 0,
             value_type: ValueDtype::F16,
             values: None,
+            server: None,
         }
     }
 }

@@ -15,7 +15,7 @@ use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::images::Images;
 use engram_infer::reveal::retriever::Retriever;
 use engram_infer::reveal::sequences::Sequencer;
-use engram_memory::{Entry, ValueDtype, ValueStorage};
+use engram_memory::{Entry, ValueDtype};
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, Parameters};
@@ -28,6 +28,7 @@ use super::corpus::{self, continuations, held_out_images, training_texts};
 use super::dataset_metrics;
 use super::losses::{self, BatchTargets};
 use super::metrics::QuestionMetrics;
+use super::placement::Placement;
 use super::published::Published;
 use super::run_memory::RunMemory;
 use super::settings::{
@@ -211,14 +212,14 @@ impl RevealStudy {
         self.ranks = ranks;
     }
 
-    /// Moves the values of the run's memory to an object store.
-    pub(super) fn set_value_store(&mut self, store: Arc<dyn ValueStorage>) {
-        self.run_memory.set_value_store(store);
+    /// Keeps the run's memory at this place.
+    pub(super) fn set_place(&mut self, place: Placement) {
+        self.run_memory.set_place(place);
     }
 
-    /// The object store with the values of the run's memory.
-    pub(super) fn value_store(&self) -> Option<&Arc<dyn ValueStorage>> {
-        self.run_memory.value_store()
+    /// The place of the run's memory.
+    pub(super) fn place(&self) -> &Placement {
+        self.run_memory.place()
     }
 
     /// Ends the running refresh and closes the memories.

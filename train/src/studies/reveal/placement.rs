@@ -1,0 +1,152 @@
+//! The place of the run's memory: the run's folder, an object store for its values
+//! (`memory.values`), or servers (`memory.server`).
+//!
+//! On servers, the memory has an owner: a random name in the file `memory-owner.txt` of the run, and in
+//! the memory's record of the model that encoded its keys. A run replaces no memory of another owner.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use engram_infer::reveal::RevealError;
+use engram_infer::reveal::identity::Identity;
+use engram_infer::reveal::retriever::Retriever;
+use engram_memory::{EncoderRecord, Memory, MemoryServer, Store, ValueStorage, Writer};
+
+use super::settings::RevealMemory;
+use crate::checkpoint::write_file;
+use crate::error::{Result, TrainError};
+use crate::study::StudyResult;
+use crate::trainer::RunOptions;
+
+/// The file of a run with the owner of its memory on servers.
+pub(crate) const OWNER: &str = "memory-owner.txt";
+/// The beginning of an owner.
+const REVEAL_RUN: &str = "REVEAL run ";
+
+/// The place of a run's memory.
+#[derive(Debug, Clone, Default)]
+pub(super) enum Placement {
+    /// The run's folder.
+    #[default]
+    Folder,
+    /// An object store for the values. The keys are in the run's folder.
+    Values(Arc<dyn ValueStorage>),
+    /// Servers.
+    Server { server: Arc<dyn MemoryServer>, owner: String, owner_file: PathBuf },
+}
+
+impl Placement {
+    /// Opens the place that `[memory]` names. A memory of another owner on the servers is an error.
+    pub(super) fn open(memory: &RevealMemory, options: &RunOptions) -> Result<Self> {
+        let (key, address, feature) = match (&memory.values, &memory.server) {
+            (None, None) => return Ok(Self::Folder),
+            (Some(address), _) => ("memory.values", address, "objects"),
+            (None, Some(address)) => ("memory.server", address, "postgres"),
+        };
+        // The text of an option `--set` may have a password, so it is not in the message.
+        let error = |reason| TrainError::Recipe { location: key.to_owned(), reason };
+        if memory.values.is_some() && memory.server.is_some() {
+            let reason = "does not go with `memory.server`, which has the values, too; remove one";
+            return Err(error(reason.to_owned()));
+        }
+        if options.ranks.size() > 1 {
+            let reason = "is not supported on several ranks, which share the memory";
+            return Err(error(reason.to_owned()));
+        }
+        let opened = match key {
+            "memory.values" => {
+                options.value_storages.open(address).map(|store| store.map(Self::Values))
+            }
+            _ => options.memory_servers.open(address).map(|server| {
+                let owner_file = options.run.join(OWNER);
+                let (server, owner) = (server?, owner(&owner_file)?);
+                find_own(server.as_ref(), &owner)?;
+                Ok(Self::Server { server, owner, owner_file })
+            }),
+        };
+        let no_client = || {
+            error(format!(
+                "needs `engram train` of a program with the feature `{feature}`; build it with \
+                 `--features {feature}`, or remove the key"
+            ))
+        };
+        opened.ok_or_else(no_client)?.map_err(|reason| error(reason.to_string()))
+    }
+
+    /// Whether the memory is on servers.
+    pub(super) fn is_server(&self) -> bool {
+        matches!(self, Self::Server { .. })
+    }
+
+    /// The record of the model that encodes keys of this width, for a memory on servers.
+    pub(super) fn encoders(
+        &self,
+        identity: impl FnOnce() -> Result<Identity, RevealError>,
+        width: usize,
+    ) -> StudyResult<Vec<EncoderRecord>> {
+        Ok(match self {
+            Self::Server { owner, .. } => vec![identity()?.record(owner, width)],
+            _ => Vec::new(),
+        })
+    }
+
+    /// Moves values of the memory in `folder` to the object store, or copies the memory to the
+    /// servers, as the next state of the memory there. Returns the memory at its place.
+    pub(super) fn put(
+        &self,
+        retriever: Retriever,
+        folder: &Path,
+        encoders: Vec<EncoderRecord>,
+    ) -> StudyResult<Retriever> {
+        let memory: Box<dyn Store> = match self {
+            Self::Folder => return Ok(retriever),
+            Self::Values(store) => {
+                drop(retriever);
+                let target = store.target().ok_or("the object store moves no values")?;
+                Writer::open(folder)?.move_values(store.as_ref(), target)?;
+                Box::new(Memory::open_with(folder, Some(Arc::clone(store)))?)
+            }
+            Self::Server { server, owner, owner_file } => {
+                let exists = find_own(server.as_ref(), owner)?.is_some();
+                // A run that is killed from here on knows its memory.
+                write_file(owner_file, owner.as_bytes())?;
+                server.push(&Memory::open(folder)?.generation(), encoders, exists)?
+            }
+        };
+        Ok(Retriever::of(memory))
+    }
+}
+
+/// The owner in the file of a run; a new one if there is no file.
+fn owner(file: &Path) -> StudyResult<String> {
+    match fs::read_to_string(file) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            Ok(format!("{REVEAL_RUN}{:032x}", rand::random::<u128>()))
+        }
+        owner => {
+            let owner = owner.map_err(TrainError::io(file))?;
+            if !owner.starts_with(REVEAL_RUN) {
+                let file = file.display();
+                return Err(format!("{file}: has no owner; restore it from a copy").into());
+            }
+            Ok(owner)
+        }
+    }
+}
+
+/// Opens the memory on servers; `None` if there is none. Another owner's memory is an error.
+fn find_own(server: &dyn MemoryServer, owner: &str) -> StudyResult<Option<Box<dyn Store>>> {
+    let Some(memory) = server.open()? else { return Ok(None) };
+    let is_own = memory.snapshot().description().encoders.iter().any(|model| model.name == owner);
+    if !is_own {
+        return Err(format!(
+            "{}: has a memory that this run did not make; give the address another name with \
+             memory=NAME, or drop the schema of the memory",
+            server.location()
+        )
+        .into());
+    }
+    Ok(Some(memory))
+}
