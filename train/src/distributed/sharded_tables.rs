@@ -10,6 +10,8 @@
 //! 3. [`ShardedTables::sums_of_squares`] is the tables' share of the gradient norm, for clipping.
 //! 4. [`ShardedTables::step`] updates the parts of the rank.
 //!
+//! [`ShardedTables::state`] and [`ShardedTables::restore`] are for checkpoints.
+//!
 //! Gradients are added in the same order as those of other parameters: values and state of a table
 //! have the bytes of a dense parameter, for any placement and any number of ranks. This holds if each
 //! micro-batch uses the rows of a table in a single operation, for example in
@@ -21,6 +23,7 @@ mod layout;
 mod norm;
 pub mod placement;
 mod rows;
+mod state;
 mod words;
 
 use std::fmt;
@@ -39,6 +42,7 @@ use layout::{GroupShape, Layout, Piece};
 use placement::{Placement, Table};
 pub use rows::{LookedUpRows, MicroBatchRows, TableRows};
 use rows::{SparseRows, sorted};
+pub use state::PartTensor;
 use words::{Reader, from_bytes, to_bytes};
 
 /// Initial values are read in blocks of at most this number, or of one row.
@@ -147,12 +151,8 @@ impl ShardedTables {
     /// # Errors
     /// None on the CPU.
     pub fn bytes(&self) -> Result<usize> {
-        let mut values = self.gradient.len();
-        values += self.groups.iter().map(|group| group.values.len()).sum::<usize>();
-        for (_, rule) in &self.rules {
-            values += rule.state()?.iter().map(|(_, values)| values.len()).sum::<usize>();
-        }
-        Ok(values * size_of::<f32>())
+        let tensors: usize = self.state()?.iter().map(|tensor| tensor.values.len()).sum();
+        Ok((tensors + self.gradient.len()) * size_of::<f32>())
     }
 
     /// The bytes that this rank has sent to other ranks.
@@ -283,7 +283,13 @@ impl ShardedTables {
 }
 
 impl Group {
-    /// The values of a piece of this group.
+    /// The values of a piece of this group, `[rows, width]`.
+    fn values(&self, piece: &Piece) -> &[f32] {
+        let rows = piece.rows();
+        &self.values[rows.start * self.shape.width..rows.end * self.shape.width]
+    }
+
+    /// See [`Group::values`].
     fn values_mut(&mut self, piece: &Piece) -> &mut [f32] {
         let rows = piece.rows();
         &mut self.values[rows.start * self.shape.width..rows.end * self.shape.width]
