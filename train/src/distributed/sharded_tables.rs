@@ -84,9 +84,9 @@ impl ShardedTables {
     /// at a time.
     ///
     /// # Errors
-    /// The errors of `initial`. [`TrainError::Table`] if it returns another number of values, if the
-    /// rule needs whole tables (Adafactor and Muon), or if a rank would keep more rows of one width
-    /// than 32-bit numbers can count. [`TrainError::Ranks`] if a rank has ended or has other
+    /// The errors of `initial`. [`TrainError::Table`] if it returns another number of values, if a
+    /// table has no columns, if the rule needs whole tables (Adafactor and Muon), or if a rank would
+    /// keep more rows of one width than 32-bit numbers can count. [`TrainError::Ranks`] if a rank has ended or has other
     /// arguments.
     pub fn new(
         tables: Vec<Table>,
@@ -103,6 +103,9 @@ impl ShardedTables {
                 )
             },
         )?;
+        if let Some(table) = tables.iter().find(|table| table.width == 0) {
+            return Err(table.error("its rows have no values".into()));
+        }
         let layout = Layout::new(&tables, &placement.parts(&tables, ranks.size()));
         for piece in layout.of_tables.iter().flatten() {
             let rows = piece.rows().end;

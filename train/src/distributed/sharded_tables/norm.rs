@@ -6,7 +6,9 @@ use super::layout::Piece;
 use super::words::Reader;
 use super::{ShardedTables, TableGradients, damaged};
 use crate::error::Result;
-use crate::optimiser::BLOCK;
+
+/// Values per block. Within `Gradients::sums_of_squares`, blocks have the same size.
+const BLOCK: usize = 1 << 14;
 
 impl ShardedTables {
     /// Returns the sum of squares of each table's gradient, in f64: 0 for a table without a gradient.
@@ -73,11 +75,11 @@ impl ShardedTables {
     fn rank_of(&self, piece: &Piece, block: usize) -> usize {
         let width = self.tables[piece.part.table].width;
         let (start, end) = (block * BLOCK / width, ((block + 1) * BLOCK).div_ceil(width));
-        let pieces = self.layout.of_tables[piece.part.table].iter();
-        let in_block =
-            pieces.filter(|piece| piece.part.rows.start < end && start < piece.part.rows.end);
-        let ranks: Vec<usize> = in_block.map(|piece| piece.rank).collect();
-        ranks[block % ranks.len()]
+        let pieces = || {
+            let pieces = self.layout.of_tables[piece.part.table].iter();
+            pieces.filter(|piece| piece.part.rows.start < end && start < piece.part.rows.end)
+        };
+        pieces().nth(block % pieces().count()).map_or(piece.rank, |piece| piece.rank)
     }
 
     /// Adds the sums of all blocks of each table, in order.
