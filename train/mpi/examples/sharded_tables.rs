@@ -131,16 +131,15 @@ fn main() -> Result<(), StudyError> {
         optimiser.step(&parameters, &gradients, &[1.0], step_size)?;
     }
     let milliseconds = start.elapsed().as_secs_f64() * 1e3 / steps.max(1) as f64;
-    let values = 2 * words * WIDTH;
-    let dense = 4.0 * values as f64 / 1e6;
+    let whole = (4 * 2 * words * WIDTH) as f64 / 1e6;
     println!(
-        "rank {rank} of {size}: keeps {:.1} MB of {:.1} MB; sends {:.3} MB a step, a dense reduction \
-         of the tables {:.1} MB; {milliseconds:.0} ms a step",
+        "rank {rank} of {size}: keeps {:.1} MB, whole tables with moments and gradients have {:.1} MB; \
+         sends {:.3} MB a step, a reduction of whole tables {:.1} MB; {milliseconds:.0} ms a step",
         tables.bytes()? as f64 / 1e6,
-        4.0 * dense,
+        4.0 * whole,
         tables.bytes_sent() as f64 / 1e6 / steps.max(1) as f64,
-        // A slice of each other rank's sum, and the own slice to each other rank.
-        2.0 * dense * (size - 1) as f64 / size as f64
+        // To each other rank: its slice of the own sum, and the own slice of the result.
+        2.0 * whole * (size - 1) as f64 / size as f64
     );
     let frequent: Vec<u32> = (0..words.min(5000) as u32).collect();
     let rows = tables.lookup(&[&frequent, &frequent])?;

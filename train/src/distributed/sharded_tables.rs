@@ -144,11 +144,6 @@ impl ShardedTables {
         })
     }
 
-    /// The tables.
-    pub fn tables(&self) -> &[Table] {
-        &self.tables
-    }
-
     /// The bytes of this rank's values, optimiser state and gradient buffer.
     ///
     /// # Errors

@@ -19,7 +19,8 @@ pub(super) struct SparseRows {
 }
 
 impl SparseRows {
-    /// The sum with rows of the same matrix. A row that only one of them has stays unchanged.
+    /// The sum with rows of the same matrix. A row that only one of them has stays unchanged. No
+    /// value is -0.
     pub(super) fn plus(self, right: Self, width: usize) -> Self {
         if self.ids.is_empty() {
             return right;
@@ -101,7 +102,8 @@ impl MicroBatchRows {
     pub(super) fn take_gradients(&self) -> Vec<Option<SparseRows>> {
         let gradient = |rows: &TableRows| {
             let mut gradient = rows.gradient.lock().unwrap_or_else(PoisonError::into_inner);
-            // Dense gradients are sums that start from zeros, so none of their values is -0.
+            // Without -0, rows that a micro-batch does not use can be left out of sums: adding a 0
+            // changes no other value.
             let values = gradient.take()?.into_iter().map(|value| 0.0 + value).collect();
             Some(SparseRows { ids: rows.ids.clone(), values })
         };
@@ -141,13 +143,8 @@ impl TableRows {
         Ok(Self { width: table.width, ids: unique, positions, rows, gradient })
     }
 
-    /// The ids in ascending order, each once: `[U]`.
-    pub fn ids(&self) -> &[u32] {
-        &self.ids
-    }
-
-    /// The rows of [`TableRows::ids`], `[U, D]`, on the CPU. Every backward pass through them stores
-    /// their gradient.
+    /// The rows of the ids in ascending order, each once: `[U, D]`, on the CPU. Every backward pass
+    /// through them stores their gradient.
     pub fn rows(&self) -> &Tensor {
         &self.rows
     }
