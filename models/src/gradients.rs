@@ -141,15 +141,21 @@ impl Gradients {
     /// threads. NaN if a GPU fails.
     pub fn global_norm(&self) -> f64 {
         let on_gpu = self.squares_on_gpu().unwrap_or(f64::NAN);
+        (on_gpu + self.sums_of_squares().sum::<f64>()).sqrt()
+    }
+
+    /// Returns the sum of squares of each gradient on the CPU, in f64, in the order of the
+    /// parameters. Parameters without a gradient are left out. It is the same for any number of
+    /// threads.
+    pub fn sums_of_squares(&self) -> impl Iterator<Item = f64> {
         let on_cpu = (0..self.len()).filter(|i| self.pool.on_gpu[*i].tensor.is_none());
-        let squares = on_cpu.filter_map(|i| self.get(i)).map(|gradient| {
+        on_cpu.filter_map(|i| self.get(i)).map(|gradient| {
             let blocks: Vec<f64> = gradient
                 .par_chunks(1 << 14)
                 .map(|block| block.iter().map(|g| f64::from(*g) * f64::from(*g)).sum())
                 .collect();
             blocks.iter().sum::<f64>()
-        });
-        (on_gpu + squares.sum::<f64>()).sqrt()
+        })
     }
 
     /// Returns the sum of squares of the gradients on a GPU, with one transfer.

@@ -11,13 +11,14 @@
 //! and weights as rank 0. Rank 0 sends them the checkpoint at which a run is resumed.
 //!
 //! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its share
-//! of the entries.
+//! of the entries. Tables of embeddings can be kept in [parts](sharded_tables).
 
 mod agreement;
 pub(crate) mod message;
 mod reduction;
 mod rounds;
 pub mod sharded_memory;
+pub mod sharded_tables;
 mod sparse;
 pub(crate) mod tree;
 
@@ -200,6 +201,12 @@ impl Ranks {
     fn exchange(&self, send: &[Vec<&[f32]>], receive: &mut [Vec<&mut [f32]>]) -> Result<()> {
         self.meet()?;
         self.collective.exchange(send, receive).map_err(failed)
+    }
+
+    /// See [`Collective::all_to_all`].
+    fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+        self.meet()?;
+        self.collective.all_to_all(send).map_err(failed)
     }
 }
 

@@ -277,6 +277,15 @@ pub enum TrainError {
         source: StudyError,
     },
 
+    /// A table of embeddings that ranks keep in parts cannot be created or used.
+    #[error("embedding table `{table}`: {reason}")]
+    Table {
+        /// The name of the table.
+        table: String,
+        /// What is wrong and what is allowed.
+        reason: String,
+    },
+
     /// A rank other than 0 has done its part of a run. Rank 0 returns the results.
     #[error("rank {rank} has done its part of the run")]
     OtherRank {

@@ -60,7 +60,12 @@ impl Ranks {
         })
     }
 
-    fn expect_equal(&self, values: &[String], reason: impl Fn(usize) -> String) -> Result<()> {
+    /// Returns an error unless all values equal the first. `reason` gets the rank of another value.
+    pub(super) fn expect_equal(
+        &self,
+        values: &[String],
+        reason: impl Fn(usize) -> String,
+    ) -> Result<()> {
         match values.iter().position(|value| *value != values[0]) {
             None => Ok(()),
             Some(rank) => Err(failed(reason(rank).into())),

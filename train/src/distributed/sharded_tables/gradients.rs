@@ -1,0 +1,160 @@
+//! Gradients of tables: the sum over the micro-batches of a step.
+
+use super::rows::{MicroBatchRows, SparseRows};
+use super::words::Reader;
+use super::{ShardedTables, damaged};
+use crate::distributed::failed;
+use crate::distributed::tree::{Node, are_siblings};
+use crate::error::Result;
+
+/// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
+/// finished.
+#[derive(Debug)]
+pub struct TableGradientSum {
+    /// The number of micro-batches of the step, over all ranks.
+    count: usize,
+    /// Finished nodes, with the sum of each table; `None` for a table without a gradient.
+    finished: Vec<(Node, Vec<Option<SparseRows>>)>,
+}
+
+/// The summed gradients of a step: those of the parts that this rank keeps.
+#[derive(Debug)]
+pub struct TableGradients {
+    /// For each table, whether any micro-batch has a gradient.
+    pub(super) written: Vec<bool>,
+    pub(super) of_groups: Vec<SparseRows>,
+}
+
+impl TableGradientSum {
+    /// A sum over micro-batches of a step that has `count` of them, over all ranks.
+    pub fn new(count: usize) -> Self {
+        Self { count, finished: Vec::new() }
+    }
+
+    /// Adds the gradients of a micro-batch, and removes them from its rows. Each rank adds its
+    /// micro-batches in ascending order, also those without a gradient. `micro_batch` is the number
+    /// over all ranks.
+    pub fn add(&mut self, micro_batch: usize, rows: &MicroBatchRows) {
+        let widths: Vec<usize> = rows.widths().collect();
+        let node = micro_batch..micro_batch + 1;
+        push(self.count, &mut self.finished, (node, rows.take_gradients()), |left, right| {
+            let pairs = left.into_iter().zip(right).zip(&widths);
+            let sums = pairs.map(|((left, right), width)| match (left, right) {
+                (Some(left), Some(right)) => Some(left.plus(right, *width)),
+                (left, right) => left.or(right),
+            });
+            sums.collect()
+        });
+    }
+}
+
+/// Appends a node with its sum to the stack of finished nodes, after adding its left neighbours in
+/// the tree over `count` micro-batches.
+fn push<T>(
+    count: usize,
+    finished: &mut Vec<(Node, T)>,
+    (mut node, mut sum): (Node, T),
+    add: impl Fn(T, T) -> T,
+) {
+    while let Some((left, left_sum)) = finished.pop_if(|(left, _)| are_siblings(count, left, &node))
+    {
+        node = left.start..node.end;
+        sum = add(left_sum, sum);
+    }
+    finished.push((node, sum));
+}
+
+impl ShardedTables {
+    /// Sends the gradients of this rank's micro-batches to the ranks that keep the rows, which add
+    /// all of them in the order of the tree. All ranks call this function.
+    ///
+    /// # Errors
+    /// [`TrainError::Ranks`](crate::TrainError::Ranks) if a rank has ended, or a micro-batch of the
+    /// step is missing.
+    pub fn reduce(&self, sum: TableGradientSum) -> Result<TableGradients> {
+        let count = sum.count;
+        let mut messages = vec![vec![sum.finished.len() as u32]; self.ranks.size()];
+        for (node, of_tables) in &sum.finished {
+            let of_groups = self.by_group(of_tables);
+            for (message, of_groups) in messages.iter_mut().zip(of_groups) {
+                message.extend([node.start as u32, node.end as u32]);
+                message.extend(of_tables.iter().map(|rows| u32::from(rows.is_some())));
+                for SparseRows { ids, values } in of_groups {
+                    message.push(ids.len() as u32);
+                    message.extend(ids);
+                    message.extend(values.into_iter().map(f32::to_bits));
+                }
+            }
+        }
+        drop(sum);
+        let mut written = vec![false; self.tables.len()];
+        let mut nodes = Vec::new();
+        for (rank, words) in self.all_to_all(&messages)?.iter().enumerate() {
+            let read = self.read_nodes(&mut Reader(words), &mut written);
+            nodes.extend(read.ok_or_else(|| damaged(rank))?);
+        }
+        nodes.sort_by_key(|(node, _)| node.start);
+        let mut finished = Vec::new();
+        for node in nodes {
+            push(count, &mut finished, node, |left, right| {
+                let pairs = left.into_iter().zip(right).zip(&self.groups);
+                pairs.map(|((left, right), group)| left.plus(right, group.shape.width)).collect()
+            });
+        }
+        match finished.pop() {
+            Some((node, of_groups)) if node == (0..count) && finished.is_empty() => {
+                Ok(TableGradients { written, of_groups })
+            }
+            _ => {
+                let reason = format!(
+                    "the gradients of some of the {count} micro-batches of the step are missing"
+                );
+                Err(failed(reason.into()))
+            }
+        }
+    }
+
+    /// The rows of tables as rows of the groups of each rank.
+    fn by_group(&self, of_tables: &[Option<SparseRows>]) -> Vec<Vec<SparseRows>> {
+        let mut of_groups = self.layout.lists::<SparseRows>();
+        for (table, (rows, pieces)) in of_tables.iter().zip(&self.layout.of_tables).enumerate() {
+            let Some(rows) = rows else { continue };
+            let width = self.tables[table].width;
+            for piece in pieces {
+                let found = piece.find(&rows.ids);
+                let target = &mut of_groups[piece.rank][piece.group];
+                target.ids.extend(rows.ids[found.clone()].iter().map(|id| piece.row_of(*id)));
+                let values = &rows.values[found.start * width..found.end * width];
+                let parts = values.chunks_exact(width).map(|row| &row[piece.part.columns.clone()]);
+                target.values.extend(parts.flatten());
+            }
+        }
+        of_groups
+    }
+
+    /// Reads the nodes of a rank, and which tables have a gradient. `None` if the message is damaged.
+    fn read_nodes(
+        &self,
+        words: &mut Reader<'_>,
+        written: &mut [bool],
+    ) -> Option<Vec<(Node, Vec<SparseRows>)>> {
+        let mut nodes = Vec::new();
+        for _ in 0..words.number()? {
+            let node = words.number()?..words.number()?;
+            let flags = words.take(written.len())?;
+            written.iter_mut().zip(flags).for_each(|(written, flag)| *written |= *flag == 1);
+            let mut of_groups = Vec::with_capacity(self.groups.len());
+            for group in &self.groups {
+                let count = words.number()?;
+                let ids = words.take(count)?.to_vec();
+                let values = words.rows(count, group.shape.width)?;
+                let values = values.iter().map(|bits| f32::from_bits(*bits)).collect();
+                let is_valid = ids.is_sorted_by(|left, right| left < right)
+                    && ids.last().is_none_or(|last| (*last as usize) < group.shape.rows);
+                of_groups.push(is_valid.then_some(SparseRows { ids, values })?);
+            }
+            nodes.push((node, of_groups));
+        }
+        words.0.is_empty().then_some(nodes)
+    }
+}
