@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use candle_core::backprop::GradStore;
-use candle_core::{Tensor, TensorId};
+use candle_core::{Device, Shape, Tensor, TensorId};
 use rayon::prelude::*;
 
 use crate::compute::to_host;
@@ -32,6 +32,8 @@ pub struct Gradients {
     names: Vec<String>,
     /// The number of values of each gradient on the CPU, 0 for a gradient on a GPU.
     sizes: Vec<usize>,
+    /// The shape and the device of each gradient on a GPU.
+    places: Vec<Option<(Shape, Device)>>,
     pool: BufferPool,
 }
 
@@ -52,6 +54,8 @@ struct BufferPool {
     /// Whether each buffer holds a gradient of the current step.
     written: Vec<bool>,
     on_gpu: Vec<GpuGradient>,
+    /// Whether each gradient is in `on_gpu`, not in `buffers`.
+    is_on_gpu: Vec<bool>,
 }
 
 /// For each parameter with a gradient buffer: the number of its [`Gradients`].
@@ -65,17 +69,35 @@ thread_local! {
 impl Gradients {
     /// Creates buffers for the trainable parameters.
     pub fn new(parameters: &Parameters) -> Self {
-        let mut gradients =
-            Self { names: Vec::new(), sizes: Vec::new(), pool: BufferPool::default() };
+        Self::with(parameters, |device| !device.is_cpu())
+    }
+
+    /// Keeps the gradients of parameters on the CPU as tensors, too, like those on a GPU. It is slow.
+    /// With it, tests run code for GPUs on the CPU.
+    pub fn as_tensors(parameters: &Parameters) -> Self {
+        Self::with(parameters, |_| true)
+    }
+
+    fn with(parameters: &Parameters, is_on_gpu: impl Fn(&Device) -> bool) -> Self {
+        let mut gradients = Self {
+            names: Vec::new(),
+            sizes: Vec::new(),
+            places: Vec::new(),
+            pool: BufferPool::default(),
+        };
         for (i, parameter) in parameters.trainable().enumerate() {
+            let tensor = parameter.tensor();
+            let is_on_gpu = is_on_gpu(tensor.device());
+            let size = if is_on_gpu { 0 } else { tensor.elem_count() };
+            let place = is_on_gpu.then(|| (tensor.shape().clone(), tensor.device().clone()));
             gradients.names.push(parameter.name().to_string());
-            let is_on_cpu = parameter.tensor().device().is_cpu();
-            let size = if is_on_cpu { parameter.tensor().elem_count() } else { 0 };
             gradients.sizes.push(size);
+            gradients.places.push(place);
             gradients.pool.index.insert(parameter.id(), i);
             gradients.pool.buffers.push(vec![0.0; size]);
             gradients.pool.written.push(false);
             gradients.pool.on_gpu.push(GpuGradient::default());
+            gradients.pool.is_on_gpu.push(is_on_gpu);
             *parameters_with_gradients().entry(parameter.id()).or_insert(0) += 1;
         }
         gradients
@@ -119,6 +141,11 @@ impl Gradients {
     /// Returns the gradient of the `index`-th trainable parameter if it is on a GPU.
     pub fn on_gpu(&self, index: usize) -> Option<&Tensor> {
         self.pool.on_gpu[index].tensor.as_ref()
+    }
+
+    /// The shape and the device of the `index`-th trainable parameter if its gradient is on a GPU.
+    pub fn place_on_gpu(&self, index: usize) -> Option<&(Shape, Device)> {
+        self.places[index].as_ref()
     }
 
     /// Returns the gradient of the parameter with this name; `None` if there is no such trainable
@@ -303,9 +330,10 @@ pub(crate) fn add(store: &GradStore) -> Result<()> {
 /// Adds a gradient, of any dtype, to the running backward pass, if it is the gradient of a
 /// parameter.
 pub(crate) fn add_gradient(id: TensorId, gradient: &Tensor) -> candle_core::Result<()> {
-    if !gradient.device().is_cpu() {
-        add_on_gpu(id, gradient)?;
-    } else if let Some((mut buffer, accumulate)) = take_buffer(id) {
+    if add_on_gpu(id, gradient)? {
+        return Ok(());
+    }
+    if let Some((mut buffer, accumulate)) = take_buffer(id) {
         let values = to_host(gradient)?;
         if accumulate {
             add_values(&mut buffer, &values);
@@ -317,16 +345,20 @@ pub(crate) fn add_gradient(id: TensorId, gradient: &Tensor) -> candle_core::Resu
     Ok(())
 }
 
-fn add_on_gpu(id: TensorId, gradient: &Tensor) -> candle_core::Result<()> {
+/// Does the same for a gradient on a GPU. Returns whether it is one.
+fn add_on_gpu(id: TensorId, gradient: &Tensor) -> candle_core::Result<bool> {
     ACTIVE.with_borrow_mut(|active| {
-        let Some(pool) = active.as_mut() else { return Ok(()) };
-        let Some(&index) = pool.index.get(&id) else { return Ok(()) };
+        let Some(pool) = active.as_mut() else { return Ok(false) };
+        let Some(&index) = pool.index.get(&id) else { return Ok(false) };
+        if !pool.is_on_gpu[index] {
+            return Ok(false);
+        }
         let sum = match pool.on_gpu[index].tensor.take() {
             Some(sum) => (sum + gradient)?,
             None => gradient.clone(),
         };
         pool.on_gpu[index] = GpuGradient { tensor: Some(sum), copy: OnceCell::new() };
-        Ok(())
+        Ok(true)
     })
 }
 
@@ -347,6 +379,29 @@ mod tests {
     use super::*;
     use crate::kernels::linear;
     use crate::params::{Init, ParameterBuilder};
+
+    #[test]
+    fn gradients_kept_as_tensors_equal_those_in_buffers() -> Result<()> {
+        let builder = ParameterBuilder::on_cpu(1);
+        let weight = builder.get("weight", &[2, 3], Init::Normal(1.0))?;
+        builder.get("unused", &[4], Init::Zeros)?;
+        let parameters = builder.finish()?;
+        let mut buffers = Gradients::new(&parameters);
+        let mut tensors = Gradients::as_tensors(&parameters);
+        let x = Tensor::ones((4, 3), candle_core::DType::F32, weight.device())?;
+        for gradients in [&mut buffers, &mut tensors] {
+            // The weight is used twice.
+            let once = linear(&x, &weight, None)?.sum_all()?;
+            let again = linear(&(&x * 2.0)?, &weight, None)?.sqr()?.sum_all()?;
+            gradients.backward(&(once + again)?)?;
+            assert_eq!(gradients.has_gradient(), [true, false]);
+        }
+        assert!(buffers.on_gpu(0).is_none());
+        assert_eq!(tensors.on_gpu(0).map(Tensor::dims), Some(&[2, 3][..]));
+        assert!(buffers.get(0).is_some());
+        assert_eq!(tensors.get(0), buffers.get(0));
+        Ok(())
+    }
 
     /// The identity, whose backward pass panics.
     struct PanicInBackward;

@@ -5,7 +5,8 @@
 #   tests/gpu/build.sh [CAPABILITY]
 #
 # CAPABILITY is the compute capability of the GPU, 90 (Hopper) by default. Without nvcc, CUDA 13.0 is
-# installed from PyPI into tests/gpu/target/cuda (1.2 GB).
+# installed from PyPI into tests/gpu/target/cuda (1.2 GB). With ENGRAM_MPI, as in tests/mpi/build.sh, the
+# programs can train on several GPUs. NCCL is loaded at run time.
 set -euo pipefail
 cd "$(dirname "$0")"
 if [ -z "${CUDA_HOME:-}" ] && ! command -v nvcc > /dev/null; then
@@ -35,6 +36,12 @@ export CUDA_COMPUTE_CAP="${1:-90}"
 export LIBRARY_PATH="$CUDA_HOME/lib:$CUDA_HOME/lib/stubs:$CUDA_HOME/lib64:$CUDA_HOME/lib64/stubs"
 export LD_LIBRARY_PATH="$LIBRARY_PATH:${LD_LIBRARY_PATH:-}"
 ./compile.sh
-cargo build --release --locked --target-dir target \
-    --package engram --package engram-gpu --features engram/cuda,engram-gpu/cuda
+cargo=(cargo)
+features=engram/cuda,engram-gpu/cuda
+if [ -n "${ENGRAM_MPI:-}" ]; then
+    cargo=(../mpi/build.sh)
+    features="$features,engram/mpi,engram-gpu/mpi"
+fi
+"${cargo[@]}" build --release --locked --target-dir target \
+    --package engram --package engram-gpu --features "$features"
 ls -l target/release/engram target/release/engram-gpu

@@ -4,7 +4,8 @@
 #   tests/gpu/run.sh PROGRAM
 #
 # PROGRAM may be compressed (.xz). Needs an NVIDIA GPU and CUDA 13's libraries. With a python3 that
-# has torch and transformers, PyTorch's times are printed beside Engram's.
+# has torch and transformers, PyTorch's times are printed beside Engram's. If PROGRAM is built with MPI
+# and `mpirun` is there, ranks are compared: one and two on one GPU, and with NCCL on one GPU each.
 set -uo pipefail
 cd "$(dirname "$0")"
 work="$(mktemp -d)"
@@ -34,4 +35,33 @@ done
 for model in Whisper REVEAL DeBERTa; do
     check 60 "$program" steps --filter "$model" --precision bf16
 done
+# Trains on $2 ranks into $work/$1; other arguments are variables.
+ranks() {
+    check 120 env "${@:3}" mpirun --allow-run-as-root --oversubscribe -n "$2" \
+        "$program" ${device:+--device "$device"} ranks "$work/$1"
+}
+# Compares the weights and metrics of two runs.
+same() {
+    diff -rq -x timing.jsonl -x .lock -x README.md -x 'events.*' "$work/$1" "$work/$2" ||
+        { echo "FAILED: the runs $1 and $2 differ"; failed=1; }
+}
+if ! "$program" ranks --help > /dev/null 2>&1; then
+    echo "SKIPPED: several ranks; $program is built without MPI"
+elif ! command -v mpirun > /dev/null; then
+    echo "SKIPPED: several ranks; there is no mpirun"
+else
+    device=cuda:0
+    ranks one 1 ENGRAM_NCCL=0
+    ranks shared 2 ENGRAM_NCCL=0
+    same one shared
+    device=
+    ranks nccl-1 1
+    same one nccl-1
+    if [ "$(nvidia-smi -L | wc -l)" -ge 2 ]; then
+        ranks nccl-2 2
+        same one nccl-2
+    else
+        echo "SKIPPED: NCCL between two GPUs; there is one GPU"
+    fi
+fi
 exit "$failed"

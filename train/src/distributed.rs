@@ -10,21 +10,28 @@
 //! run folder of their own for temporary data, such as a memory. They read the same recipe, data
 //! and weights as rank 0. Rank 0 sends them the checkpoint at which a run is resumed.
 //!
+//! On GPUs, each rank has a GPU of its own, and gradients are added there. This is compiled, and its
+//! order of additions is tested on the CPU, but it has not run on several GPUs yet.
+//!
 //! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its share
 //! of the entries. Tables of embeddings can be kept in [parts](sharded_tables).
 
 mod agreement;
+pub(crate) mod local_rank;
 pub(crate) mod message;
 mod reduction;
 mod rounds;
 pub mod sharded_memory;
 pub mod sharded_tables;
 mod sparse;
+mod tensors;
 pub(crate) mod tree;
 
 use std::fmt;
 use std::sync::Arc;
 
+use candle_core::{Device, Tensor};
+use engram_models::compute::to_host;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -73,6 +80,64 @@ pub trait Collective: Send + Sync {
     /// # Errors
     /// If a rank has ended.
     fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StudyError>;
+
+    /// Prepares [`Collective::exchange_tensors`] between the GPUs of the ranks. `device` is the GPU
+    /// of this rank.
+    ///
+    /// # Errors
+    /// If these GPUs cannot communicate.
+    fn connect_gpus(&self, device: &Device) -> Result<(), StudyError> {
+        let _ = device;
+        Ok(())
+    }
+
+    /// Sends the tensor `send[r]` to each rank `r`, and returns the tensors from every rank, in rank
+    /// order: `lengths[r]` values from rank `r`. A tensor without values is `None`. Tensors are
+    /// vectors in f32 on `device`, which is the device of this rank.
+    ///
+    /// Without another implementation, the values go through [`Collective::exchange`] and the memory
+    /// of the host.
+    ///
+    /// # Errors
+    /// If a rank has ended, or a GPU fails.
+    fn exchange_tensors(
+        &self,
+        send: &[Option<Tensor>],
+        lengths: &[usize],
+        device: &Device,
+    ) -> Result<Vec<Option<Tensor>>, StudyError> {
+        through_host(self, send, lengths, device)
+    }
+}
+
+/// Does the work of [`Collective::exchange_tensors`] with [`Collective::exchange`].
+///
+/// # Errors
+/// See [`Collective::exchange_tensors`].
+pub fn through_host<C: Collective + ?Sized>(
+    collective: &C,
+    send: &[Option<Tensor>],
+    lengths: &[usize],
+    device: &Device,
+) -> Result<Vec<Option<Tensor>>, StudyError> {
+    let own = collective.rank();
+    let values = send.iter().enumerate().map(|(rank, tensor)| match tensor {
+        Some(tensor) if rank != own => to_host(tensor).map(|values| vec![values]),
+        _ => Ok(Vec::new()),
+    });
+    let values: Vec<Vec<Vec<f32>>> = values.collect::<Result<_, _>>()?;
+    let slices = values.iter().map(|values| values.iter().map(Vec::as_slice).collect());
+    let mut received: Vec<Vec<f32>> = lengths.iter().map(|length| vec![0.0; *length]).collect();
+    let buffers = received.iter_mut().enumerate().map(|(rank, values)| {
+        if rank == own || values.is_empty() { Vec::new() } else { vec![values.as_mut_slice()] }
+    });
+    collective.exchange(&slices.collect::<Vec<_>>(), &mut buffers.collect::<Vec<_>>())?;
+    let tensors = received.into_iter().enumerate().map(|(rank, values)| match values.len() {
+        _ if rank == own => Ok(send[own].clone()),
+        0 => Ok(None),
+        length => Tensor::from_vec(values, length, device).map(Some),
+    });
+    Ok(tensors.collect::<Result<_, _>>()?)
 }
 
 /// A single rank.
@@ -144,7 +209,8 @@ impl Ranks {
         self.rank() == 0
     }
 
-    /// Returns an error unless each rank has a micro-batch in each step, on the CPU.
+    /// Returns an error unless each rank has a micro-batch in each step, and their GPUs can
+    /// communicate.
     pub(crate) fn check(&self, recipe: &Recipe) -> Result<()> {
         let (size, accumulate) = (self.size(), recipe.batch().accumulate);
         if size > accumulate {
@@ -154,10 +220,12 @@ impl Ranks {
             );
             return Err(recipe.error("batch.accumulate", reason));
         }
-        if size > 1 && !recipe.compute()?.device.is_cpu() {
-            let reason = "is a GPU, but several ranks train on CPUs only; set it to \"cpu\", or start \
-                          a single rank";
-            return Err(recipe.error("compute.device", reason));
+        let device = recipe.compute()?.device;
+        if size > 1 && !device.is_cpu() {
+            let connected = self.collective.connect_gpus(&device);
+            connected.map_err(|error| {
+                recipe.error("compute.device", format!("does not work on these ranks: {error}"))
+            })?;
         }
         Ok(())
     }
@@ -195,6 +263,17 @@ impl Ranks {
         }
         let gathered = self.gather_bytes(to_bytes(&value)?)?;
         gathered.iter().map(|bytes| from_bytes(bytes)).collect()
+    }
+
+    /// See [`Collective::exchange_tensors`].
+    fn exchange_tensors(
+        &self,
+        send: &[Option<Tensor>],
+        lengths: &[usize],
+        device: &Device,
+    ) -> Result<Vec<Option<Tensor>>> {
+        self.meet()?;
+        self.collective.exchange_tensors(send, lengths, device).map_err(failed)
     }
 
     /// See [`Collective::exchange`].

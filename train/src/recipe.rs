@@ -22,6 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use crate::distributed::local_rank;
 use crate::error::{Result, TrainError};
 use crate::optimiser::RuleSet;
 use crate::schedule::Schedule;
@@ -182,15 +183,17 @@ impl Recipe {
         Ok(())
     }
 
-    /// Opens the device of `[compute]`.
+    /// Opens the device of `[compute]`. `cuda` is the GPU with the number of this process among
+    /// those that a launcher has started on its machine.
     ///
     /// # Errors
     /// [`TrainError::Recipe`] if the device does not exist.
     pub fn compute(&self) -> Result<Compute> {
         let ComputeSettings { device, precision, .. } = &self.body.compute;
-        Compute::open(device, *precision).map_err(|error| match error {
+        let device = local_rank::device(device, local_rank::of_this_process());
+        Compute::open(&device.name, *precision).map_err(|error| match error {
             ModelError::BadConfig { what, reason } => {
-                self.error("compute", format!("{what}: {reason}"))
+                self.error("compute", format!("{what}: {reason}{}", device.remedy()))
             }
             other => other.into(),
         })

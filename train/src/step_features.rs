@@ -106,6 +106,9 @@ impl StepFeatures {
 /// The features of the micro-batches of all ranks, in order.
 fn of_all_ranks(own: &[Features], ranks: &Ranks) -> Result<Vec<Features>> {
     let (mut shapes, mut numbers) = (Vec::new(), Vec::new());
+    // A rank without a micro-batch computes no loss.
+    let tensor = own.iter().flat_map(|features| &features.tensors).next();
+    let device = tensor.map_or(Device::Cpu, |tensor| tensor.device().clone());
     for Features { examples, tensors } in own {
         let dims = tensors.iter().map(|tensor| tensor.dims().to_vec()).collect();
         shapes.push(Shapes { examples: *examples, tensors: dims });
@@ -122,7 +125,7 @@ fn of_all_ranks(own: &[Features], ranks: &Ranks) -> Result<Vec<Features>> {
         for Shapes { examples, tensors } in shapes {
             let tensors = tensors.into_iter().map(|dims| {
                 let numbers = rest.split_off(..dims.iter().product()).unwrap_or_default();
-                Tensor::from_slice(numbers, dims, &Device::Cpu)
+                Tensor::from_slice(numbers, dims, &device)
             });
             let tensors = tensors.collect::<candle_core::Result<_>>().map_err(failed)?;
             all.push(Features { examples, tensors });

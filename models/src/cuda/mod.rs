@@ -119,7 +119,10 @@ fn range(layout: &Layout) -> Result<std::ops::Range<usize>> {
 
 /// The address of a contiguous tensor's first value. Kernels on the tensor's stream may use it
 /// while the tensor exists.
-fn address(x: &Tensor) -> Result<u64> {
+///
+/// # Errors
+/// If the tensor is not on a GPU, not contiguous, or of another dtype than f32, bf16, u32 or i64.
+pub fn address(x: &Tensor) -> Result<u64> {
     fn of<T>(slice: &CudaSlice<T>, start: usize) -> u64 {
         let (address, _guard) = slice.device_ptr(slice.stream());
         address + (start * size_of::<T>()) as u64

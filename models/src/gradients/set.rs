@@ -1,5 +1,7 @@
 //! Gradients outside of a backward pass, for sums over micro-batches.
 
+use candle_core::Tensor;
+
 use super::{BufferPool, GpuGradient, Gradients, add_values};
 use crate::error::Result;
 
@@ -12,7 +14,17 @@ pub struct GradientSet {
 }
 
 impl GradientSet {
-    /// For each trainable parameter, whether it has a gradient.
+    /// For each trainable parameter, whether it has a gradient, on the CPU or on a GPU.
+    pub fn has_gradient(&self) -> Vec<bool> {
+        has_gradient(&self.written, &self.on_gpu)
+    }
+
+    /// The gradient of the `index`-th trainable parameter if it is on a GPU.
+    pub fn on_gpu(&self, index: usize) -> Option<&Tensor> {
+        self.on_gpu[index].tensor.as_ref()
+    }
+
+    /// For each trainable parameter, whether it has a gradient on the CPU.
     pub fn written(&self) -> &[bool] {
         &self.written
     }
@@ -36,7 +48,22 @@ impl GradientSet {
     }
 }
 
+fn has_gradient(written: &[bool], on_gpu: &[GpuGradient]) -> Vec<bool> {
+    let each = written.iter().zip(on_gpu);
+    each.map(|(written, on_gpu)| *written || on_gpu.tensor.is_some()).collect()
+}
+
 impl Gradients {
+    /// For each trainable parameter, whether it has a gradient, on the CPU or on a GPU.
+    pub fn has_gradient(&self) -> Vec<bool> {
+        has_gradient(&self.pool.written, &self.pool.on_gpu)
+    }
+
+    /// Replaces the gradient on a GPU of the `index`-th trainable parameter.
+    pub fn set_on_gpu(&mut self, index: usize, gradient: Tensor) {
+        self.pool.on_gpu[index] = GpuGradient { tensor: Some(gradient), ..GpuGradient::default() };
+    }
+
     /// Creates a set for the same parameters, without gradients.
     pub fn new_set(&self) -> GradientSet {
         GradientSet {
@@ -80,11 +107,6 @@ impl Gradients {
         Ok(())
     }
 
-    /// For each trainable parameter, whether it has a gradient on the CPU.
-    pub fn written(&self) -> &[bool] {
-        &self.pool.written
-    }
-
     /// Sets which parameters have a gradient, after their values were written to
     /// [`Gradients::values_mut`].
     pub fn set_written(&mut self, written: &[bool]) {
@@ -100,8 +122,6 @@ impl Gradients {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::Tensor;
-
     use super::*;
     use crate::params::{Init, ParameterBuilder};
 

@@ -5,6 +5,8 @@
 
 mod inference;
 mod models;
+#[cfg(feature = "mpi")]
+mod ranks;
 mod steps;
 mod training;
 
@@ -36,6 +38,12 @@ enum Check {
     /// Small trainings of every study, and inference with them (not AVFormer), in f32 and bf16
     Training {
         /// The folder of the runs
+        folder: PathBuf,
+    },
+    /// Sums of gradients and a small training on the GPUs of the ranks that `mpirun` has started
+    #[cfg(feature = "mpi")]
+    Ranks {
+        /// The folder of the run
         folder: PathBuf,
     },
     /// Times of training steps at published sizes
@@ -80,6 +88,8 @@ impl Arguments {
                 }
                 self.inference(folder)
             }
+            #[cfg(feature = "mpi")]
+            Check::Ranks { folder } => ranks::check(&self.device, folder),
             Check::Steps { filter, precision } => {
                 let compute = Compute::open(&self.device, *precision)?;
                 steps::measure(&compute, filter, |time| {

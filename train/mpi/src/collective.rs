@@ -1,15 +1,25 @@
 //! Communication over MPI.
 
+#[cfg(feature = "cuda")]
+use std::sync::OnceLock;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "cuda")]
+use candle_core::{Device, Tensor};
 use engram_train::StudyError;
 use engram_train::distributed::Collective;
+#[cfg(feature = "cuda")]
+use engram_train::distributed::through_host;
 use mpi::datatype::PartitionMut;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
+#[cfg(feature = "cuda")]
+use crate::gpus::{Gpu, agree};
+#[cfg(feature = "cuda")]
+use crate::nccl::{GpuLink, Prepared, TIME_TO_CONNECT};
 use crate::transfer::{InTransfer, Transfer};
 
 /// Bytes per MPI call: MPI counts with 32 bits.
@@ -27,6 +37,9 @@ pub(crate) struct World {
     /// MPI allows one call at a time (`Threading::Serialized`).
     calls: Mutex<()>,
     transfer: Arc<Transfer>,
+    /// Set if the GPUs of the ranks are connected.
+    #[cfg(feature = "cuda")]
+    gpus: OnceLock<GpuLink>,
 }
 
 /// Allows MPI calls in which all processes take part.
@@ -40,7 +53,14 @@ impl World {
     pub(crate) fn new() -> Self {
         let world = SimpleCommunicator::world();
         let (rank, size) = (world.rank() as usize, world.size() as usize);
-        Self { rank, size, calls: Mutex::new(()), transfer: Arc::new(Transfer::new()) }
+        Self {
+            rank,
+            size,
+            calls: Mutex::new(()),
+            transfer: Arc::new(Transfer::new()),
+            #[cfg(feature = "cuda")]
+            gpus: OnceLock::new(),
+        }
     }
 
     /// The call that is under way.
@@ -152,6 +172,43 @@ impl Collective for World {
         send_and_receive(self.rank, &chunks, &mut received_chunks.collect::<Vec<_>>());
         received[self.rank] = send.into_iter().nth(self.rank).unwrap_or_default();
         Ok(received)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn connect_gpus(&self, device: &Device) -> Result<(), StudyError> {
+        if self.gpus.get().is_some() {
+            return Ok(());
+        }
+        let prepared = Prepared::new(device, self.rank)?;
+        let gpus = self.gather(prepared.gpu.to_bytes())?.into_iter().map(Gpu::from_bytes);
+        if !agree(&gpus.collect::<Result<Vec<_>, _>>()?)? {
+            return Ok(());
+        }
+        let id = self.broadcast(prepared.id())?;
+        let meeting = self.meet();
+        meeting.transfer.allow_time(TIME_TO_CONNECT);
+        let link = prepared.connect(device, &id, (self.rank, self.size))?;
+        // Another thread of this process cannot have set it: all ranks call this together.
+        let _ = self.gpus.set(link);
+        Ok(())
+    }
+
+    #[cfg(feature = "cuda")]
+    fn exchange_tensors(
+        &self,
+        send: &[Option<Tensor>],
+        lengths: &[usize],
+        device: &Device,
+    ) -> Result<Vec<Option<Tensor>>, StudyError> {
+        let Some(link) = self.gpus.get() else {
+            return through_host(self, send, lengths, device);
+        };
+        let receive = GpuLink::buffers(lengths, device)?;
+        // A long computation is no failure of the transfer.
+        link.finish_computation()?;
+        let meeting = self.meet();
+        link.exchange(send, &receive, &meeting.transfer)?;
+        Ok(receive)
     }
 }
 

@@ -17,8 +17,8 @@ const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];
 
 /// MPI in this process, from [`Mpi::start`] to [`Mpi::finish`].
 ///
-/// If another process fails, is stopped or is unreachable, or if an MPI call does not end, this process ends with exit code 2 and a
-/// message. Dropped before [`Mpi::finish`], it tells the other processes that this one has failed.
+/// If another process fails, is stopped or is unreachable, or if a call of MPI or NCCL does not end,
+/// this process ends with exit code 2 and a message. Dropped before [`Mpi::finish`], it tells the other processes that this one has failed.
 pub struct Mpi {
     world: Arc<World>,
     watchdog: Option<Watchdog>,
@@ -56,8 +56,12 @@ impl Mpi {
 
     /// The ranks for training.
     pub fn ranks(&self) -> Ranks {
-        let world: Arc<dyn Collective> = Arc::clone(&self.world) as Arc<dyn Collective>;
-        Ranks::new(world)
+        Ranks::new(self.collective())
+    }
+
+    /// The communication between the processes.
+    pub fn collective(&self) -> Arc<dyn Collective> {
+        Arc::clone(&self.world) as Arc<dyn Collective>
     }
 
     /// Waits until all processes have finished, then ends MPI.

@@ -1,4 +1,4 @@
-//! The time that this process may spend in one MPI call.
+//! The time that this process may spend in one call of MPI or NCCL.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ const BYTES_PER_MILLISECOND: u64 = 10_000;
 /// No call is under way.
 const NONE: u64 = u64::MAX;
 
-/// The MPI call that is under way in this process. All processes take part in it, so it ends soon.
+/// The call of MPI or NCCL that is under way in this process. All processes take part in it, so it ends soon.
 /// If a process gets no memory, Open MPI asks for it again and again.
 pub(crate) struct Transfer {
     start: Instant,
@@ -34,8 +34,12 @@ impl Transfer {
 
     /// Gives the call that is under way time for this number of bytes, from now on.
     pub(crate) fn allow(&self, bytes: usize) {
-        let time = TIME_LIMIT.as_millis() as u64 + bytes as u64 / BYTES_PER_MILLISECOND;
-        self.deadline.store(self.now() + time, Ordering::SeqCst);
+        let time = Duration::from_millis(bytes as u64 / BYTES_PER_MILLISECOND);
+        self.allow_time(TIME_LIMIT + time);
+    }
+
+    fn allow_time(&self, time: Duration) {
+        self.deadline.store(self.now() + time.as_millis() as u64, Ordering::SeqCst);
     }
 
     /// Gives a call that is under way more time: this process was stopped meanwhile.
@@ -63,6 +67,12 @@ impl InTransfer<'_> {
     /// See [`Transfer::allow`].
     pub(crate) fn allow(&self, bytes: usize) {
         self.0.allow(bytes);
+    }
+
+    /// Gives the call this time, from now on.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn allow_time(&self, time: Duration) {
+        self.0.allow_time(time);
     }
 }
 

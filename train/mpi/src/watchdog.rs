@@ -35,7 +35,7 @@ const DELAY_WHEN_STUCK: Duration = Duration::from_secs(5);
 const BEAT: u8 = b'b';
 /// The rank has done its part.
 const DONE: u8 = b'd';
-/// An MPI call of the rank does not end.
+/// A call of MPI or NCCL of the rank does not end.
 const STUCK: u8 = b's';
 /// The rank has failed. It prints its error itself.
 const FAILED: u8 = b'f';
@@ -53,7 +53,7 @@ pub enum Lost {
         /// The process and its machine.
         process: String,
     },
-    /// An MPI call of the process does not end.
+    /// A call of MPI or NCCL of the process does not end.
     Stuck,
     /// The process has failed. It prints its error itself.
     Failed,
@@ -76,8 +76,8 @@ impl fmt::Display for Lost {
             ),
             Self::Stuck => write!(
                 f,
-                "has waited for {} seconds in a call of MPI: a rank is out of memory, or the network \
-                 fails",
+                "has waited for {} seconds in a call of MPI or NCCL: a rank is out of memory, or the \
+                 network fails",
                 transfer::TIME_LIMIT.as_secs()
             ),
             Self::Failed => f.write_str("has failed"),

@@ -1,5 +1,6 @@
 //! The sum of the gradients of a step: over the micro-batches of a rank, and over all ranks.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 use engram_models::gradients::{GradientSet, Gradients};
@@ -7,7 +8,8 @@ use rayon::prelude::*;
 
 use super::Ranks;
 use super::sparse::Blocks;
-use super::tree::{Node, are_siblings, nodes, share};
+use super::tensors;
+use super::tree::{Node, are_siblings, nodes, share, sum_in_order};
 use crate::error::Result;
 use crate::optimiser::BLOCK;
 
@@ -67,18 +69,19 @@ impl MicroBatchSum {
 
     /// For each finished node of this rank and each parameter: whether there is a gradient.
     pub fn written(&self, gradients: &Gradients) -> Vec<Vec<bool>> {
-        let finished = self.finished.iter().map(|(_, set)| set.written().to_vec());
-        finished.chain(self.newest.iter().map(|_| gradients.written().to_vec())).collect()
+        let finished = self.finished.iter().map(|(_, set)| set.has_gradient());
+        finished.chain(self.newest.iter().map(|_| gradients.has_gradient())).collect()
     }
 
     /// Adds the sums of all ranks and stores the result in `gradients`, on every rank. `written`
     /// holds [`MicroBatchSum::written`] of all ranks.
     ///
     /// Of each bucket, a rank owns a slice. It receives this slice of the other ranks' sums, adds
-    /// all sums in the order of the tree, and sends the result to all ranks.
+    /// all sums in the order of the tree, and sends the result to all ranks. Gradients on a GPU are
+    /// added there, in the same order.
     ///
     /// # Errors
-    /// If a rank has ended.
+    /// If a rank has ended, or a GPU fails.
     pub fn reduce(
         mut self,
         ranks: &Ranks,
@@ -94,6 +97,9 @@ impl MicroBatchSum {
         let flags: Vec<&Vec<bool>> = written.iter().flatten().collect();
         let has_gradient = |i: usize| flags.iter().any(|flags| flags[i]);
         let has_gradient: Vec<bool> = (0..gradients.len()).map(has_gradient).collect();
+        tensors::reduce(ranks, self.count, &self.finished, &flags, gradients)?;
+        let is_on_cpu = |(i, has): (usize, &bool)| *has && gradients.place_on_gpu(i).is_none();
+        let has_gradient: Vec<bool> = has_gradient.iter().enumerate().map(is_on_cpu).collect();
         let blocks = Blocks::find(ranks, &self.finished, gradients)?;
         let unpacked = blocks.pack(&mut self.finished, gradients);
         let buffers = gradients.values_mut().iter().zip(&has_gradient);
@@ -103,11 +109,7 @@ impl MicroBatchSum {
         let mut received = Vec::new();
         for start in (0..total).step_by(BUCKET) {
             let bucket = start..(start + BUCKET).min(total);
-            let slices = (0..size).map(|rank| {
-                let slice = share(bucket.len(), size, rank);
-                Slice::new(&lengths, bucket.start + slice.start..bucket.start + slice.end)
-            });
-            let slices: Vec<Slice> = slices.collect();
+            let slices = Slice::of_ranks(&lengths, &bucket, size);
             self.collect(ranks, &slices, &mut received)?;
             self.combine(ranks, &slices[ranks.rank()], &flags, &received, gradients);
             distribute(ranks, &slices, gradients)?;
@@ -178,7 +180,7 @@ impl MicroBatchSum {
                 let end = start + target.len();
                 let terms =
                     terms.iter().map(|(node, sum)| (node.clone(), sum.map(|sum| &sum[start..end])));
-                if let Some(sum) = sum_in_order(count, terms) {
+                if let Some(sum) = sum_of_nodes(count, terms) {
                     target.copy_from_slice(&sum);
                 }
             });
@@ -188,28 +190,16 @@ impl MicroBatchSum {
 }
 
 /// Adds sums of nodes in the order of the tree. A sum without a gradient is `None`.
-fn sum_in_order<'a>(
+fn sum_of_nodes<'a>(
     count: usize,
     sums: impl Iterator<Item = (Node, Option<&'a [f32]>)>,
 ) -> Option<Vec<f32>> {
-    let mut stack: Vec<(Node, Option<Vec<f32>>)> = Vec::new();
-    for (mut node, sum) in sums {
-        let mut sum = sum.map(<[f32]>::to_vec);
-        while let Some((left, left_sum)) =
-            stack.pop_if(|(left, _)| are_siblings(count, left, &node))
-        {
-            node = left.start..node.end;
-            sum = match (left_sum, sum) {
-                (Some(mut left_sum), Some(sum)) => {
-                    left_sum.iter_mut().zip(&sum).for_each(|(left, value)| *left += value);
-                    Some(left_sum)
-                }
-                (left_sum, sum) => left_sum.or(sum),
-            };
-        }
-        stack.push((node, sum));
-    }
-    stack.pop()?.1
+    let sums = sums.map(|(node, sum)| (node, sum.map(<[f32]>::to_vec)));
+    let Ok(sum) = sum_in_order(count, sums, |mut left, right| {
+        left.iter_mut().zip(&right).for_each(|(left, value)| *left += value);
+        Ok::<_, Infallible>(left)
+    });
+    sum
 }
 
 /// Sends each rank's slice of the summed gradients to all other ranks.
@@ -236,14 +226,14 @@ fn distribute(ranks: &Ranks, slices: &[Slice], gradients: &mut Gradients) -> Res
 }
 
 /// Consecutive values of one parameter's gradient.
-struct Segment {
+pub(super) struct Segment {
     /// The index among the trainable parameters.
-    parameter: usize,
-    values: Range<usize>,
+    pub(super) parameter: usize,
+    pub(super) values: Range<usize>,
 }
 
 /// A range of the list of all gradient values.
-struct Slice(Vec<Segment>);
+pub(super) struct Slice(pub(super) Vec<Segment>);
 
 impl Slice {
     /// The range of a list of buffers with these lengths.
@@ -261,8 +251,17 @@ impl Slice {
         Self(segments)
     }
 
+    /// The equal slices of a bucket, in rank order.
+    pub(super) fn of_ranks(lengths: &[usize], bucket: &Range<usize>, size: usize) -> Vec<Self> {
+        let slice = |rank| {
+            let slice = share(bucket.len(), size, rank);
+            Self::new(lengths, bucket.start + slice.start..bucket.start + slice.end)
+        };
+        (0..size).map(slice).collect()
+    }
+
     /// The number of values.
-    fn length(&self) -> usize {
+    pub(super) fn length(&self) -> usize {
         self.0.iter().map(|segment| segment.values.len()).sum()
     }
 

@@ -47,6 +47,29 @@ pub(crate) fn nodes(count: usize, part: &Range<usize>) -> Vec<Node> {
     stack
 }
 
+/// Adds the sums of nodes that together are the whole tree, in its order. The sums are in the order
+/// of the nodes. A sum without a gradient is `None`.
+pub(super) fn sum_in_order<T, E>(
+    count: usize,
+    sums: impl Iterator<Item = (Node, Option<T>)>,
+    add: impl Fn(T, T) -> Result<T, E>,
+) -> Result<Option<T>, E> {
+    let mut stack: Vec<(Node, Option<T>)> = Vec::new();
+    for (mut node, mut sum) in sums {
+        while let Some((left, left_sum)) =
+            stack.pop_if(|(left, _)| are_siblings(count, left, &node))
+        {
+            node = left.start..node.end;
+            sum = match (left_sum, sum) {
+                (Some(left_sum), Some(sum)) => Some(add(left_sum, sum)?),
+                (left_sum, sum) => left_sum.or(sum),
+            };
+        }
+        stack.push((node, sum));
+    }
+    Ok(stack.pop().and_then(|(_, sum)| sum))
+}
+
 /// The position at which a node of two or more micro-batches is split.
 fn split(node: &Node) -> usize {
     let length = node.len();

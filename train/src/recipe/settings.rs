@@ -55,8 +55,9 @@ impl Default for BatchSettings {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComputeSettings {
-    /// The device: `"cpu"`, `"cuda"` or `"cuda:N"` for the GPU with number `N`. A run can be
-    /// resumed on another device. CUDA needs a program that is built with the feature `cuda`.
+    /// The device: `"cpu"`, `"cuda"` or `"cuda:N"` for the GPU with number `N`. With `"cuda"`, each
+    /// of several ranks on a machine uses a GPU of its own. A run can be resumed on another device.
+    /// CUDA needs a program that is built with the feature `cuda`.
     pub device: String,
     /// The precision of activations. Trained parameters, their gradients and the optimiser's state
     /// are f32 with either precision.

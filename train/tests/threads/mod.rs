@@ -4,13 +4,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use candle_core::{Device, Tensor};
 use engram_train::StudyError;
-use engram_train::distributed::Collective;
+use engram_train::distributed::{Collective, through_host};
 
-/// One message between two ranks: bytes, or the slices of an exchange.
+/// One message between two ranks: bytes, the slices of an exchange, or a tensor.
 enum Message {
     Bytes(Vec<u8>),
     Slices(Vec<Vec<f32>>),
+    Tensor(Option<Tensor>),
 }
 
 /// One rank, with a channel to and from every rank.
@@ -18,13 +20,25 @@ pub struct Threads {
     rank: usize,
     send: Vec<Mutex<Sender<Message>>>,
     receive: Vec<Mutex<Receiver<Message>>>,
+    /// Whether tensors are sent as they are, as between GPUs.
+    sends_tensors: bool,
 }
 
 /// Calls `work` on each rank, on a thread of its own. Returns the results by rank.
 pub fn on_ranks<T: Send>(size: usize, work: impl Fn(Arc<Threads>) -> T + Sync) -> Vec<T> {
+    on_threads(Threads::new(size, false), work)
+}
+
+/// Does the same with ranks that send tensors as they are, as between GPUs.
+#[allow(dead_code)] // Not all tests use it.
+pub fn on_ranks_with_gpus<T: Send>(size: usize, work: impl Fn(Arc<Threads>) -> T + Sync) -> Vec<T> {
+    on_threads(Threads::new(size, true), work)
+}
+
+fn on_threads<T: Send>(ranks: Vec<Threads>, work: impl Fn(Arc<Threads>) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let work = &work;
-        let ranks = Threads::new(size).into_iter();
+        let ranks = ranks.into_iter();
         let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || work(Arc::new(rank)))).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
@@ -32,9 +46,10 @@ pub fn on_ranks<T: Send>(size: usize, work: impl Fn(Arc<Threads>) -> T + Sync) -
 
 impl Threads {
     /// All ranks, for one thread each.
-    fn new(size: usize) -> Vec<Self> {
-        let mut ranks: Vec<Self> =
-            (0..size).map(|rank| Self { rank, send: Vec::new(), receive: Vec::new() }).collect();
+    fn new(size: usize, sends_tensors: bool) -> Vec<Self> {
+        let without_channels =
+            |rank| Self { rank, send: Vec::new(), receive: Vec::new(), sends_tensors };
+        let mut ranks: Vec<Self> = (0..size).map(without_channels).collect();
         for to in 0..size {
             for from in 0..size {
                 let (sender, receiver) = channel();
@@ -58,7 +73,7 @@ impl Threads {
     fn receive_bytes(&self, rank: usize) -> Result<Vec<u8>, StudyError> {
         match self.receive(rank)? {
             Message::Bytes(bytes) => Ok(bytes),
-            Message::Slices(_) => Err(format!("rank {rank} is at another operation").into()),
+            _ => Err(format!("rank {rank} is at another operation").into()),
         }
     }
 }
@@ -116,5 +131,27 @@ impl Collective for Threads {
             self.send(rank, Message::Bytes(bytes))?;
         }
         (0..self.size()).map(|rank| self.receive_bytes(rank)).collect()
+    }
+
+    fn exchange_tensors(
+        &self,
+        send: &[Option<Tensor>],
+        lengths: &[usize],
+        device: &Device,
+    ) -> Result<Vec<Option<Tensor>>, StudyError> {
+        if !self.sends_tensors {
+            return through_host(self, send, lengths, device);
+        }
+        for (rank, tensor) in send.iter().enumerate() {
+            self.send(rank, Message::Tensor(tensor.clone()))?;
+        }
+        let receive = |(rank, length): (usize, &usize)| {
+            let Message::Tensor(tensor) = self.receive(rank)? else {
+                return Err(format!("rank {rank} is at another operation").into());
+            };
+            assert_eq!(tensor.as_ref().map_or(0, Tensor::elem_count), *length);
+            Ok(tensor)
+        };
+        lengths.iter().enumerate().map(receive).collect()
     }
 }
