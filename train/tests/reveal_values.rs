@@ -60,6 +60,7 @@ fn train_with(
     let mut recipe = Recipe::load(path, &recipe_options)?;
     let options = RunOptions {
         run: run.into(),
+        resume: run.exists(),
         quiet: true,
         ranks,
         value_storages: storages,
@@ -89,6 +90,12 @@ fn values_in_a_store_train_to_the_same_bytes() -> StudyResult<()> {
     assert_eq!(count(&local.join("memory"), "values.safetensors"), 1);
     assert_eq!(count(&remote.join("memory"), "values.safetensors"), 0);
     assert!(count(&store.join("generations"), "") >= 4);
+
+    // A run that was killed just before its end is finished.
+    let summary = std::fs::read(remote.join("summary.json"))?;
+    std::fs::remove_file(remote.join("summary.json"))?;
+    train(&remote, Some(&store), storages())?;
+    assert_eq!(std::fs::read(remote.join("summary.json"))?, summary);
 
     let address = store.display().to_string();
     let memories = [

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::encoding::{MODEL, TOKENIZER};
 use super::error::{Result, RevealError};
 use super::images::PROCESSOR;
+use super::memory_folder::{FIRST, current_generation};
 use crate::digest;
 use crate::finished_run::WEIGHTS;
 
@@ -30,6 +31,10 @@ pub struct Identity {
     /// versions, and then not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs_sha256: Option<String>,
+    /// The generation of the memory's folder that the run finished; `None` for the first one, and in
+    /// a [record](Identity::record). Not compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<String>,
 }
 
 impl Identity {
@@ -50,6 +55,7 @@ impl Identity {
             weights_sha256: hash(WEIGHTS)?,
             tokenizer_sha256: hash(TOKENIZER)?,
             inputs_sha256: Some(digest::of_bytes(format!("{}\n{processor}", hash(MODEL)?))),
+            generation: None,
         })
     }
 
@@ -59,7 +65,12 @@ impl Identity {
     /// The file cannot be read.
     pub fn of_weights(weights: &Path) -> Result<Self> {
         let (_, weights_sha256) = digest::of_file(weights).map_err(RevealError::io(weights))?;
-        Ok(Self { weights_sha256, tokenizer_sha256: String::new(), inputs_sha256: None })
+        Ok(Self {
+            weights_sha256,
+            tokenizer_sha256: String::new(),
+            inputs_sha256: None,
+            generation: None,
+        })
     }
 
     /// Reads the identity file of a memory's folder; `None` if there is none.
@@ -96,13 +107,15 @@ impl Identity {
         Some(digest::of_bytes(format!("{}\n{inputs}", self.tokenizer_sha256)))
     }
 
-    /// Writes the identity file into a memory's folder.
+    /// Writes the identity file into the folder of a finished memory.
     ///
     /// # Errors
     /// The folder cannot be written.
     pub fn write(&self, memory: &Path) -> Result<()> {
         let path = memory.join(FILE);
-        let json = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let generation = current_generation(memory).filter(|name| name != FIRST);
+        let identity = Self { generation, ..self.clone() };
+        let json = serde_json::to_vec_pretty(&identity).map_err(std::io::Error::from);
         json.and_then(|json| durable::write_file(&path, &json)).map_err(RevealError::io(&path))
     }
 

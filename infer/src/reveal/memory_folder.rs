@@ -15,7 +15,7 @@ const CURRENT: &str = "CURRENT";
 /// The lock file.
 const LOCK: &str = "LOCK";
 /// The current generation of a memory that was not changed since it was built.
-const FIRST: &str = "gen-000001";
+pub(super) const FIRST: &str = "gen-000001";
 
 /// Removes a memory that a run created; does nothing if it is missing.
 ///
@@ -30,9 +30,12 @@ pub fn remove_memory(folder: &Path) -> Result<()> {
             return Err(RevealError::ForeignFile { path });
         }
     }
-    let current = fs::read_to_string(folder.join(CURRENT)).unwrap_or_default();
-    let is_changed = current.split_whitespace().next().is_some_and(|name| name != FIRST);
-    if Identity::is_in(folder) && is_changed {
+    let finished = Identity::read(folder)?.map(|identity| identity.generation);
+    let is_changed = finished.is_some_and(|generation| {
+        let finished = generation.as_deref().unwrap_or(FIRST);
+        current_generation(folder).is_some_and(|current| current != finished)
+    });
+    if is_changed {
         return Err(format!(
             "{}: was changed after its run ended, and would be overwritten; move it elsewhere first",
             folder.display()
@@ -40,6 +43,12 @@ pub fn remove_memory(folder: &Path) -> Result<()> {
         .into());
     }
     durable::remove_folder(folder).map_err(RevealError::io(folder))
+}
+
+/// The name of the current generation of a memory.
+pub(super) fn current_generation(folder: &Path) -> Option<String> {
+    let current = fs::read_to_string(folder.join(CURRENT)).ok()?;
+    current.split_whitespace().next().map(str::to_owned)
 }
 
 /// Whether a name is the name of a memory's file, or of the temporary file of an interrupted write.
@@ -100,12 +109,24 @@ mod tests {
         fs::write(&notes, "precious").expect("written");
         assert!(remove_memory(&folder).expect_err("refused").to_string().contains("gen-000001"));
         fs::remove_file(notes).expect("removed");
-        // Entries were added after the run.
-        fs::write(folder.join(CURRENT), "gen-000002 0123\n").expect("written");
-        fs::write(folder.join(identity::FILE), "{}").expect("written");
-        let error = remove_memory(&folder).expect_err("refused").to_string();
-        assert!(error.contains("was changed after its run ended"), "{error}");
-        fs::write(folder.join(CURRENT), "gen-000001 0123\n").expect("written");
-        remove_memory(&folder).expect("removed");
+        // The run finished the first generation, or the second one. Entries were added afterwards.
+        let hash = String::new;
+        let identity = Identity {
+            weights_sha256: hash(),
+            tokenizer_sha256: hash(),
+            inputs_sha256: None,
+            generation: None,
+        };
+        let names = ["gen-000001", "gen-000002.pack", "gen-000003.pack"];
+        for [finished, later] in [[names[0], names[1]], [names[1], names[2]]] {
+            fs::create_dir_all(&folder).expect("made");
+            fs::write(folder.join(CURRENT), format!("{finished} 0123\n")).expect("written");
+            identity.write(&folder).expect("written");
+            fs::write(folder.join(CURRENT), format!("{later} 0123\n")).expect("written");
+            let error = remove_memory(&folder).expect_err("refused").to_string();
+            assert!(error.contains("was changed after its run ended"), "{error}");
+            fs::write(folder.join(CURRENT), format!("{finished} 0123\n")).expect("written");
+            remove_memory(&folder).expect("removed");
+        }
     }
 }
