@@ -1,10 +1,12 @@
 //! Contrastive losses over all examples of a step, for any size of its micro-batches
 //! (`batch.negatives = "step"`).
 //!
-//! First, the features of all micro-batches are computed without their graphs. Then each
-//! micro-batch computes the loss of the whole step again, with the graph of its own features. The
-//! sum of the gradients is the gradient of the loss. So the memory is that of one micro-batch, for
-//! the time of a second forward pass.
+//! 1. Compute the features of all micro-batches, detached from their graphs.
+//! 2. For each micro-batch, compute its features again with their graph, and the loss of the whole
+//!    step.
+//!
+//! The gradients sum to the gradient of the loss. The memory is that of one micro-batch. The price is
+//! a second forward pass.
 //!
 //! Source: Gao, Zhang, Han and Callan, "Scaling Deep Contrastive Learning Batch Size under Memory
 //! Limited Setup", 2021 (GradCache).
@@ -15,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::distributed::{self, Ranks, message};
 use crate::error::{Result, TrainError};
+use crate::study::StudyResult;
 
 /// The features of a micro-batch, such as its image embeddings.
 #[derive(Debug, Clone)]
@@ -42,16 +45,34 @@ struct Shapes {
 }
 
 impl StepFeatures {
-    /// Collects the features of all ranks. `own` has those of this rank's micro-batches. `None` if
-    /// no micro-batch has features.
-    pub(crate) fn gather(own: Vec<Features>, ranks: &Ranks) -> Result<Option<Self>> {
-        let detached = own.into_iter().map(|Features { examples, tensors }| {
+    /// Collects the features of all ranks. `own` has those of this rank's micro-batches: `None` for a
+    /// micro-batch without features. `None` if no micro-batch has features.
+    pub(crate) fn gather(own: Vec<Option<Features>>, ranks: &Ranks) -> Result<Option<Self>> {
+        let none = || Features { examples: 0, tensors: Vec::new() };
+        let own = own.into_iter().map(|features| features.unwrap_or_else(none));
+        let detached = own.map(|Features { examples, tensors }| {
             let tensors = tensors.iter().map(|tensor| tensor.detach().to_dtype(DType::F32));
             Ok(Features { examples, tensors: tensors.collect::<candle_core::Result<_>>()? })
         });
         let own = detached.collect::<candle_core::Result<Vec<Features>>>().map_err(failed)?;
         let micro_batches = if ranks.size() > 1 { of_all_ranks(&own, ranks)? } else { own };
-        Ok((!micro_batches.is_empty()).then_some(Self { micro_batches, current: 0 }))
+        let has_features = micro_batches.iter().any(|features| !features.tensors.is_empty());
+        Ok(has_features.then_some(Self { micro_batches, current: 0 }))
+    }
+
+    /// Checks that all micro-batches have the same number of tensors.
+    pub(crate) fn check(&self) -> StudyResult<()> {
+        let count = |features: &Features| features.tensors.len();
+        let first = count(&self.micro_batches[0]);
+        match self.micro_batches.iter().position(|features| count(features) != first) {
+            None => Ok(()),
+            Some(other) => Err(format!(
+                "micro-batch {other} has {} feature tensors, and micro-batch 0 has {first}; \
+                 `Study::features` must return the same number for all micro-batches of a step",
+                count(&self.micro_batches[other])
+            )
+            .into()),
+        }
     }
 
     /// Selects the micro-batch whose loss is computed.
@@ -82,22 +103,22 @@ impl StepFeatures {
         self.join(feature, &self.micro_batches[self.current].tensors[feature])
     }
 
-    /// Returns a parameter of the loss that is not a parameter of the features, such as the
-    /// temperature. Its gradient is that of the first micro-batch: all micro-batches have the same
-    /// one.
+    /// Returns a parameter of the loss itself, such as the temperature. Only the first micro-batch has
+    /// its gradient: it is the same in all, and must count once.
     #[must_use]
     pub fn parameter(&self, parameter: &Tensor) -> Tensor {
         if self.current == 0 { parameter.clone() } else { parameter.detach() }
     }
 
-    /// Scales the gradient of the loss of the step, and keeps its value: the trainer averages the
-    /// gradients of micro-batches by their numbers of examples, but these are added.
+    /// Scales the gradient of the loss and keeps its value. The trainer averages gradients, weighted
+    /// by examples; here they must be summed.
     ///
     /// # Errors
     /// If a device fails.
     pub fn loss(&self, loss: &Tensor) -> candle_core::Result<Tensor> {
         let examples: usize = self.micro_batches.iter().map(|features| features.examples).sum();
-        let scale = examples as f64 / self.micro_batches[self.current].examples as f64;
+        let own = self.micro_batches[self.current].examples.max(1);
+        let scale = examples as f64 / own as f64;
         // The difference is 0.
         loss.detach() + ((loss - loss.detach())? * scale)?
     }
@@ -105,7 +126,7 @@ impl StepFeatures {
 
 /// The features of the micro-batches of all ranks, in order.
 fn of_all_ranks(own: &[Features], ranks: &Ranks) -> Result<Vec<Features>> {
-    let (mut shapes, mut numbers) = (Vec::new(), Vec::new());
+    let (mut shapes, mut floats) = (Vec::new(), Vec::new());
     // A rank without a micro-batch computes no loss.
     let tensor = own.iter().flat_map(|features| &features.tensors).next();
     let device = tensor.map_or(Device::Cpu, |tensor| tensor.device().clone());
@@ -113,19 +134,19 @@ fn of_all_ranks(own: &[Features], ranks: &Ranks) -> Result<Vec<Features>> {
         let dims = tensors.iter().map(|tensor| tensor.dims().to_vec()).collect();
         shapes.push(Shapes { examples: *examples, tensors: dims });
         for tensor in tensors {
-            numbers.extend(to_host(tensor).map_err(failed)?);
+            floats.extend(to_host(tensor).map_err(failed)?);
         }
     }
     let bad_message = |reason: String| distributed::failed(reason.into());
-    let bytes = message::pack(&shapes, &numbers).map_err(bad_message)?;
+    let bytes = message::pack(&shapes, &floats).map_err(bad_message)?;
     let mut all = Vec::new();
     for bytes in ranks.gather_bytes(bytes)? {
-        let (shapes, numbers): (Vec<Shapes>, _) = message::unpack(&bytes).map_err(bad_message)?;
-        let mut rest = numbers.as_slice();
+        let (shapes, floats): (Vec<Shapes>, _) = message::unpack(&bytes).map_err(bad_message)?;
+        let mut rest = floats.as_slice();
         for Shapes { examples, tensors } in shapes {
             let tensors = tensors.into_iter().map(|dims| {
-                let numbers = rest.split_off(..dims.iter().product()).unwrap_or_default();
-                Tensor::from_slice(numbers, dims, &device)
+                let floats = rest.split_off(..dims.iter().product()).unwrap_or_default();
+                Tensor::from_slice(floats, dims, &device)
             });
             let tensors = tensors.collect::<candle_core::Result<_>>().map_err(failed)?;
             all.push(Features { examples, tensors });

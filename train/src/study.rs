@@ -78,8 +78,8 @@ pub trait Study {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss>;
 
-    /// Computes the features of a micro-batch that the loss of the whole step compares; `None` if
-    /// the phase has no such loss. Only called with `batch.negatives = "step"`, for all
+    /// Computes the features of a micro-batch for a loss over the whole step, such as its embeddings;
+    /// `None` if the phase has no such loss. Only called with `batch.negatives = "step"`, for all
     /// micro-batches of a step before [`Study::loss`].
     fn features(
         &self,

@@ -27,19 +27,19 @@ pub struct BatchSettings {
     pub tokens: usize,
     /// Number of micro-batches in a step (gradient accumulation).
     pub accumulate: usize,
-    /// The examples that contrastive losses compare with each other.
+    /// The examples that a contrastive loss uses as negatives.
     pub negatives: Negatives,
 }
 
-/// The examples that contrastive losses compare with each other. Of the built-in studies, only
-/// `clip` and `reveal`, in phases with images, have such losses.
+/// The examples that a contrastive loss uses as negatives. Only `clip`, and `reveal` in phases with
+/// images, have such a loss.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Negatives {
-    /// Those of a micro-batch.
+    /// The examples of the micro-batch.
     #[default]
     MicroBatch,
-    /// Those of all micro-batches of a step. Each forward pass is computed twice (GradCache).
+    /// The examples of all micro-batches of the step (GradCache). Each forward pass runs twice.
     Step,
 }
 

@@ -340,7 +340,11 @@ impl Stepper {
         });
         let features: Vec<Option<Features>> =
             features.collect::<StudyResult<_>>().map_err(study_error(study, "features"))?;
-        StepFeatures::gather(features.into_iter().flatten().collect(), &self.ranks)
+        let features = StepFeatures::gather(features, &self.ranks)?;
+        if let Some(features) = &features {
+            features.check().map_err(study_error(study, "features"))?;
+        }
+        Ok(features)
     }
 
     /// Returns an error if a parameter has a missing or invalid gradient that the recipe does not

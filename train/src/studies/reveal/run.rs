@@ -36,7 +36,9 @@ use super::metrics::QuestionMetrics;
 use super::needle::{NeedleMetrics, needle_metrics};
 use super::placement::Placement;
 use super::run_memory::SNAPSHOTS;
-use super::settings::{RevealData, RevealFeed, RevealMemory, RevealModel, RevealSettings};
+use super::settings::{
+    Examples, RevealData, RevealFeed, RevealMemory, RevealModel, RevealSettings,
+};
 use super::snapshots::remove_snapshots;
 use super::study::{EVALUATION_MEMORY, RevealStudy};
 use super::swap::{SwapReport, swap};
@@ -45,7 +47,7 @@ use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::log;
-use crate::recipe::{Recipe, RecipeOptions};
+use crate::recipe::{Negatives, Recipe, RecipeOptions};
 use crate::run_folder::read_summary;
 use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
@@ -172,7 +174,21 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<RevealSettings> {
     if data.is_world() {
         check_sources(recipe, &data, &memory)?;
     }
+    for (key, is_set) in [("values", memory.values.is_some()), ("server", memory.server.is_some())]
+    {
+        if memory.k == 0 && is_set {
+            let reason =
+                "has no effect without a memory; set `memory.k` above 0, or remove the key";
+            return Err(recipe.error(&format!("memory.{key}"), reason));
+        }
+    }
     recipe.check_batch(&["negatives"])?;
+    let has_images = feeds.iter().any(|feed| feed.examples == Examples::Images);
+    if recipe.batch().negatives == Negatives::Step && !has_images {
+        let reason =
+            "has no effect, because no phase has `feed.examples = \"images\"`; remove the key";
+        return Err(recipe.error("batch.negatives", reason));
+    }
     Ok(RevealSettings { data, model, memory, feeds })
 }
 
