@@ -137,14 +137,19 @@ impl Part {
 
     /// As [`Snapshot::rows`](engram_memory::Snapshot::rows).
     pub(crate) fn rows(&self) -> Result<Vec<Row>, MemoryError> {
-        let sql = format!("SELECT row FROM {} WHERE {VISIBLE} ORDER BY row", self.table());
+        Ok(self.ids_and_rows()?.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// The ids and the rows of all entries, in the order of the rows.
+    pub(crate) fn ids_and_rows(&self) -> Result<Vec<(i64, Row)>, MemoryError> {
+        let sql = format!("SELECT id, row FROM {} WHERE {VISIBLE} ORDER BY row", self.table());
         let (number, stamp) = self.parameters();
         self.read(|connection| {
             let rows = connection.query(&sql, &[&number, &stamp])?;
             if rows.is_empty() {
                 self.check_exists(connection)?;
             }
-            rows.iter().map(|row| Ok(row_of(row.try_get(0)?))).collect()
+            rows.iter().map(|row| Ok((row.try_get(0)?, row_of(row.try_get(1)?)))).collect()
         })
     }
 

@@ -335,13 +335,16 @@ impl Transaction for PostgresTransaction {
                 return Err(MemoryError::Transaction { reason: NOT_ALONE });
             }
             let (base, number) = (Arc::clone(&change.base), change.number);
+            let mut ids_and_rows = Vec::new();
             for (change, part) in change.parts.iter_mut().zip(base.all_parts()?) {
                 change.begin_anew(part, number, (encoders.clone(), width))?;
+                ids_and_rows.extend(part.ids_and_rows()?);
             }
-            // The numbers of rows alternate between the servers, so this is nearly the order in which
-            // they were added.
-            let mut rows = base.rows()?;
-            rows.sort_unstable();
+            if change.parts.len() > 1 {
+                // The rows of several servers have no common order.
+                ids_and_rows.sort_unstable();
+            }
+            let rows: Vec<Row> = ids_and_rows.into_iter().map(|(_, row)| row).collect();
             let values = base.description.values.map_or(0, |values| values.tokens * values.width);
             let (most, numbers) = MAX_ENCODED;
             let at_once = (numbers / (base.description.width + values)).clamp(1, most);
