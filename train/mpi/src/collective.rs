@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    /// The call that is under way.
+    /// The running call.
     pub(crate) fn transfer(&self) -> Arc<Transfer> {
         Arc::clone(&self.transfer)
     }
@@ -119,21 +119,26 @@ impl Collective for World {
     fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
         let meeting = self.meet();
         let world = SimpleCommunicator::world();
-        let length = i32::try_from(bytes.len())?;
-        let mut lengths = vec![0i32; self.size];
-        world.all_gather_into(&length, &mut lengths[..]);
-        let mut starts = Vec::with_capacity(self.size);
-        let mut total = 0i32;
-        for length in &lengths {
-            starts.push(total);
-            total = total.checked_add(*length).ok_or("more than 2 GiB to gather")?;
+        let mut lengths = vec![0u64; self.size];
+        world.all_gather_into(&(bytes.len() as u64), &mut lengths[..]);
+        let total = lengths.iter().sum::<u64>();
+        // All processes see the same lengths, so all return this error.
+        if i32::try_from(total).is_err() {
+            let reason = "more than the 2 GiB of a call of MPI; use fewer examples in a step";
+            return Err(format!("the ranks gather {total} bytes, {reason}").into());
         }
         if total == 0 {
             // Open MPI refuses to gather nothing.
             return Ok(vec![Vec::new(); self.size]);
         }
-        meeting.transfer.allow(self.size * usize::try_from(total)?);
-        let mut all = vec![0u8; usize::try_from(total)?];
+        meeting.transfer.allow(self.size * total as usize);
+        let lengths: Vec<i32> = lengths.into_iter().map(|length| length as i32).collect();
+        let sums = lengths.iter().scan(0, |start, length| {
+            *start += length;
+            Some(*start - length)
+        });
+        let starts: Vec<i32> = sums.collect();
+        let mut all = vec![0u8; total as usize];
         let mut parts = PartitionMut::new(&mut all[..], &lengths[..], &starts[..]);
         world.all_gather_varcount_into(&bytes[..], &mut parts);
         let part = |(start, length): (&i32, &i32)| {

@@ -3,15 +3,15 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// A call that takes this time longer than its bytes need does not end.
+/// A call is late if it takes this long beyond the transfer time of its bytes.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(20);
-/// The least bytes per millisecond of a network: 10 MB/s.
+/// The assumed lowest bandwidth: 10 MB/s.
 const BYTES_PER_MILLISECOND: u64 = 10_000;
-/// No call is under way.
+/// No call is running.
 const NONE: u64 = u64::MAX;
 
-/// The call of MPI or NCCL that is under way in this process. All processes take part in it, so it ends soon.
-/// If a process gets no memory, Open MPI asks for it again and again.
+/// The running call of MPI or NCCL. All processes have entered it, so it should end soon. It does not
+/// end if a process is out of memory: Open MPI repeats the allocation forever.
 pub(crate) struct Transfer {
     start: Instant,
     /// The time at which the call is late, in milliseconds since `start`.
@@ -32,7 +32,7 @@ impl Transfer {
         InTransfer(self)
     }
 
-    /// Gives the call that is under way time for this number of bytes, from now on.
+    /// Extends the deadline of the running call for this number of bytes.
     pub(crate) fn allow(&self, bytes: usize) {
         let time = Duration::from_millis(bytes as u64 / BYTES_PER_MILLISECOND);
         self.allow_time(TIME_LIMIT + time);
@@ -42,14 +42,14 @@ impl Transfer {
         self.deadline.store(self.now() + time.as_millis() as u64, Ordering::SeqCst);
     }
 
-    /// Gives a call that is under way more time: this process was stopped meanwhile.
+    /// Extends the deadline of a running call, because this process was stopped meanwhile.
     pub(crate) fn extend(&self) {
         let deadline = self.deadline.load(Ordering::SeqCst);
         let later = self.now() + TIME_LIMIT.as_millis() as u64;
         if deadline < later {
             // If the call has ended meanwhile, nothing changes.
-            let (set, get) = (Ordering::SeqCst, Ordering::SeqCst);
-            let _ = self.deadline.compare_exchange(deadline, later, set, get);
+            let order = Ordering::SeqCst;
+            let _ = self.deadline.compare_exchange(deadline, later, order, order);
         }
     }
 
@@ -69,7 +69,7 @@ impl InTransfer<'_> {
         self.0.allow(bytes);
     }
 
-    /// Gives the call this time, from now on.
+    /// Lets the call take this time from now on.
     #[cfg(feature = "cuda")]
     pub(crate) fn allow_time(&self, time: Duration) {
         self.0.allow_time(time);

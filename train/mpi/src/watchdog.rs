@@ -28,7 +28,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const LATE: Duration = Duration::from_secs(5);
 /// Ranks above 1 report a lost rank 0 later than rank 1, so that one message is printed.
 const DELAY_PER_RANK: Duration = Duration::from_millis(500);
-/// The time that a stuck rank leaves to rank 0.
+/// How long a stuck rank waits for rank 0 to report it.
 const DELAY_WHEN_STUCK: Duration = Duration::from_secs(5);
 
 /// The rank lives.
@@ -76,8 +76,8 @@ impl fmt::Display for Lost {
             ),
             Self::Stuck => write!(
                 f,
-                "has waited for {} seconds in a call of MPI or NCCL: a rank is out of memory, or the \
-                 network fails",
+                "is stuck in a call of MPI or NCCL (time limit {} seconds, and more for large messages): \
+                 a rank may be out of memory, or the network down; check the memory of all machines",
                 transfer::TIME_LIMIT.as_secs()
             ),
             Self::Failed => f.write_str("has failed"),
@@ -113,11 +113,12 @@ impl Watchdog {
     /// # Errors
     /// If the system starts no thread.
     pub(crate) fn start(
-        (rank, transfer): (usize, Arc<Transfer>),
+        rank: usize,
+        transfer: Arc<Transfer>,
         links: Vec<Link>,
         report: impl Fn(usize, &Lost) + Send + 'static,
     ) -> Result<Self, StudyError> {
-        let (is_done, has_failed) = Default::default();
+        let (is_done, has_failed) = (AtomicBool::new(false), AtomicBool::new(false));
         let own = Arc::new(Own { rank, transfer, is_done, has_failed });
         let shared = Arc::clone(&own);
         let start = Instant::now();
@@ -131,7 +132,8 @@ impl Watchdog {
             if lost_rank == rank && rank > 0 {
                 // Rank 0 reports it, and its end ends this process.
                 thread::sleep(DELAY_WHEN_STUCK);
-            } else if rank == 0 || lost != Lost::Failed {
+            } else if rank == 0 || !matches!(lost, Lost::Failed | Lost::Stuck) {
+                // Rank 0 prints its own error, and reports a stuck rank.
                 report(lost_rank, &lost);
             }
             std::process::exit(2);
