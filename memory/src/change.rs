@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::commit::PartialGeneration;
-use crate::elsewhere::ValueStorage;
 use crate::encoded::{BatchEncoder, EncodedRows, KeyBounds};
 use crate::error::MemoryError;
+use crate::external_values::ValueStorage;
 use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
 use crate::generation::{Generation, MAX_ROWS, Row};
 use crate::keep_graphs::build_graphs;
@@ -151,7 +151,8 @@ impl Change {
         })
     }
 
-    /// Moves the values of new rows that replace all others to `address`, before the change is made.
+    /// Moves the values of a rewritten memory to `address` before the commit. Does nothing for other
+    /// changes.
     pub(crate) fn move_values(
         &mut self,
         storage: &dyn ValueStorage,

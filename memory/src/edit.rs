@@ -185,12 +185,12 @@ impl Edit {
     ) -> Result<EncodedRows, MemoryError> {
         let mut rows = EncodedRows::new(manifest);
         let parts = self.generation.parts();
-        let is_elsewhere = |index: &usize| parts[*index].values_at.is_some();
-        let elsewhere = origins.iter().filter_map(|Origin { segment, row, .. }| {
-            let index = segment.filter(is_elsewhere)?;
+        let is_external = |index: &usize| parts[*index].values_at.is_some();
+        let external = origins.iter().filter_map(|Origin { segment, row, .. }| {
+            let index = segment.filter(is_external)?;
             Some(Row((parts[index].start + row) as u32))
         });
-        let mut values = self.generation.values_elsewhere(&elsewhere.collect::<Vec<_>>())?;
+        let mut values = self.generation.read_external_values(&external.collect::<Vec<_>>())?;
         values.sort_unstable_by_key(|(index, _)| *index);
         let mut values = values.iter();
         for Origin { segment, row, .. } in origins {
@@ -198,7 +198,7 @@ impl Edit {
                 None => rows.push(&new.row(*row)),
                 Some(index) => {
                     let mut row = parts[*index].segment.encoded_row(*row)?;
-                    if is_elsewhere(index)
+                    if is_external(index)
                         && let Some((_, value)) = values.next()
                     {
                         row.value = StoredValue::clone(value);

@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::{ValueKey, ValueSource};
-use crate::elsewhere::{Elsewhere, ValueStorage, ValuesAt};
 use crate::error::MemoryError;
+use crate::external_values::{ExternalValues, ValueStorage, ValuesLocation};
 use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{DeletedRecord, EncoderRecord, GraphRecord, Manifest, SegmentRecord};
 use crate::retrieval::text::TextIndex;
@@ -30,7 +30,7 @@ pub struct Generation {
     manifest: Manifest,
     description: Description,
     parts: Vec<Part>,
-    elsewhere: Elsewhere,
+    external: ExternalValues,
     /// The manifest's file with a shared lock, which prevents the removal of the generation; `None`
     /// before the generation is current.
     _lock: Option<File>,
@@ -46,8 +46,8 @@ pub(crate) struct Part {
     pub(crate) start: usize,
     /// The identity of the segment's values, from their checksums: see [`values_id`].
     pub(crate) values_id: u64,
-    /// The place of the segment's values; `None` if the segment has them.
-    pub(crate) values_at: Option<ValuesAt>,
+    /// The location of external values; `None` if the segment has them.
+    pub(crate) values_at: Option<ValuesLocation>,
     /// `None` if the segment has no graph.
     graph: Option<OpenedGraph>,
 }
@@ -152,11 +152,11 @@ impl Generation {
     /// Opens the current generation. Reuses the segments, the graphs and the storage of values that
     /// `previous` has open.
     pub(crate) fn open(memory: &Path, previous: Option<&Self>) -> Result<Self, MemoryError> {
-        let storage = previous.and_then(|previous| previous.elsewhere.storage.clone());
+        let storage = previous.and_then(|previous| previous.external.storage.clone());
         Self::open_with(memory, previous, storage)
     }
 
-    /// Opens the current generation, whose values elsewhere are read from `storage`.
+    /// Opens the current generation, whose external values are read from `storage`.
     pub(crate) fn open_with(
         memory: &Path,
         previous: Option<&Self>,
@@ -190,8 +190,8 @@ impl Generation {
             start += record.rows;
         }
         let description = describe(memory, &manifest);
-        let (folder, elsewhere) = (memory.to_owned(), Elsewhere::new(storage));
-        Ok(Self { folder, manifest, description, parts, elsewhere, _lock: Some(lock) })
+        let (folder, external) = (memory.to_owned(), ExternalValues::new(storage));
+        Ok(Self { folder, manifest, description, parts, external, _lock: Some(lock) })
     }
 
     /// A generation of one segment that is not current yet. Its files are in `files`.
@@ -207,8 +207,8 @@ impl Generation {
         };
         let parts = manifest.segments.iter().map(part).collect::<Result<_, _>>()?;
         let description = describe(memory, &manifest);
-        let (folder, elsewhere) = (memory.to_owned(), Elsewhere::default());
-        Ok(Self { folder, manifest, description, parts, elsewhere, _lock: None })
+        let (folder, external) = (memory.to_owned(), ExternalValues::default());
+        Ok(Self { folder, manifest, description, parts, external, _lock: None })
     }
 
     /// Returns the part with the rows of `record`, and its record; `None` if there is none.
@@ -222,8 +222,8 @@ impl Generation {
         &self.parts
     }
 
-    pub(crate) fn elsewhere(&self) -> &Elsewhere {
-        &self.elsewhere
+    pub(crate) fn external(&self) -> &ExternalValues {
+        &self.external
     }
 
     /// The manifest.
@@ -350,14 +350,14 @@ impl Generation {
             self.stored_value(*row)?.read(value);
             Ok::<(), MemoryError>(())
         })?;
-        for (index, value) in self.values_elsewhere(rows)? {
+        for (index, value) in self.read_external_values(rows)? {
             value.read(&mut values[index * size..(index + 1) * size]);
         }
         Ok(())
     }
 
-    /// Returns the stored value of a row; empty for a memory without values, and for a value that is
-    /// elsewhere.
+    /// Returns the stored value of a row; empty for a memory without values, and for an
+    /// external value.
     fn stored_value(&self, row: Row) -> Result<StoredValue<'_>, MemoryError> {
         let (part, row) = self.locate(row)?;
         part.segment.value(row)
@@ -498,7 +498,7 @@ impl ValueSource for Generation {
     fn stored_values(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
         let here = rows.par_iter().map(|row| Ok(self.stored_value(*row)?.copied()));
         let mut values = here.collect::<Result<Vec<_>, MemoryError>>()?;
-        for (index, value) in self.values_elsewhere(rows)? {
+        for (index, value) in self.read_external_values(rows)? {
             values[index] = StoredValue::clone(&value);
         }
         Ok(values)

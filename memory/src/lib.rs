@@ -23,7 +23,7 @@
 //! | [`search`] | queries, filters, gates; exact search and graph search |
 //! | [`retrieval`] | diverse results, minimum scores, search in texts and its fusion with keys |
 //! | [`cache`] | keeps frequently used values of slow sources in main memory |
-//! | [`elsewhere`] | values outside of the memory's folder |
+//! | [`external_values`] | values outside of the memory's folder |
 //! | [`refresh`] | computes new keys and values during training; detects collapsed retrieval |
 //! | `codes` | the keys in 8 bits per component, with bounds on the error |
 //! | `document` | hashes of document names, by which searches exclude documents |
@@ -61,9 +61,9 @@ mod codes;
 mod commit;
 mod document;
 mod edit;
-pub mod elsewhere;
 mod encoded;
 pub mod error;
+pub mod external_values;
 pub mod format;
 pub mod generation;
 mod keep_graphs;
@@ -83,9 +83,9 @@ mod values;
 pub mod vectors;
 pub mod writer;
 
-pub use elsewhere::{SegmentValues, ValueStorage, ValuesAt};
 pub use engram_entry::{DEFAULT_SOURCE, Entry, EntryLine, Kind};
 pub use error::MemoryError;
+pub use external_values::{SegmentValues, ValueStorage, ValuesLocation};
 pub use format::manifest::EncoderRecord;
 pub use generation::{Generation, Row};
 pub use memory::Memory;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::elsewhere::ValueStorage;
 use crate::error::MemoryError;
+use crate::external_values::ValueStorage;
 use crate::format::file::CheckedFile;
 use crate::format::manifest::{Manifest, SegmentRecord, folder_name};
 use crate::format::pack;
@@ -86,7 +86,7 @@ impl Memory {
     /// The errors of [`Memory::open`].
     pub fn reload(&self) -> Result<bool, MemoryError> {
         let previous = self.generation();
-        let storage = previous.elsewhere().storage.clone();
+        let storage = previous.external().storage.clone();
         let reopened = Arc::new(open_current(&self.folder, Some(&previous), storage)?);
         let is_changed = reopened.manifest() != previous.manifest();
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = reopened;
@@ -109,7 +109,7 @@ impl Store for Memory {
 
     fn begin(&self) -> Result<Box<dyn Transaction>, MemoryError> {
         let previous = self.generation();
-        let storage = previous.elsewhere().storage.clone();
+        let storage = previous.external().storage.clone();
         let writer = Writer::open_reusing(self.folder.clone(), Some(&previous), storage)?;
         Ok(Box::new(LocalTransaction::begin(writer)?))
     }

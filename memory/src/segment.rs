@@ -267,7 +267,7 @@ impl Segment {
         })
     }
 
-    /// Returns a row as it is stored. Its value is empty if it is elsewhere.
+    /// Returns a row as it is stored. Its value is empty if it is external.
     pub(crate) fn encoded_row(&self, row: usize) -> Result<EncodedRow<'_>, MemoryError> {
         Ok(EncodedRow {
             id: self.ids.read(row..row + 1)?[0],
@@ -279,7 +279,7 @@ impl Segment {
         })
     }
 
-    /// Returns the stored value of a row; empty if the memory has no values, or if they are elsewhere.
+    /// Returns the stored value of a row; empty if the memory has no values, or if they are external.
     pub(crate) fn value(&self, row: usize) -> Result<StoredValue<'_>, MemoryError> {
         self.values.as_ref().map_or_else(|| Ok(StoredValue::none()), |values| values.value(row))
     }

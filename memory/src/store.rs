@@ -107,8 +107,8 @@ pub trait Transaction: Debug + Send {
         encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError>;
 
-    /// Does those slow steps of the commit that change nothing for readers: sends values elsewhere.
-    /// Otherwise, the commit does them.
+    /// Does the slow part of the commit that readers do not see, such as sending values to an object
+    /// store. Without this call, the commit does it.
     ///
     /// # Errors
     /// [`MemoryError::Remote`], [`MemoryError::Corrupt`]; the change can then not be committed

@@ -8,7 +8,7 @@
 //! | `gen-NNNNNN` or `gen-NNNNNN.pack`, if neither a reader nor the current generation needs it | it has its marker, or is an empty folder, or is an older generation whose manifest has its number |
 //! | `gen-NNNNNN.UNFINISHED` | it has the text of a marker; a needed pack stays |
 //!
-//! `values.safetensors` and `scales.safetensors` are removed if their values were moved elsewhere, and
+//! `values.safetensors` and `scales.safetensors` are removed if their values are external, and
 //! no held generation has them in its folder.
 //!
 //! In these folders, only files with Engram's names are removed. The folder itself is removed if it

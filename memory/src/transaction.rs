@@ -54,7 +54,7 @@ impl Transaction for LocalTransaction {
     }
 
     fn prepare(&mut self) -> Result<(), MemoryError> {
-        let Some(storage) = self.writer.generation().elsewhere().storage.clone() else {
+        let Some(storage) = self.writer.generation().external().storage.clone() else {
             return Ok(());
         };
         match storage.target() {

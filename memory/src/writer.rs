@@ -10,9 +10,9 @@ use std::sync::Arc;
 use crate::change::{Change, Large, write_rows};
 use crate::commit::{NewFolder, change_made, commit, commit_pack, lock};
 use crate::edit::{Edit, Target};
-use crate::elsewhere::{ValueStorage, ValuesAt};
 use crate::encoded::{EncodedRows, KeyBounds};
 use crate::error::MemoryError;
+use crate::external_values::{ValueStorage, ValuesLocation};
 use crate::format::manifest::{EncoderRecord, Manifest, ValueFormat};
 use crate::generation::{Generation, Row};
 use crate::keep_graphs::build_graphs;
@@ -362,7 +362,7 @@ impl Writer {
         &mut self,
         storage: &dyn ValueStorage,
         address: &str,
-    ) -> Result<ValuesAt, MemoryError> {
+    ) -> Result<ValuesLocation, MemoryError> {
         self.catch_up()?;
         if let Some(at) = self.moved_to(address) {
             return Ok(at);
@@ -384,8 +384,8 @@ impl Writer {
     }
 
     /// The location at `address` of the values of all segments that have files of their own; `None` if
-    /// a segment has them elsewhere, or if there is no such segment.
-    fn moved_to(&self, address: &str) -> Option<ValuesAt> {
+    /// a segment has them at another location, or if there is no such segment.
+    fn moved_to(&self, address: &str) -> Option<ValuesLocation> {
         let segments = self.generation.manifest().segments.iter();
         let mut locations = segments
             .filter(|record| record.pack.is_none())
@@ -396,7 +396,7 @@ impl Writer {
 
     /// Moves values to the target of the storage with which the memory was opened, if it has one.
     pub(crate) fn move_to_target(&mut self) -> Result<(), MemoryError> {
-        let storage = self.generation.elsewhere().storage.clone();
+        let storage = self.generation.external().storage.clone();
         let Some(storage) = storage else { return Ok(()) };
         let Some(target) = storage.target() else { return Ok(()) };
         let manifest = self.generation.manifest();

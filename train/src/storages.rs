@@ -1,4 +1,4 @@
-//! Places outside of the run's folder for memories.
+//! Storages of memories outside of the run's folder.
 
 use std::fmt;
 use std::sync::Arc;

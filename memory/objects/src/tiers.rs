@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use engram_memory::cache::{CacheSettings, StoredValue, ValueCache, ValueKey};
 use engram_memory::{
-    Generation, MemoryError, Row, SegmentValues, ValueFormat, ValueStorage, ValuesAt,
+    Generation, MemoryError, Row, SegmentValues, ValueFormat, ValueStorage, ValuesLocation,
 };
 
 use crate::address::Connect;
@@ -102,7 +102,7 @@ impl ValueTiers {
 }
 
 impl ValueStorage for ValueTiers {
-    fn open(&self, at: &ValuesAt) -> Result<Arc<dyn SegmentValues>, MemoryError> {
+    fn open(&self, at: &ValuesLocation) -> Result<Arc<dyn SegmentValues>, MemoryError> {
         let remote = RemoteValues::open(&self.store_at(&at.address)?, Some(at.generation))?;
         let remote = match self.disk(remote.block_bytes())? {
             Some(disk) => remote.with_disk(disk),
@@ -111,9 +111,9 @@ impl ValueStorage for ValueTiers {
         Ok(Arc::new(Tiered { remote: Arc::new(remote), cache: Arc::clone(&self.cache) }))
     }
 
-    fn store(&self, address: &str, generation: &Generation) -> Result<ValuesAt, MemoryError> {
+    fn store(&self, address: &str, generation: &Generation) -> Result<ValuesLocation, MemoryError> {
         let pushed = push(&self.store_at(address)?, generation, self.settings.push)?;
-        Ok(ValuesAt { address: address.to_owned(), generation: pushed.generation })
+        Ok(ValuesLocation { address: address.to_owned(), generation: pushed.generation })
     }
 
     fn target(&self) -> Option<&str> {

@@ -8,7 +8,7 @@
 //! | [`store`], `create` | a memory: create, open, reload, build graphs, remove |
 //! | [`mod@push`] | copies a local memory; goes on after it was killed |
 //! | `watch` | waits for new generations |
-//! | `place` | an address without a memory so far, such as the one of a training run |
+//! | `memory_server` | an address without a memory so far, such as the one of a training run |
 //! | `address`, `password_file` | the address of a memory, and the login |
 //! | `client`, `tls` | a connection with time limits, and its encryption |
 //! | `connection`, `server` | prepared statements and settings; a pool, and retries |
@@ -80,9 +80,9 @@ mod failure;
 mod fan_out;
 mod graph;
 mod holder;
+mod memory_server;
 mod part;
 mod password_file;
-mod place;
 pub mod push;
 mod record;
 mod rows;
@@ -102,7 +102,7 @@ mod watch;
 
 pub use address::Connect;
 pub use create::remove;
-pub use place::PostgresServer;
+pub use memory_server::PostgresServer;
 pub use push::{Progress, PushOptions, push};
 pub use record::GraphSettings;
 pub use snapshot::PostgresSnapshot;

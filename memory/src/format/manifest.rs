@@ -12,8 +12,8 @@ use super::pack;
 pub use super::pointer::CURRENT;
 use super::pointer::Pointer;
 pub(crate) use super::pointer::folder_name;
-use crate::elsewhere::ValuesAt;
 use crate::error::MemoryError;
+use crate::external_values::ValuesLocation;
 use crate::sweep::has_finished_generation;
 pub use crate::values::ValueFormat;
 
@@ -119,10 +119,10 @@ pub struct SegmentRecord {
     /// The scales of int8 values, `[rows, tokens]` f32, or of int4 values, bfloat16 `[rows, tokens,
     /// width / 32 rounded up]`; `None` for f16 values.
     pub scales: Option<FileRecord>,
-    /// The place of values outside of the memory's folder: the files `values` and `scales` are not
+    /// The location of external values: the files `values` and `scales` are not
     /// there, but stay recorded as the identity of the values. `None` if they are in the folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub values_at: Option<ValuesAt>,
+    pub values_at: Option<ValuesLocation>,
     /// The ids of the entries, `[rows]` i64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ids: Option<FileRecord>,
@@ -377,10 +377,10 @@ impl Manifest {
         self.values.map_or(0, |format| format.tokens * format.width)
     }
 
-    /// Returns the folders whose values are in the memory's folder, or elsewhere.
-    pub(crate) fn value_folders(&self, is_elsewhere: bool) -> impl Iterator<Item = &str> {
+    /// Returns the folders whose values are external, or in the memory's folder.
+    pub(crate) fn value_folders(&self, is_external: bool) -> impl Iterator<Item = &str> {
         let segments = self.segments.iter();
-        let segments = segments.filter(move |record| record.values_at.is_some() == is_elsewhere);
+        let segments = segments.filter(move |record| record.values_at.is_some() == is_external);
         segments.map(|record| record.folder.as_str())
     }
 

@@ -10,7 +10,7 @@ use engram_data::messages::counted;
 use engram_infer::reveal::identity::Identity;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::{
-    Batch, Description, Memory, MemoryError, MemoryFormat, Row, Snapshot, ValuesAt, Writer,
+    Batch, Description, Memory, MemoryError, MemoryFormat, Row, Snapshot, ValuesLocation, Writer,
 };
 use serde::Serialize;
 
@@ -142,7 +142,7 @@ impl Push {
             "{folder} reads its values from {address}; add --move, so that it also reads the new ones \
              from there"
         );
-        let ValuesAt { address, generation } = match self.moves {
+        let ValuesLocation { address, generation } = match self.moves {
             true => writer.move_values(storage.as_ref(), address)?,
             false => storage.store(address, writer.generation())?,
         };

@@ -1,4 +1,4 @@
-//! The place of the run's memory: the run's folder, an object store for its values
+//! Where the run's memory is kept: in the run's folder, an object store for its values
 //! (`memory.values`), or servers (`memory.server`).
 //!
 //! On servers, the memory has an owner: a random name in the file `memory-owner.txt` of the run, and in
@@ -25,7 +25,7 @@ pub(crate) const OWNER: &str = "memory-owner.txt";
 /// The beginning of an owner.
 const REVEAL_RUN: &str = "REVEAL run ";
 
-/// The place of a run's memory.
+/// Where a run's memory is kept.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Placement {
     /// The run's folder.
@@ -38,7 +38,7 @@ pub(super) enum Placement {
 }
 
 impl Placement {
-    /// Opens the place that `[memory]` names. A memory of another owner on the servers is an error.
+    /// Opens the storage that `[memory]` names. A memory of another owner on the servers is an error.
     pub(super) fn open(memory: &RevealMemory, options: &RunOptions) -> Result<Self> {
         let (key, address, feature) = match (&memory.values, &memory.server) {
             (None, None) => return Ok(Self::Folder),
@@ -93,7 +93,7 @@ impl Placement {
     }
 
     /// Moves values of the memory in `folder` to the object store, or copies the memory to the
-    /// servers, as the next state of the memory there. Returns the memory at its place.
+    /// servers, as the next state of the memory there. Returns the memory there.
     pub(super) fn put(
         &self,
         retriever: Retriever,

@@ -129,7 +129,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     let settings = settings(recipe)?;
     let compute = recipe.compute()?;
     let memory_k = settings.memory.k;
-    let place = Placement::open(&settings.memory, options)?;
+    let placement = Placement::open(&settings.memory, options)?;
     let (batch, run) = (recipe.batch().clone(), options.run.clone());
     let start = recipe.start().map(|start| start.run.as_path());
     let study = RevealStudy::new(settings, batch, compute, run, start);
@@ -143,7 +143,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
         log::print(&format!("note: {note}"));
     }
     study.set_ranks(options.ranks.clone());
-    study.set_place(place);
+    study.set_placement(placement);
     let trained = train(&mut study, recipe, options)?;
     let summary = finish(&mut study, recipe, &trained)
         .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
@@ -235,8 +235,8 @@ fn finish(
             let folder = trained.run.join("memory");
             let (identity, retriever) = (Identity::of_run(&trained.run)?, build_memory(&folder)?);
             let width = model.config().key_dim;
-            let encoders = study.place().encoders(|| Ok(identity.clone()), width)?;
-            let retriever = study.place().put(retriever, &folder, encoders)?;
+            let encoders = study.placement().encoders(|| Ok(identity.clone()), width)?;
+            let retriever = study.placement().put(retriever, &folder, encoders)?;
             identity.write(&folder)?;
             Some(retriever)
         }

@@ -51,7 +51,7 @@ pub struct RunMemory {
     encoding: Arc<Encoding>,
     /// Where entries are encoded.
     compute: Compute,
-    place: Placement,
+    placement: Placement,
     ranks: Ranks,
     /// The memory, opened for reading; `None` before it is built.
     retriever: Option<Retriever>,
@@ -98,7 +98,7 @@ impl RunMemory {
             settings,
             encoding,
             compute,
-            place: Placement::Folder,
+            placement: Placement::Folder,
             ranks: Ranks::default(),
             retriever: None,
             state: State::default(),
@@ -112,14 +112,14 @@ impl RunMemory {
         self.ranks = ranks;
     }
 
-    /// Keeps later memories at this place.
-    pub(super) fn set_place(&mut self, place: Placement) {
-        self.place = place;
+    /// Sets where later memories are kept.
+    pub(super) fn set_placement(&mut self, placement: Placement) {
+        self.placement = placement;
     }
 
-    /// The place of the memory.
-    pub(super) fn place(&self) -> &Placement {
-        &self.place
+    /// Where the memory is kept.
+    pub(super) fn placement(&self) -> &Placement {
+        &self.placement
     }
 
     /// The memory, opened for reading; `None` before it is built.
@@ -234,8 +234,8 @@ impl RunMemory {
         let (dtype, stop) = (self.settings.value_type, Stop::default());
         let retriever =
             shards::build(&self.folder, &model, &self.encoding, dtype, &stop, &self.ranks)?;
-        let retriever = self.place.put(retriever, &self.folder, self.encoders(step)?)?;
-        if self.place.is_server() {
+        let retriever = self.placement.put(retriever, &self.folder, self.encoders(step)?)?;
+        if self.placement.is_server() {
             remove_memory(&self.folder)?;
         }
         self.next_change = Some(retriever.memory().begin()?);
@@ -293,7 +293,7 @@ impl RunMemory {
     /// The record of the model with the snapshot of a step.
     fn encoders(&self, step: u64) -> StudyResult<Vec<EncoderRecord>> {
         let snapshot = self.snapshot(step)?;
-        self.place.encoders(|| Identity::of_weights(&snapshot), self.encoding.config.key_dim)
+        self.placement.encoders(|| Identity::of_weights(&snapshot), self.encoding.config.key_dim)
     }
 
     /// The path of a step's snapshot.

@@ -212,14 +212,14 @@ impl RevealStudy {
         self.ranks = ranks;
     }
 
-    /// Keeps the run's memory at this place.
-    pub(super) fn set_place(&mut self, place: Placement) {
-        self.run_memory.set_place(place);
+    /// Sets where the run's memory is kept.
+    pub(super) fn set_placement(&mut self, placement: Placement) {
+        self.run_memory.set_placement(placement);
     }
 
-    /// The place of the run's memory.
-    pub(super) fn place(&self) -> &Placement {
-        self.run_memory.place()
+    /// Where the run's memory is kept.
+    pub(super) fn placement(&self) -> &Placement {
+        self.run_memory.placement()
     }
 
     /// Ends the running refresh and closes the memories.

@@ -1,13 +1,13 @@
 //! Values outside of a memory's folder, for example in an object store. The keys stay in the folder,
 //! and are searched there.
 //!
-//! Each segment of a memory has its values in its files, or elsewhere: then its record names an
-//! address and a generation there ([`ValuesAt`]). [`Writer::move_values`](crate::Writer::move_values)
+//! The values of a segment are in its files, or external. The record of external values has their
+//! address and generation ([`ValuesLocation`]). [`Writer::move_values`](crate::Writer::move_values)
 //! moves them. Values of later changes are in the folder, until they are moved, too.
 //!
 //! This crate has no client of a store. Programs give one to
-//! [`Memory::open_with`](crate::Memory::open_with). Without one, all works except for reading values
-//! that are elsewhere.
+//! [`Memory::open_with`](crate::Memory::open_with). Without a client, everything works except reading
+//! external values.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -20,29 +20,29 @@ use crate::error::MemoryError;
 use crate::generation::{Generation, Part, Row};
 use crate::values::{StoredValue, ValueFormat};
 
-/// The place of a segment's values outside of the memory's folder.
+/// The location of external values.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ValuesAt {
+pub struct ValuesLocation {
     /// The address, such as `s3://bucket/prefix`.
     pub address: String,
     /// The number of the generation at the address.
     pub generation: u64,
 }
 
-/// A client of places for values outside of memories' folders.
+/// A client of stores for external values.
 pub trait ValueStorage: Debug + Send + Sync {
-    /// Opens the values at a place.
+    /// Opens the values at a location.
     ///
     /// # Errors
     /// [`MemoryError::Remote`], [`MemoryError::InvalidOption`] for an address that is not valid
-    fn open(&self, at: &ValuesAt) -> Result<Arc<dyn SegmentValues>, MemoryError>;
+    fn open(&self, at: &ValuesLocation) -> Result<Arc<dyn SegmentValues>, MemoryError>;
 
-    /// Copies the values of a generation to an address, and returns their place.
+    /// Copies the values of a generation to an address, and returns their location.
     ///
     /// # Errors
     /// as [`ValueStorage::open`]
-    fn store(&self, address: &str, generation: &Generation) -> Result<ValuesAt, MemoryError>;
+    fn store(&self, address: &str, generation: &Generation) -> Result<ValuesLocation, MemoryError>;
 
     /// The address to which the values of each change are moved; `None` to leave them in the folder.
     fn target(&self) -> Option<&str> {
@@ -50,9 +50,9 @@ pub trait ValueStorage: Debug + Send + Sync {
     }
 }
 
-/// The values at a place.
+/// The values at a location.
 pub trait SegmentValues: Debug + Send + Sync {
-    /// Checks that the place has a segment with this identity, number of rows and format.
+    /// Checks that the location has a segment with this identity, number of rows and format.
     ///
     /// # Errors
     /// [`MemoryError::Remote`] if it does not
@@ -67,26 +67,26 @@ pub trait SegmentValues: Debug + Send + Sync {
     /// Starts to read values in the background, for a [`SegmentValues::read`] soon.
     ///
     /// # Errors
-    /// [`MemoryError::InvalidOption`] for keys that the place does not have
+    /// [`MemoryError::InvalidOption`] for keys that the location does not have
     fn prefetch(&self, keys: &[ValueKey]) -> Result<(), MemoryError>;
 }
 
-/// The values of a generation that are elsewhere. A place is opened when it is first read.
+/// The external values of a generation. A location is opened when it is first read.
 #[derive(Debug, Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct ExternalValues {
     pub(crate) storage: Option<Arc<dyn ValueStorage>>,
-    opened: Mutex<HashMap<ValuesAt, Arc<dyn SegmentValues>>>,
+    opened: Mutex<HashMap<ValuesLocation, Arc<dyn SegmentValues>>>,
 }
 
-impl Elsewhere {
+impl ExternalValues {
     pub(crate) fn new(storage: Option<Arc<dyn ValueStorage>>) -> Self {
         Self { storage, opened: Mutex::default() }
     }
 
-    /// Opens a place, and checks that it has the segments of the generation.
+    /// Opens a location, and checks that it has the segments of the generation.
     fn open(
         &self,
-        at: &ValuesAt,
+        at: &ValuesLocation,
         generation: &Generation,
     ) -> Result<Arc<dyn SegmentValues>, MemoryError> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,13 +116,13 @@ impl Elsewhere {
     }
 }
 
-/// A value that is elsewhere: the index of its row among the requested rows, and its key.
-type Wanted = (usize, ValueKey);
+/// A requested external value: the index of its row among the requested rows, and its key.
+type ValueRequest = (usize, ValueKey);
 
 impl Generation {
     /// The locations of values that are not in the folder, with the number of entries whose values
     /// are there.
-    pub fn external_values(&self) -> BTreeMap<&ValuesAt, usize> {
+    pub fn external_values(&self) -> BTreeMap<&ValuesLocation, usize> {
         let mut entries = BTreeMap::new();
         for row in self.live_rows() {
             if let Ok((Part { values_at: Some(at), .. }, _)) = self.locate(row) {
@@ -132,48 +132,48 @@ impl Generation {
         entries
     }
 
-    /// Groups the rows whose values are elsewhere by their places.
-    fn wanted_elsewhere(
+    /// Groups the rows with external values by location.
+    fn external_requests(
         &self,
         rows: &[Row],
-    ) -> Result<BTreeMap<&ValuesAt, Vec<Wanted>>, MemoryError> {
-        let mut wanted: BTreeMap<&ValuesAt, Vec<Wanted>> = BTreeMap::new();
+    ) -> Result<BTreeMap<&ValuesLocation, Vec<ValueRequest>>, MemoryError> {
+        let mut requests: BTreeMap<&ValuesLocation, Vec<ValueRequest>> = BTreeMap::new();
         if self.parts().iter().all(|part| part.values_at.is_none()) {
-            return Ok(wanted);
+            return Ok(requests);
         }
         for (index, row) in rows.iter().enumerate() {
             let (part, row) = self.locate(*row)?;
             if let Some(at) = &part.values_at {
-                wanted.entry(at).or_default().push((index, (part.values_id, row as u32)));
+                requests.entry(at).or_default().push((index, (part.values_id, row as u32)));
             }
         }
-        Ok(wanted)
+        Ok(requests)
     }
 
-    /// Reads those values of rows that are elsewhere: all of a place at once. Returns each with the
+    /// Reads the external values of rows: all of a location at once. Returns each with the
     /// index of its row in `rows`.
-    pub(crate) fn values_elsewhere(
+    pub(crate) fn read_external_values(
         &self,
         rows: &[Row],
     ) -> Result<Vec<(usize, Arc<StoredValue<'static>>)>, MemoryError> {
         let mut read = Vec::new();
-        for (at, wanted) in self.wanted_elsewhere(rows)? {
-            let keys: Vec<ValueKey> = wanted.iter().map(|(_, key)| *key).collect();
-            let values = self.elsewhere().open(at, self)?.read(&keys)?;
+        for (at, requests) in self.external_requests(rows)? {
+            let keys: Vec<ValueKey> = requests.iter().map(|(_, key)| *key).collect();
+            let values = self.external().open(at, self)?.read(&keys)?;
             if values.len() != keys.len() {
                 let (expected, found) = (keys.len(), values.len());
                 return Err(MemoryError::Count { what: "values", expected, found });
             }
-            read.extend(wanted.into_iter().map(|(index, _)| index).zip(values));
+            read.extend(requests.into_iter().map(|(index, _)| index).zip(values));
         }
         Ok(read)
     }
 
-    /// Starts to read those values of rows that are elsewhere.
+    /// Starts to read the external values of rows.
     pub(crate) fn prefetch_values(&self, rows: &[Row]) -> Result<(), MemoryError> {
-        for (at, wanted) in self.wanted_elsewhere(rows)? {
-            let keys: Vec<ValueKey> = wanted.iter().map(|(_, key)| *key).collect();
-            self.elsewhere().open(at, self)?.prefetch(&keys)?;
+        for (at, requests) in self.external_requests(rows)? {
+            let keys: Vec<ValueKey> = requests.iter().map(|(_, key)| *key).collect();
+            self.external().open(at, self)?.prefetch(&keys)?;
         }
         Ok(())
     }
