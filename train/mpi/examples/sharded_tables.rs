@@ -60,6 +60,9 @@ fn main() -> Result<(), StudyError> {
     let words: usize = arguments.next().map_or(Ok(100_000), |words| words.parse())?;
     let steps: usize = arguments.next().map_or(Ok(200), |steps| steps.parse())?;
     let (rank, size) = (ranks.rank(), ranks.size());
+    if words < 2 {
+        return Err("give at least 2 words".into());
+    }
     if !MICRO_BATCHES.is_multiple_of(size) {
         return Err(format!("start 1, 2, 4 or 8 processes, not {size}").into());
     }
