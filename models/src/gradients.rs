@@ -8,12 +8,12 @@
 //! only [`Gradients::backward`] computes their gradients. Gradients of parameters on a GPU stay
 //! there, and are copied to the host when they are read.
 
+mod fault;
 mod set;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use candle_core::backprop::GradStore;
@@ -25,6 +25,7 @@ use crate::compute::to_host;
 use crate::error::ModelError;
 use crate::error::Result;
 use crate::params::Parameters;
+pub use fault::GradientFault;
 pub use set::GradientSet;
 
 /// One gradient buffer for each trainable parameter, in the order of [`Parameters::trainable`].
@@ -141,11 +142,6 @@ impl Gradients {
     /// Returns the gradient of the `index`-th trainable parameter if it is on a GPU.
     pub fn on_gpu(&self, index: usize) -> Option<&Tensor> {
         self.pool.on_gpu[index].tensor.as_ref()
-    }
-
-    /// The shape and the device of the `index`-th trainable parameter if its gradient is on a GPU.
-    pub fn place_on_gpu(&self, index: usize) -> Option<&(Shape, Device)> {
-        self.places[index].as_ref()
     }
 
     /// Returns the gradient of the parameter with this name; `None` if there is no such trainable
@@ -267,27 +263,6 @@ impl Drop for Pass<'_> {
     }
 }
 
-/// A fault of a parameter's gradient.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GradientFault {
-    /// The loss does not depend on the parameter.
-    Missing,
-    /// The gradient contains NaN or infinity.
-    NotFinite,
-    /// The gradient is zero everywhere.
-    Zero,
-}
-
-impl fmt::Display for GradientFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Missing => "no gradient reaches it",
-            Self::NotFinite => "its gradient is not finite",
-            Self::Zero => "its gradient is all zero",
-        })
-    }
-}
-
 /// Takes the buffer of tensor `id` out of the running backward pass. The flag is true if the buffer
 /// already holds a gradient to add to. Returns `None` if the tensor has no buffer, or if the buffer
 /// is already taken.
@@ -379,29 +354,6 @@ mod tests {
     use super::*;
     use crate::kernels::linear;
     use crate::params::{Init, ParameterBuilder};
-
-    #[test]
-    fn gradients_kept_as_tensors_equal_those_in_buffers() -> Result<()> {
-        let builder = ParameterBuilder::on_cpu(1);
-        let weight = builder.get("weight", &[2, 3], Init::Normal(1.0))?;
-        builder.get("unused", &[4], Init::Zeros)?;
-        let parameters = builder.finish()?;
-        let mut buffers = Gradients::new(&parameters);
-        let mut tensors = Gradients::as_tensors(&parameters);
-        let x = Tensor::ones((4, 3), candle_core::DType::F32, weight.device())?;
-        for gradients in [&mut buffers, &mut tensors] {
-            // The weight is used twice.
-            let once = linear(&x, &weight, None)?.sum_all()?;
-            let again = linear(&(&x * 2.0)?, &weight, None)?.sqr()?.sum_all()?;
-            gradients.backward(&(once + again)?)?;
-            assert_eq!(gradients.has_gradient(), [true, false]);
-        }
-        assert!(buffers.on_gpu(0).is_none());
-        assert_eq!(tensors.on_gpu(0).map(Tensor::dims), Some(&[2, 3][..]));
-        assert!(buffers.get(0).is_some());
-        assert_eq!(tensors.get(0), buffers.get(0));
-        Ok(())
-    }
 
     /// The identity, whose backward pass panics.
     struct PanicInBackward;

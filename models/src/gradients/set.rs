@@ -1,6 +1,6 @@
 //! Gradients outside of a backward pass, for sums over micro-batches.
 
-use candle_core::Tensor;
+use candle_core::{Device, Shape, Tensor};
 
 use super::{BufferPool, GpuGradient, Gradients, add_values};
 use crate::error::Result;
@@ -57,6 +57,11 @@ impl Gradients {
     /// For each trainable parameter, whether it has a gradient, on the CPU or on a GPU.
     pub fn has_gradient(&self) -> Vec<bool> {
         has_gradient(&self.pool.written, &self.pool.on_gpu)
+    }
+
+    /// The shape and the device of the `index`-th trainable parameter if its gradient is on a GPU.
+    pub fn place_on_gpu(&self, index: usize) -> Option<&(Shape, Device)> {
+        self.places[index].as_ref()
     }
 
     /// Replaces the gradient on a GPU of the `index`-th trainable parameter.
@@ -122,7 +127,10 @@ impl Gradients {
 
 #[cfg(test)]
 mod tests {
+    use candle_core::DType;
+
     use super::*;
+    use crate::kernels::linear;
     use crate::params::{Init, ParameterBuilder};
 
     /// Micro-batches that differ in the parameters that they use.
@@ -151,6 +159,29 @@ mod tests {
         assert_eq!(gradients.by_name("first"), Some(&*scaled(2.0)));
         assert_eq!(gradients.by_name("second"), Some(&*scaled(3.0)));
         assert!(gradients.by_name("unused").is_none() && unused.dims() == [3]);
+        Ok(())
+    }
+
+    #[test]
+    fn gradients_kept_as_tensors_equal_those_in_buffers() -> Result<()> {
+        let builder = ParameterBuilder::on_cpu(1);
+        let weight = builder.get("weight", &[2, 3], Init::Normal(1.0))?;
+        builder.get("unused", &[4], Init::Zeros)?;
+        let parameters = builder.finish()?;
+        let mut buffers = Gradients::new(&parameters);
+        let mut tensors = Gradients::as_tensors(&parameters);
+        let x = Tensor::ones((4, 3), DType::F32, weight.device())?;
+        for gradients in [&mut buffers, &mut tensors] {
+            // The weight is used twice.
+            let once = linear(&x, &weight, None)?.sum_all()?;
+            let again = linear(&(&x * 2.0)?, &weight, None)?.sqr()?.sum_all()?;
+            gradients.backward(&(once + again)?)?;
+            assert_eq!(gradients.has_gradient(), [true, false]);
+        }
+        assert!(buffers.on_gpu(0).is_none());
+        assert_eq!(tensors.on_gpu(0).map(Tensor::dims), Some(&[2, 3][..]));
+        assert!(buffers.get(0).is_some());
+        assert_eq!(tensors.get(0), buffers.get(0));
         Ok(())
     }
 }
