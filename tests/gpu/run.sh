@@ -16,7 +16,7 @@ if [ "${program%.xz}" != "$program" ]; then
     chmod +x "$work/engram-gpu"
     program="$work/engram-gpu"
 fi
-for library in libcublas.so.13 libcurand.so.10 libcudart.so.13; do
+for library in libcublas.so.13 libcurand.so.10 libcudart.so.13 libnccl.so.2; do
     if ! ldconfig -p | grep -q "$library"; then
         found="$(find / -name "$library" -not -path '/proc/*' 2> /dev/null | head -1)"
         LD_LIBRARY_PATH="$(dirname "$found"):${LD_LIBRARY_PATH:-}"
@@ -35,12 +35,12 @@ done
 for model in Whisper REVEAL DeBERTa; do
     check 60 "$program" steps --filter "$model" --precision bf16
 done
-# Trains on $2 ranks into $work/$1; other arguments are variables.
+# Trains on $3 ranks with the device $2 into $work/$1; other arguments are variables.
 ranks() {
-    check 120 env "${@:3}" mpirun --allow-run-as-root --oversubscribe -n "$2" \
-        "$program" ${device:+--device "$device"} ranks "$work/$1"
+    check 120 env "${@:4}" mpirun --allow-run-as-root --oversubscribe -n "$3" \
+        "$program" --device "$2" ranks "$work/$1"
 }
-# Compares the weights and metrics of two runs.
+# Compares the files of two runs.
 same() {
     diff -rq -x timing.jsonl -x .lock -x README.md -x 'events.*' "$work/$1" "$work/$2" ||
         { echo "FAILED: the runs $1 and $2 differ"; failed=1; }
@@ -50,16 +50,13 @@ if ! "$program" ranks --help > /dev/null 2>&1; then
 elif ! command -v mpirun > /dev/null; then
     echo "SKIPPED: several ranks; there is no mpirun"
 else
-    device=cuda:0
-    ranks one 1 ENGRAM_NCCL=0
-    ranks shared 2 ENGRAM_NCCL=0
-    same one shared
-    device=
-    ranks nccl-1 1
-    same one nccl-1
+    ranks alone cuda:0 1 ENGRAM_NCCL=0
+    ranks shared cuda:0 2 ENGRAM_NCCL=0
+    same alone shared
+    ranks nccl-1 cuda 1
     if [ "$(nvidia-smi -L | wc -l)" -ge 2 ]; then
-        ranks nccl-2 2
-        same one nccl-2
+        ranks nccl-2 cuda 2
+        same nccl-1 nccl-2
     else
         echo "SKIPPED: NCCL between two GPUs; there is one GPU"
     fi
