@@ -155,7 +155,7 @@ fn answers_from_servers_equal_the_answers_from_the_folder() {
     fs::remove_file(folder.join("weights/made-by.json")).unwrap();
     let url = first.url("nobody");
     succeeds(folder, &format!("memory push weights {url}"));
-    refused(local.0.path(), &answer(&url), "has no made-by.json");
+    refused(local.0.path(), &answer(&url), "has neither made-by.json");
 
     // No memory, no server, a password in the address.
     refused(local.0.path(), &answer(&first.url("none")), "is not a memory");
@@ -246,7 +246,7 @@ fn a_run_on_a_server_writes_the_same_bytes_while_others_search_its_memory() {
     let before = succeeds(folder.path(), &format!("memory info {url} --json"));
     let other = train(&folder.path().join("other"), &server(&url));
     let output = engram(folder.path(), &other);
-    refusal(&output, &other, &[&url, "did not make", "another name", "memory.server"]);
+    refusal(&output, &other, &[&url, "belongs to another run", "another name", "memory.server"]);
     assert!(!folder.path().join("other").exists());
     assert_eq!(succeeds(folder.path(), &format!("memory info {url} --json")), before);
 
@@ -299,7 +299,7 @@ fn other_memories_and_unusable_addresses_are_refused() {
         assert!(!String::from_utf8_lossy(&output.stderr).contains("secret"));
         assert!(!run.exists());
     };
-    is_refused(&server(&url), &[&url, "did not make", "another name"]);
+    is_refused(&server(&url), &[&url, "belongs to another run", "another name"]);
     assert_eq!(succeeds(folder, &format!("memory info {url} --json")), before);
     let new = server(&server_of_other.url("new"));
     is_refused(&format!("{new} --set memory.values=store"), &["memory.server", "memory.values"]);

@@ -260,7 +260,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     fs::write(older.join("made-by.json"), changed.to_string()).unwrap();
     succeeds(folder, &format!("{answer} older.jsonl --memory older"));
     fs::remove_file(copy_memory("nobody").join("made-by.json")).unwrap();
-    refused(folder, &format!("{answer} x.jsonl --memory nobody"), "has no made-by.json");
+    refused(folder, &format!("{answer} x.jsonl --memory nobody"), "has neither made-by.json");
     // A memory without the folder of its generation is refused.
     fs::remove_dir_all(copy_memory("gone").join("gen-000001")).unwrap();
     refused(folder, &format!("{answer} x.jsonl --memory gone"), "gen-000001 is missing");

@@ -150,7 +150,7 @@ impl Generation {
         Ok(requests)
     }
 
-    /// Reads the external values of rows: all of a location at once. Returns each with the
+    /// Reads the external values of rows, with one read per location. Returns each with the
     /// index of its row in `rows`.
     pub(crate) fn read_external_values(
         &self,

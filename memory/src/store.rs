@@ -43,7 +43,7 @@ pub trait MemoryServer: Debug + Send + Sync {
     /// The address, for messages.
     fn location(&self) -> String;
 
-    /// Opens the memory; `None` if there is none. An unfinished copy of a memory is none.
+    /// Opens the memory; `None` if there is none. Returns `None` for an unfinished push, too.
     ///
     /// # Errors
     /// [`MemoryError::Remote`]

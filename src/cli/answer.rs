@@ -164,6 +164,12 @@ impl Answer {
     /// Opens the run. Returns an error for options that have no effect without retrieval.
     fn open(&self, images: Vec<PathBuf>) -> anyhow::Result<Answerer> {
         paths::check_not_overwritten(&self.out, images.iter().map(PathBuf::as_path))?;
+        let is_on_servers =
+            self.memory.as_deref().is_some_and(|at| location::addresses(at).is_some());
+        anyhow::ensure!(
+            is_on_servers || !self.server.insecure,
+            "--insecure is for memories on PostgreSQL; leave it out"
+        );
         let compute = self.compute.open()?;
         if self.memory.is_none() && self.k != Some(0) {
             restore_missing_memory(&self.run, output::is_quiet())?;

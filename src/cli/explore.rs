@@ -97,9 +97,15 @@ impl Explore {
         restore_memories(&folders);
         let RunsAndMemories { runs, memories } = find(&folders)?;
         let mut memories = Memories::open(memories, &runs, self.images.as_deref());
+        anyhow::ensure!(
+            !addresses.is_empty() || !self.server.insecure,
+            "--insecure is for memories on PostgreSQL; leave it out"
+        );
         for address in addresses {
-            let memory = location::open(&address, self.server, false)?;
-            memories.add(memory, self.images.clone().unwrap_or_default());
+            match location::open(&address, self.server, false) {
+                Ok(memory) => memories.add(memory, self.images.clone()),
+                Err(error) => output::warn(&format!("skipped: {}", output::with_causes(&error))),
+            }
         }
         if runs.is_empty() && memories.len() == 0 {
             anyhow::bail!("no readable run or memory was found");

@@ -10,8 +10,8 @@
 //! run folder of their own for temporary data, such as a memory. They read the same recipe, data
 //! and weights as rank 0. Rank 0 sends them the checkpoint at which a run is resumed.
 //!
-//! On GPUs, each rank has a GPU of its own, and gradients are added there. This is compiled, and its
-//! order of additions is tested on the CPU, but it has not run on several GPUs yet.
+//! Gradients on GPUs are added there. With NCCL, each rank needs its own GPU; without it, ranks can
+//! share one.
 //!
 //! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its share
 //! of the entries. Tables of embeddings can be kept in [parts](sharded_tables).
@@ -93,7 +93,8 @@ pub trait Collective: Send + Sync {
 
     /// Sends the tensor `send[r]` to each rank `r`, and returns the tensors from every rank, in rank
     /// order: `lengths[r]` values from rank `r`. A tensor without values is `None`. Tensors are
-    /// vectors in f32 on `device`, which is the device of this rank.
+    /// vectors in f32 on `device`, which is the device of this rank. If there is a tensor for the own
+    /// rank, `lengths` has its length.
     ///
     /// Without another implementation, the values go through [`Collective::exchange`] and the memory
     /// of the host.
@@ -221,6 +222,17 @@ impl Ranks {
             return Err(recipe.error("batch.accumulate", reason));
         }
         let device = recipe.compute()?.device;
+        if size > 1 {
+            let kind = if device.is_cpu() { "the CPU" } else { "a GPU" };
+            let kinds = self.gather(kind.to_owned())?;
+            self.expect_equal(&kinds, |rank| {
+                format!(
+                    "rank {rank} trains on {}, but rank 0 on {}; give all ranks the same \
+                     `compute.device`",
+                    kinds[rank], kinds[0]
+                )
+            })?;
+        }
         if size > 1 && !device.is_cpu() {
             let connected = self.collective.connect_gpus(&device);
             connected.map_err(|error| {

@@ -83,8 +83,11 @@ impl Identity {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             bytes => bytes.map_err(RevealError::io(&path))?,
         };
-        let identity = serde_json::from_slice(&bytes);
-        Ok(Some(identity.map_err(|error| format!("{}: {error}", path.display()))?))
+        let identity = serde_json::from_slice(&bytes).map_err(|error| {
+            let remedy = "restore it from a copy, or move the memory to another folder";
+            format!("{}: is damaged ({error}); {remedy}", path.display())
+        });
+        Ok(Some(identity?))
     }
 
     /// The identity as the record of a model, with keys of this width, for a memory that has no
@@ -142,12 +145,15 @@ impl Identity {
             format!("use the memory of this run, {}, or a copy of it", run_memory.display())
         };
         let display = memory.display();
-        let builder = Self::read(memory).map_err(|error| format!("{error}; {remedy}"))?;
+        let builder = Self::read(memory)?;
         let difference = match (builder, encoders) {
             (Some(builder), _) => self.difference_from(&builder),
             (None, [record]) if record.reads == QUESTIONS => self.difference_from_record(record),
             (None, _) => {
-                let reason = format!("has no {FILE}, so the model that built it is unknown");
+                let reason = format!(
+                    "has neither {FILE} nor the record of a REVEAL run, so the model that built it is \
+                     unknown"
+                );
                 return Err(format!("{display}: {reason}; {remedy}").into());
             }
         };

@@ -73,7 +73,7 @@ async fn run(client: &Client, settings: SweepSettings) -> Result<Swept, MemoryEr
         let manifest = Manifest::read(client, *generation).await?;
         named.extend(manifest.shards().map(|(record, _)| String::from(record.sha256)));
     }
-    if named.is_empty() && kept.is_empty() && !shards.is_empty() {
+    if kept.is_empty() && !shards.is_empty() {
         let reason = "has shards, but no generation";
         let remedy = "check the address; push the memory, then sweep again";
         return Err(remote(&address(), reason, remedy));

@@ -37,14 +37,15 @@ impl Connection {
         // The server takes at most this number of milliseconds.
         let limit = endpoint.limit.as_millis().min(i32::MAX as u128);
         // Names of tables need no schema. pgvector may be in any schema. A server ends a session, and
-        // so releases its locks, soon after its client lost power. Servers older than version 14 do
-        // not have all of the settings.
+        // so releases its locks, soon after its client lost power. A training run keeps a transaction
+        // open for hours. Older servers do not have all of the settings.
         connection.query(
             "SELECT set_config(s.name, v.value, false) FROM (VALUES
                  ('search_path', concat_ws(', ', $1::text, (SELECT quote_ident(nspname)
                      FROM pg_extension JOIN pg_namespace n ON n.oid = extnamespace
                      WHERE extname = 'vector'))),
                  ('statement_timeout', $2::text), ('lock_timeout', $2),
+                 ('idle_in_transaction_session_timeout', '0'), ('transaction_timeout', '0'),
                  ('tcp_keepalives_idle', '30'), ('tcp_keepalives_interval', '10'),
                  ('tcp_keepalives_count', '3'), ('client_connection_check_interval', '10s')
              ) v (name, value) JOIN pg_settings s USING (name)",

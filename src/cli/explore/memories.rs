@@ -35,8 +35,8 @@ pub(super) struct Memories(Vec<SearchableMemory>);
 struct SearchableMemory {
     name: String,
     memory: Box<dyn Store>,
-    /// Base folder for the image paths of entries.
-    images: PathBuf,
+    /// Base folder for the image paths of entries; `None` if it is unknown.
+    images: Option<PathBuf>,
     /// The model of the keys, with its records; `None` before the first query.
     encoder: Mutex<Option<(Vec<EncoderRecord>, Arc<JointEncoder>)>>,
     /// Index of the run that the memory belongs to. The run's model then computes queries and
@@ -110,7 +110,7 @@ impl Memories {
         let open = |FoundMemory { name, folder, run }: FoundMemory| {
             let parent = folder.parent().unwrap_or(Path::new(""));
             let data_folder = run.and_then(|run| runs.get(run)?.data_folder.as_deref());
-            let images = images.or(data_folder).unwrap_or(parent).to_path_buf();
+            let images = Some(images.or(data_folder).unwrap_or(parent).to_path_buf());
             let warn_skipped = |error| {
                 let causes = output::with_causes(&anyhow::Error::from(error));
                 output::warn(&format!("skipped: {causes}"));
@@ -122,7 +122,7 @@ impl Memories {
     }
 
     /// Adds a memory on servers. Images are files in the folder `images`.
-    pub(super) fn add(&mut self, memory: Box<dyn Store>, images: PathBuf) {
+    pub(super) fn add(&mut self, memory: Box<dyn Store>, images: Option<PathBuf>) {
         let name = memory.location();
         self.0.push(SearchableMemory {
             name,
@@ -177,7 +177,13 @@ impl Memories {
         {
             return Ok(image);
         }
-        file_in(&searchable.images, path.as_ref())
+        let folder = searchable.images.as_deref().with_context(|| {
+            format!(
+                "{}: the folder of its images is unknown; start again with --images FOLDER",
+                searchable.name
+            )
+        })?;
+        file_in(folder, path.as_ref())
     }
 
     fn get(&self, memory: usize) -> anyhow::Result<&SearchableMemory> {

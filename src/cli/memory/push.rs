@@ -135,12 +135,17 @@ impl Push {
         let address = storage.target().unwrap_or(&self.urls);
         let mut writer = Writer::open_with(&self.folder, Some(Arc::clone(&storage)))?;
         let entries = writer.generation().len();
-        let is_there = writer.generation().external_values().keys().any(|at| at.address == address);
+        let has_moved =
+            writer.generation().external_values().keys().any(|at| at.address == address);
         let folder = self.folder.display();
         anyhow::ensure!(
-            self.moves || !is_there,
-            "{folder} reads its values from {address}; add --move, so that it also reads the new ones \
-             from there"
+            !(self.recheck && has_moved),
+            "--recheck needs the values in {folder}, but they were moved to {address}; restore a \
+             copy of the damaged object"
+        );
+        anyhow::ensure!(
+            self.moves || !has_moved,
+            "{folder} reads its values from {address}; add --move to move the new values there, too"
         );
         let ValuesLocation { address, generation } = match self.moves {
             true => writer.move_values(storage.as_ref(), address)?,

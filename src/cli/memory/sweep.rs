@@ -7,10 +7,10 @@ use super::super::Outcome;
 /// Remove the values of old generations from an object store.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Needs a program with the feature `objects`. Each push makes a generation, and so does each refresh of
-a training with `memory.values`. A memory whose folder names a removed generation can no longer read
-its values. An object stays for a week after it was sent: sweep again later. Use --keep 1 only while
-nothing pushes or trains.
+Needs a program with the feature `objects`. Each push makes a generation, and so does each refresh
+during training with `memory.values`. After a generation is removed, memories that use it can no longer
+read their values. Objects younger than a week stay; a later sweep removes them. Use --keep 1 only
+while nothing pushes or trains.
 
 Examples:
   engram memory sweep s3://bucket/birds
@@ -19,7 +19,7 @@ pub struct Sweep {
     /// Address of the object store: s3://…, gs://…, az://…, file://… or a folder
     #[arg(value_name = "URL")]
     address: String,
-    /// Number of the newest generations that stay
+    /// Number of newest generations to keep
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     keep: u32,
     /// Print JSON

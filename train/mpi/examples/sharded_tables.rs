@@ -121,8 +121,8 @@ fn main() -> Result<(), StudyError> {
             sum.add(micro_batch, &mut gradients, &mut spare)?;
             table_sum.add(micro_batch, &rows);
         }
-        // Each micro-batch has a gradient of the matrix.
-        let written = vec![vec![vec![true]; MICRO_BATCHES]; size];
+        // The micro-batches of a rank are one node of the tree, which has a gradient of the matrix.
+        let written = vec![vec![vec![true]]; size];
         sum.reduce(&ranks, &written, &mut gradients, &mut spare)?;
         let table_gradients = tables.reduce(table_sum)?;
         let squares = tables.sums_of_squares(&table_gradients)?.into_iter();

@@ -72,16 +72,13 @@ pub(crate) fn agree(gpus: &[Gpu]) -> Result<bool, String> {
     for (rank, gpu) in gpus.iter().enumerate() {
         if gpu.name != first.name {
             return Err(format!(
-                "rank {rank} has another kind of GPU ({}) than rank 0 ({}), which computes other \
-                 bits; start all ranks on GPUs of one kind",
+                "rank {rank} has the GPU {}, but rank 0 has {}; their results would differ: start all \
+                 ranks on GPUs of one model",
                 gpu.name, first.name
             ));
         }
         if let NcclState::Failed(reason) = &gpu.nccl {
-            return Err(format!(
-                "rank {rank}: {reason}; install NCCL 2.7 or later and put the folder of libnccl.so.2 \
-                 into LD_LIBRARY_PATH, {WITHOUT_NCCL}"
-            ));
+            return Err(format!("rank {rank}: {reason}, {WITHOUT_NCCL}"));
         }
     }
     let off = gpus.iter().filter(|gpu| gpu.nccl == NcclState::Off).count();
@@ -97,8 +94,8 @@ pub(crate) fn agree(gpus: &[Gpu]) -> Result<bool, String> {
     for (rank, gpu) in gpus.iter().enumerate() {
         if let Some(other) = gpus[..rank].iter().position(|other| other.uuid == gpu.uuid) {
             return Err(format!(
-                "ranks {other} and {rank} use the same GPU, which NCCL refuses; set it to \"cuda\", \
-                 start at most one rank for each GPU, {WITHOUT_NCCL}"
+                "ranks {other} and {rank} use the same GPU, which NCCL does not allow; set \
+                 `compute.device` to \"cuda\" and start at most one rank per GPU, {WITHOUT_NCCL}"
             ));
         }
     }
@@ -140,12 +137,14 @@ mod tests {
         let error = |gpus: &[Gpu]| agree(gpus).expect_err("an error");
         let shared = error(&[gpu(0), gpu(1), gpu(1)]);
         assert!(shared.contains("ranks 1 and 2 use the same GPU"), "{shared}");
-        assert!(shared.contains("set it to \"cuda\""), "{shared}");
+        assert!(shared.contains("`compute.device` to \"cuda\""), "{shared}");
         let other = error(&[gpu(0), Gpu { name: "NVIDIA A100".into(), ..gpu(1) }]);
-        assert!(other.contains("rank 1 has another kind of GPU (NVIDIA A100)"), "{other}");
-        let failed = Gpu { nccl: NcclState::Failed("not found".into()), ..gpu(1) };
+        assert!(other.contains("rank 1 has the GPU NVIDIA A100"), "{other}");
+        let failed = Gpu { nccl: NcclState::Failed("not found; install it".into()), ..gpu(1) };
         let missing = error(&[gpu(0), failed]);
-        assert!(missing.contains("rank 1: not found; install NCCL"), "{missing}");
-        assert!(missing.contains("ENGRAM_NCCL=0"), "{missing}");
+        assert!(
+            missing.contains("rank 1: not found; install it, or set ENGRAM_NCCL=0"),
+            "{missing}"
+        );
     }
 }

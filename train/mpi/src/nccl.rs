@@ -22,8 +22,7 @@ use library::{Comm, F32, Nccl, UniqueId};
 const VARIABLE: &str = "ENGRAM_NCCL";
 /// The time in which NCCL connects all ranks.
 pub(crate) const TIME_TO_CONNECT: Duration = Duration::from_secs(60);
-/// While a transfer is under way, its end is looked for without a pause for this time, then at
-/// intervals.
+/// The wait for a transfer polls without a pause for this time, then every [`PAUSE`].
 const BUSY: Duration = Duration::from_millis(2);
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -214,7 +213,7 @@ impl GpuLink {
             let mut error = 0;
             // SAFETY: the communicator and the pointer are valid.
             let result = unsafe { (self.nccl.comm_get_async_error)(comm, &raw mut error) };
-            self.nccl.check("asking for errors", result)?;
+            self.nccl.check("reading the state of a transfer", result)?;
             self.nccl.check("a transfer", error)?;
             if start.elapsed() > BUSY { thread::sleep(PAUSE) } else { thread::yield_now() }
         }

@@ -53,14 +53,19 @@ impl Nccl {
                 Err(error) => reason = error.to_string(),
             }
         }
-        Err(format!("the library of NCCL is not found ({reason})"))
+        Err(format!(
+            "the NCCL library was not found ({reason}); install NCCL 2.7 or later, and add the folder \
+             of libnccl.so.2 to LD_LIBRARY_PATH"
+        ))
     }
 
     fn of(library: Library) -> Result<Self, String> {
         fn function<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
             // SAFETY: the fields of `Nccl` have the signatures of `nccl.h`.
             let function = unsafe { library.get::<F>(name) };
-            let missing = |error| format!("the library of NCCL is older than 2.7 ({error})");
+            let missing = |error| {
+                format!("the NCCL library is older than 2.7 ({error}); install NCCL 2.7 or later")
+            };
             function.map(|function| *function).map_err(missing)
         }
         Ok(Self {
@@ -84,11 +89,11 @@ impl Nccl {
     pub(super) fn unique_id(&self) -> Result<UniqueId, String> {
         let mut id = UniqueId([0; 128]);
         // SAFETY: the pointer is valid.
-        self.check("a meeting point", unsafe { (self.get_unique_id)(&raw mut id) })?;
+        self.check("creating the address of rank 0", unsafe { (self.get_unique_id)(&raw mut id) })?;
         Ok(id)
     }
 
-    /// Returns an error if a function has failed. `what` is what it was for.
+    /// Returns an error if a function has failed. `what` names the operation.
     pub(super) fn check(&self, what: &str, result: c_int) -> Result<(), String> {
         if result == SUCCESS || result == IN_PROGRESS {
             return Ok(());

@@ -52,7 +52,7 @@ impl Placement {
             return Err(error(reason.to_owned()));
         }
         if options.ranks.size() > 1 {
-            let reason = "is not supported on several ranks, which share the memory";
+            let reason = "needs a single rank; remove the key, or train without mpirun";
             return Err(error(reason.to_owned()));
         }
         let opened = match key {
@@ -110,7 +110,7 @@ impl Placement {
             }
             Self::Server { server, owner, owner_file } => {
                 let exists = find_own(server.as_ref(), owner)?.is_some();
-                // A run that is killed from here on knows its memory.
+                // Written before the push, so that a killed run recognises its memory when it is resumed.
                 write_file(owner_file, owner.as_bytes())?;
                 server.push(&Memory::open(folder)?.generation(), encoders, exists)?
             }
@@ -142,8 +142,8 @@ fn find_own(server: &dyn MemoryServer, owner: &str) -> StudyResult<Option<Box<dy
     let is_own = memory.snapshot().description().encoders.iter().any(|model| model.name == owner);
     if !is_own {
         return Err(format!(
-            "{}: has a memory that this run did not make; give the address another name with \
-             memory=NAME, or drop the schema of the memory",
+            "{}: the memory there belongs to another run; resume that run, use another name \
+             (memory=NAME), or remove the memory with `DROP SCHEMA engram_NAME CASCADE`",
             server.location()
         )
         .into());

@@ -127,6 +127,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let settings = settings(recipe)?;
+    check_effects(recipe, &settings)?;
     let compute = recipe.compute()?;
     let memory_k = settings.memory.k;
     let placement = Placement::open(&settings.memory, options)?;
@@ -174,22 +175,28 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<RevealSettings> {
     if data.is_world() {
         check_sources(recipe, &data, &memory)?;
     }
-    for (key, is_set) in [("values", memory.values.is_some()), ("server", memory.server.is_some())]
+    recipe.check_batch(&["negatives"])?;
+    Ok(RevealSettings { data, model, memory, feeds })
+}
+
+/// Returns an error for a key without effect on training.
+fn check_effects(recipe: &Recipe, settings: &RevealSettings) -> Result<()> {
+    for (key, is_set) in
+        [("values", settings.memory.values.is_some()), ("server", settings.memory.server.is_some())]
     {
-        if memory.k == 0 && is_set {
+        if settings.memory.k == 0 && is_set {
             let reason =
                 "has no effect without a memory; set `memory.k` above 0, or remove the key";
             return Err(recipe.error(&format!("memory.{key}"), reason));
         }
     }
-    recipe.check_batch(&["negatives"])?;
-    let has_images = feeds.iter().any(|feed| feed.examples == Examples::Images);
+    let has_images = settings.feeds.iter().any(|feed| feed.examples == Examples::Images);
     if recipe.batch().negatives == Negatives::Step && !has_images {
         let reason =
             "has no effect, because no phase has `feed.examples = \"images\"`; remove the key";
         return Err(recipe.error("batch.negatives", reason));
     }
-    Ok(RevealSettings { data, model, memory, feeds })
+    Ok(())
 }
 
 /// Returns an error if `data.without_sources` names an unknown source, or leaves no source for a
