@@ -111,7 +111,7 @@ fn bench_scale_measures_servers_and_leaves_nothing() {
     let database = |server: &Server| server.url("x").replace("&memory=x", "");
     let options = "--keys 200,600 --width 8 -k 5 --queries 4 --candidates 20 --shards 2 --json";
     let command = format!("bench scale {options} --parameters 1000 --servers");
-    refused(folder, &format!("{command} {}", first.url("bench")), "names a memory");
+    refused(folder, &format!("{command} {}", first.url("bench")), "has `memory=`");
     let urls = format!("{},{}", database(first), database(second));
     let report = json(&succeeds(folder, &format!("{command} {urls}")));
     let series = report["series"].as_array().unwrap();
@@ -130,9 +130,9 @@ fn bench_scale_measures_servers_and_leaves_nothing() {
     }
     assert_eq!(report["extrapolations"].as_array().unwrap().len(), 2 * series.len());
     let reductions = report["reductions"].as_array().unwrap();
-    // Two messages of 0.5 ms, and 3/4 of 1000 numbers there and back.
+    // Two messages of 0.25 ms, and 3/4 of 1000 numbers there and back.
     let seconds = reductions[2]["network_seconds"].as_f64().unwrap();
-    assert!((seconds - 0.001 - 2.0 * 4.0 * 750.0 / 1.25e9).abs() < 1e-9, "{reductions:?}");
+    assert!((seconds - 0.0005 - 2.0 * 4.0 * 750.0 / 1.25e9).abs() < 1e-9, "{reductions:?}");
     for (server, memories) in [(first, "engram_bench"), (second, "")] {
         let schemas = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'engram\\_bench%'";
         assert_eq!(server.sql("memories", schemas).trim(), memories);
