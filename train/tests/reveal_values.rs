@@ -147,7 +147,7 @@ fn a_place_outside_of_the_folder_needs_a_single_rank_and_a_client() {
             train_with(&run, Some(set.clone()), storages(), ranks).unwrap_err().to_string()
         });
         for error in errors {
-            assert!(error.contains(&set[..13]) && error.contains("several ranks"), "{error}");
+            assert!(error.contains(&set[..13]) && error.contains("a single rank"), "{error}");
         }
     }
     let error = train_with(&run, Some(server), storages(), Ranks::default()).unwrap_err();
