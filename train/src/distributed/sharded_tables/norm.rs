@@ -70,8 +70,8 @@ impl ShardedTables {
         self.add_blocks(&self.gather(&own)?)
     }
 
-    /// The rank that sums the squares of a block of a piece's table: one of those that keep values
-    /// of the block.
+    /// Returns the rank that sums the squares of a block of a table. The rank keeps values of the
+    /// block.
     fn rank_of(&self, piece: &Piece, block: usize) -> usize {
         let width = self.tables[piece.part.table].width;
         let (start, end) = (block * BLOCK / width, ((block + 1) * BLOCK).div_ceil(width));
