@@ -2,18 +2,17 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Two flags that a run shares with the code that started it: whether the run was asked to stop,
 /// and whether it has unsaved steps. Clones share the flags.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<Flags>);
+pub struct Stop(Arc<AtomicU8>);
 
-#[derive(Debug, Default)]
-struct Flags {
-    requested: AtomicBool,
-    unsaved: AtomicBool,
-}
+/// Bits of [`Stop`]. They are in one number, so that [`Stop::request`] and [`Stop::begin_step`]
+/// change one and read the other at the same time.
+const REQUESTED: u8 = 1;
+const UNSAVED: u8 = 2;
 
 /// The error of work that ended early because of a stop request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,14 +34,16 @@ impl Stopped {
 }
 
 impl Stop {
-    /// Asks the run to write a checkpoint and stop after the current step.
-    pub fn request(&self) {
-        self.0.requested.store(true, Ordering::SeqCst);
+    /// Asks the run to write a checkpoint and stop after the current step. Returns whether the run
+    /// has unsaved steps. If not, it begins no step after this call, and the process may exit at
+    /// once without loss.
+    pub fn request(&self) -> bool {
+        self.0.fetch_or(REQUESTED, Ordering::SeqCst) & UNSAVED != 0
     }
 
     /// Whether the run was asked to stop.
     pub fn is_requested(&self) -> bool {
-        self.0.requested.load(Ordering::SeqCst)
+        self.0.load(Ordering::SeqCst) & REQUESTED != 0
     }
 
     /// Returns an error if the run was asked to stop. Call it in long work between two steps.
@@ -53,15 +54,21 @@ impl Stop {
         if self.is_requested() { Err(Stopped) } else { Ok(()) }
     }
 
-    /// Whether the run has made steps since its last checkpoint. If not, the process may exit at
-    /// once without loss.
+    /// Whether the run has begun steps since its last checkpoint.
     pub fn has_unsaved(&self) -> bool {
-        self.0.unsaved.load(Ordering::SeqCst)
+        self.0.load(Ordering::SeqCst) & UNSAVED != 0
     }
 
-    /// Records whether the run has made steps since its last checkpoint.
-    pub fn set_unsaved(&self, unsaved: bool) {
-        self.0.unsaved.store(unsaved, Ordering::SeqCst);
+    /// Records that a step begins. Returns `false`, and records nothing, if the run was asked to
+    /// stop.
+    pub fn begin_step(&self) -> bool {
+        let begin = |flags| (flags & REQUESTED == 0).then_some(flags | UNSAVED);
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin).is_ok()
+    }
+
+    /// Records that no step is unsaved: a checkpoint is written, or the run has ended.
+    pub fn clear_unsaved(&self) {
+        self.0.fetch_and(!UNSAVED, Ordering::SeqCst);
     }
 }
 
@@ -72,6 +79,15 @@ mod tests {
     use super::*;
     use crate::InferError;
     use crate::reveal::RevealError;
+
+    #[test]
+    fn no_step_begins_after_a_request() {
+        let stop = Stop::default();
+        assert!(!stop.has_unsaved() && stop.begin_step() && stop.has_unsaved());
+        assert!(stop.request() && stop.is_requested() && !stop.begin_step());
+        stop.clear_unsaved();
+        assert!(!stop.request() && !stop.begin_step() && !stop.has_unsaved());
+    }
 
     #[test]
     fn stopped_is_found_among_the_sources_of_an_error() {

@@ -3,8 +3,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
 use std::thread;
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ pub(super) struct Interrupt {
     /// The exit code for the first signal; 0 before it.
     code: Arc<AtomicUsize>,
     resume: Resume,
+    /// Done when the message of `resume` is printed, by the command or by the thread that watches.
+    message: Arc<Once>,
 }
 
 /// How to continue a stopped command.
@@ -52,7 +54,8 @@ impl Interrupt {
     /// Starts to watch for signals on a rank of a command. Launchers send signals to all ranks, and
     /// rank 0 decides: the other ranks ignore the first signal.
     pub(super) fn watch_on(rank: RankNumber, resume: Resume) -> anyhow::Result<Self> {
-        let interrupt = Self { stop: Stop::default(), code: Arc::default(), resume };
+        let message = Arc::new(Once::new());
+        let interrupt = Self { stop: Stop::default(), code: Arc::default(), resume, message };
         let mut signals = watched_signals();
         if rank.size > 1 {
             signals.push(FORWARDED);
@@ -72,14 +75,13 @@ impl Interrupt {
         if rank.rank > 0 {
             return Ok(interrupt);
         }
-        let (stop, code, resume) =
-            (interrupt.stop.clone(), Arc::clone(&interrupt.code), interrupt.resume.clone());
+        let (stop, resume) = (interrupt.stop.clone(), interrupt.resume.clone());
+        let (code, message) = (Arc::clone(&interrupt.code), Arc::clone(&interrupt.message));
         thread::spawn(move || {
             while code.load(Ordering::SeqCst) == 0 {
                 thread::sleep(POLL_INTERVAL);
             }
-            stop.request();
-            if stop.has_unsaved() {
+            if stop.request() {
                 output::warn(
                     "stopping after this step with a checkpoint; a second signal stops at once",
                 );
@@ -97,7 +99,7 @@ impl Interrupt {
                 thread::sleep(GRACE_PERIOD);
             }
             // All steps are saved, so exiting here loses nothing.
-            output::warn(&resume.message());
+            message.call_once(|| output::warn(&resume.message()));
             std::process::exit(i32::from(stored_code(&code)));
         });
         Ok(interrupt)
@@ -117,7 +119,7 @@ impl Interrupt {
         if !error.chain().any(is_stopped) {
             return result;
         }
-        output::warn(&self.resume.message());
+        self.message.call_once(|| output::warn(&self.resume.message()));
         Ok(Outcome::Stopped(stored_code(&self.code)))
     }
 }

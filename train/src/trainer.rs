@@ -99,6 +99,17 @@ impl Session<'_> {
         self.options.ranks.broadcast(self.options.stop.is_requested())
     }
 
+    /// Records that a step begins. Returns `false`, and records nothing, if rank 0 was asked to
+    /// stop.
+    fn begin_step(&self) -> Result<bool> {
+        let RunOptions { ranks, stop, .. } = self.options;
+        let begins = ranks.broadcast(ranks.is_first() && stop.begin_step())?;
+        if begins && !ranks.is_first() {
+            stop.begin_step();
+        }
+        Ok(begins)
+    }
+
     /// Syncs all logs to disk.
     fn sync_logs(&self) -> Result<()> {
         self.metrics.sync()?;
@@ -129,6 +140,18 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
 
 /// Does the same as [`train`], in a folder that the caller has locked.
 pub(crate) fn train_in<S: Study>(
+    folder: &RunFolder,
+    study: &mut S,
+    recipe: &Recipe,
+    options: &RunOptions,
+) -> Result<RunSummary> {
+    let result = train_phases(folder, study, recipe, options);
+    // The steps of a failed run cannot be saved any more.
+    options.stop.clear_unsaved();
+    result
+}
+
+fn train_phases<S: Study>(
     folder: &RunFolder,
     study: &mut S,
     recipe: &Recipe,

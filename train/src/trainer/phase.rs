@@ -120,7 +120,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
                 return Err(self.empty_phase(format!("epoch {epoch} has no batches")));
             }
             while self.session.state.epoch == epoch && !self.session.state.phase_done {
-                if self.session.stop_is_requested()? {
+                if !self.session.begin_step()? {
                     return Err(self.stop());
                 }
                 let start = self.session.state.batch;
@@ -131,7 +131,6 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
                 let end = (start + accumulate).min(batches.len());
                 self.step(&batches[start..end])?;
                 self.advance(end, batches.len());
-                self.session.options.stop.set_unsaved(true);
                 self.after_step(epoch)?;
             }
         }
@@ -370,7 +369,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let ranks = &self.session.options.ranks;
         ranks.expect_same_parameters(&self.stepper.parameters)?;
         if !ranks.is_first() {
-            self.session.options.stop.set_unsaved(false);
+            self.session.options.stop.clear_unsaved();
             return Ok(());
         }
         // Logs are synced first, so that a checkpoint never refers to log lines that are lost.
@@ -385,7 +384,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         };
         let keep = self.session.recipe.checkpoint().keep;
         self.session.checkpoints.save(&contents, reason, keep)?;
-        self.session.options.stop.set_unsaved(false);
+        self.session.options.stop.clear_unsaved();
         Ok(())
     }
 
