@@ -123,8 +123,24 @@ fn text(bytes: &[u8]) -> String {
 
 #[track_caller]
 fn assert_equal_runs(reference: &Path, run: &Path) {
+    assert_equal_files(reference, run, |_| true);
+}
+
+/// Compares all files that do not contain the recipe.
+#[track_caller]
+fn assert_equal_results(reference: &Path, run: &Path) {
+    let with_recipe = ["recipe.toml", "summary.json", "run.sha256"].map(Path::new);
+    assert_equal_files(reference, run, |name| !with_recipe.contains(&name));
+}
+
+#[track_caller]
+fn assert_equal_files(reference: &Path, run: &Path, is_included: impl Fn(&Path) -> bool) {
     // The finished run's memory is built again from its weights; its number differs.
-    let files = |run: &Path| reproducible_files(run, |folder| !folder.starts_with("memory"));
+    let files = |run: &Path| {
+        let mut files = reproducible_files(run, |folder| !folder.starts_with("memory"));
+        files.retain(|(name, _)| is_included(name));
+        files
+    };
     let (expected, found) = (files(reference), files(run));
     let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
         files.iter().map(|(name, _)| name.clone()).collect()
@@ -199,6 +215,32 @@ fn one_two_and_four_processes_write_the_same_bytes() {
             assert_equal_runs(&reference, &run);
         }
     }
+}
+
+/// Embedding tables that the processes keep in parts: checkpoints, weights, metrics and scores have
+/// the bytes of a run with whole tables. A killed run continues on another number of processes.
+#[test]
+fn embedding_tables_in_parts_give_the_bytes_of_whole_tables() {
+    let Some(environment) = environment() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    succeeds(PATENT.alone(&environment, &whole, &[]));
+    let in_parts = |set: &'static str| {
+        ["--set", r#"embedding_tables.match=["**_embeddings.weight"]"#, "--set", set]
+    };
+    let by_row = in_parts("embedding_tables.row_threshold=0");
+    let by_column = in_parts("embedding_tables.column_threshold=3000");
+    for (ranks, options) in [(2, by_row), (4, by_column)] {
+        let run = folder.path().join(ranks.to_string());
+        succeeds(PATENT.on_ranks(&environment, ranks, &run, &options));
+        assert_equal_results(&whole, &run);
+    }
+    let run = folder.path().join("killed");
+    let child = start(PATENT.on_ranks(&environment, 2, &run, &by_row), &run, 14);
+    send_signal(process_of(1, &run).expect("a process"), "-KILL");
+    assert!(!ends_in_time(child).status.success());
+    succeeds(PATENT.on_ranks(&environment, 3, &run, &[&by_row[..], &["--resume"]].concat()));
+    assert_equal_results(&whole, &run);
 }
 
 #[test]

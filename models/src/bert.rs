@@ -13,10 +13,10 @@ use crate::block_output::{BlockOutput, BlockShape};
 use crate::compute::Compute;
 use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_sizes};
 use crate::error::Result;
-use crate::kernels::{Activation, Attention, Mode, dropout, embedding_sum};
+use crate::kernels::{Activation, Attention, Mode, dropout};
 use crate::layers::{LayerNorm, Linear, Projections};
 use crate::packed::PackedTokens;
-use crate::params::{Init, ParameterBuilder};
+use crate::params::{EmbeddingTable, Init, ParameterBuilder, sum_of_rows};
 
 /// The fields of a published `config.json` that define the encoder. Other fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
@@ -108,9 +108,9 @@ impl BertConfig {
 pub struct Bert {
     config: BertConfig,
     compute: Compute,
-    word_embeddings: Tensor,
-    position_embeddings: Tensor,
-    token_type_embeddings: Tensor,
+    word_embeddings: EmbeddingTable,
+    position_embeddings: EmbeddingTable,
+    token_type_embeddings: EmbeddingTable,
     embedding_norm: LayerNorm,
     layers: Vec<BertLayer>,
 }
@@ -171,7 +171,11 @@ impl Bert {
         let d = config.hidden_size;
         let embeddings = builder.pp("embeddings");
         let table = |name: &str, rows: usize| {
-            embeddings.pp(name).get("weight", &[rows, d], Init::Normal(config.initializer_range))
+            embeddings.pp(name).embedding_table(
+                "weight",
+                [rows, d],
+                Init::Normal(config.initializer_range),
+            )
         };
         Ok(Self {
             word_embeddings: table("word_embeddings", config.vocab_size)?,
@@ -202,6 +206,18 @@ impl Bert {
         self.run(tokens, mode, |_| {})
     }
 
+    /// The embedding tables, with the ids that these tokens look up in each.
+    pub(crate) fn lookups<'a>(
+        &'a self,
+        tokens: &'a PackedTokens,
+    ) -> Vec<(&'a EmbeddingTable, &'a Arc<[u32]>)> {
+        vec![
+            (&self.word_embeddings, &tokens.ids),
+            (&self.position_embeddings, &tokens.positions),
+            (&self.token_type_embeddings, &tokens.types),
+        ]
+    }
+
     /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, starting
     /// with the embeddings.
     pub(crate) fn run(
@@ -211,11 +227,7 @@ impl Bert {
         mut on_state: impl FnMut(&Tensor),
     ) -> Result<Tensor> {
         tokens.check_positions(self.config.max_position_embeddings)?;
-        let embedded = embedding_sum(&[
-            (&self.word_embeddings, Arc::clone(&tokens.ids)),
-            (&self.position_embeddings, Arc::clone(&tokens.positions)),
-            (&self.token_type_embeddings, Arc::clone(&tokens.types)),
-        ])?;
+        let embedded = sum_of_rows(&self.lookups(tokens))?;
         let x = self.embedding_norm.forward(&self.compute.activations(&embedded)?)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);

@@ -21,7 +21,7 @@ use crate::kernels::{
 };
 use crate::layers::{LayerNorm, Linear, Projections};
 use crate::packed::PackedTokens;
-use crate::params::{Init, ParameterBuilder};
+use crate::params::{EmbeddingTable, Init, ParameterBuilder, sum_of_rows};
 pub use config::{DebertaConfig, PositionTerms};
 
 /// The encoder.
@@ -29,9 +29,9 @@ pub use config::{DebertaConfig, PositionTerms};
 pub struct Deberta {
     config: DebertaConfig,
     compute: Compute,
-    word_embeddings: Tensor,
-    position_embeddings: Option<Tensor>,
-    token_type_embeddings: Option<Tensor>,
+    word_embeddings: EmbeddingTable,
+    position_embeddings: Option<EmbeddingTable>,
+    token_type_embeddings: Option<EmbeddingTable>,
     embedding_projection: Option<Linear>,
     embedding_norm: LayerNorm,
     relative_embeddings: Option<Tensor>,
@@ -146,7 +146,7 @@ impl Deberta {
         let e = config.embedding_size.unwrap_or(d);
         let (embeddings, encoder) = (builder.pp("embeddings"), builder.pp("encoder"));
         let table = |name: &str, rows: usize| {
-            embeddings.pp(name).get("weight", &[rows, e], Init::Normal(std))
+            embeddings.pp(name).embedding_table("weight", [rows, e], Init::Normal(std))
         };
         let (positions, types) = (config.max_position_embeddings, config.type_vocab_size);
         let relative = config.relative_attention;
@@ -228,17 +228,23 @@ impl Deberta {
         Ok(state)
     }
 
+    /// The embedding tables, with the ids that these tokens look up in each.
+    pub(crate) fn lookups<'a>(
+        &'a self,
+        tokens: &'a PackedTokens,
+    ) -> Vec<(&'a EmbeddingTable, &'a Arc<[u32]>)> {
+        let positions = self.position_embeddings.iter().map(|table| (table, &tokens.positions));
+        let types = self.token_type_embeddings.iter().map(|table| (table, &tokens.types));
+        let words = std::iter::once((&self.word_embeddings, &tokens.ids));
+        words.chain(positions).chain(types).collect()
+    }
+
     /// Returns the embeddings before dropout, `[T, D]`.
     fn embed(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        let mut lookups = vec![(&self.word_embeddings, Arc::clone(&tokens.ids))];
-        if let Some(table) = &self.position_embeddings {
+        if self.position_embeddings.is_some() {
             tokens.check_positions(self.config.max_position_embeddings)?;
-            lookups.push((table, Arc::clone(&tokens.positions)));
         }
-        if let Some(table) = &self.token_type_embeddings {
-            lookups.push((table, Arc::clone(&tokens.types)));
-        }
-        let mut x = self.compute.activations(&embedding_sum(&lookups)?)?;
+        let mut x = self.compute.activations(&sum_of_rows(&self.lookups(tokens))?)?;
         if let Some(projection) = &self.embedding_projection {
             x = projection.forward(&x, mode)?;
         }

@@ -123,6 +123,25 @@ pub enum ModelError {
         example: Option<String>,
     },
 
+    /// An external embedding table is frozen.
+    #[error("the embedding table `{table}` is frozen; only trained tables can be kept in parts")]
+    FrozenTable {
+        /// The name of the table.
+        table: String,
+    },
+
+    /// A pattern of external embedding tables matches none.
+    #[error(
+        "pattern `{pattern}` matches no embedding table that can be kept in parts; the model has {}",
+        names(tables)
+    )]
+    NoEmbeddingTable {
+        /// The pattern.
+        pattern: String,
+        /// The names of the model's tables.
+        tables: Vec<String>,
+    },
+
     /// The settings of a low-rank branch are not valid, or do not fit a layer.
     #[error("low-rank pattern `{pattern}`, layer `{layer}`: {value} {reason}")]
     BadLowRank {
@@ -145,6 +164,14 @@ fn similar_name(nearest: &Option<String>) -> String {
     match nearest {
         Some(name) => format!(" (the most similar name in the file is `{name}`)"),
         None => String::new(),
+    }
+}
+
+/// A list of names for an error text.
+fn names(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => format!("`{}`", names.join("`, `")),
     }
 }
 

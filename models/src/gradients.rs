@@ -163,22 +163,32 @@ impl Gradients {
     /// Returns the Euclidean norm of all gradients, in f64. It is the same for any number of
     /// threads. NaN if a GPU fails.
     pub fn global_norm(&self) -> f64 {
+        self.global_norm_with(&[])
+    }
+
+    /// Returns the Euclidean norm of all gradients together with those of external tables: for each,
+    /// its [index](crate::params::ExternalTable::index) and sum of squares, in ascending order. It
+    /// has the bits that it has if the tables are parameters.
+    pub fn global_norm_with(&self, tables: &[(usize, f64)]) -> f64 {
         let on_gpu = self.squares_on_gpu().unwrap_or(f64::NAN);
-        (on_gpu + self.sums_of_squares().sum::<f64>()).sqrt()
+        let mut squares: Vec<Option<f64>> = (0..self.len()).map(|i| self.squares(i)).collect();
+        tables.iter().for_each(|(index, sum)| squares.insert(*index, Some(*sum)));
+        (on_gpu + squares.into_iter().flatten().sum::<f64>()).sqrt()
     }
 
     /// Returns the sum of squares of each gradient on the CPU, in f64, in the order of the
     /// parameters. Parameters without a gradient are left out. It is the same for any number of
     /// threads.
     pub fn sums_of_squares(&self) -> impl Iterator<Item = f64> {
-        let on_cpu = (0..self.len()).filter(|i| self.pool.on_gpu[*i].tensor.is_none());
-        on_cpu.filter_map(|i| self.get(i)).map(|gradient| {
-            let blocks: Vec<f64> = gradient
-                .par_chunks(1 << 14)
-                .map(|block| block.iter().map(|g| f64::from(*g) * f64::from(*g)).sum())
-                .collect();
-            blocks.iter().sum::<f64>()
-        })
+        (0..self.len()).filter_map(|i| self.squares(i))
+    }
+
+    /// The sum of squares of a parameter's gradient; `None` if it is on a GPU, or there is none.
+    fn squares(&self, index: usize) -> Option<f64> {
+        let gradient = self.get(index).filter(|_| self.pool.on_gpu[index].tensor.is_none())?;
+        let squares = |block: &[f32]| block.iter().map(|g| f64::from(*g) * f64::from(*g)).sum();
+        let blocks: Vec<f64> = gradient.par_chunks(1 << 14).map(squares).collect();
+        Some(blocks.iter().sum::<f64>())
     }
 
     /// Returns the sum of squares of the gradients on a GPU, with one transfer.

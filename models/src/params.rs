@@ -7,11 +7,12 @@
 //! earlier layers.
 
 mod builder;
+mod embedding_table;
 mod group;
 mod init;
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{CpuStorage, DType, Device, InplaceOp1, Layout, Storage, Tensor, TensorId};
 use sha2::{Digest, Sha256};
@@ -22,6 +23,7 @@ use crate::kernels::QuantisedMatrix;
 use crate::layers::is_branch;
 use crate::weights::Weights;
 pub use builder::ParameterBuilder;
+pub use embedding_table::{EmbeddingTable, ExternalTable, Rows, sum_of_rows};
 pub use group::{ParameterGroup, path_matches};
 pub use init::Init;
 
@@ -42,6 +44,7 @@ type UpdateValues<'a> = &'a mut dyn FnMut(&mut [f32]);
 #[derive(Debug, Clone, Default)]
 pub struct Parameters {
     list: Vec<Parameter>,
+    external: Vec<Arc<ExternalTable>>,
 }
 
 impl Parameter {
@@ -186,6 +189,17 @@ impl Parameters {
         self.list.iter().filter(|p| p.is_trainable())
     }
 
+    /// The embedding tables that are not among the parameters, in order.
+    pub fn external_tables(&self) -> &[Arc<ExternalTable>] {
+        &self.external
+    }
+
+    /// The names of all parameters, then of all external tables.
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = &str> {
+        let tables = self.external.iter().map(|table| table.name());
+        self.list.iter().map(|parameter| parameter.name()).chain(tables)
+    }
+
     /// Returns the parameter with this name; `None` if there is none.
     pub fn get(&self, name: &str) -> Option<&Parameter> {
         self.list.iter().find(|p| p.name == name)
@@ -203,11 +217,14 @@ impl Parameters {
 
     /// Returns the number of values in all parameters without low-rank branches, which are merged
     /// into the saved weights, and the number of values in the trainable parameters with branches.
+    /// External tables count as trainable parameters.
     pub fn value_counts(&self) -> (usize, usize) {
         let saved = self.list.iter().filter(|p| !is_branch(&p.name));
-        let total = saved.map(|p| p.tensor.elem_count()).sum();
-        let trainable = self.trainable().map(|p| p.tensor.elem_count()).sum();
-        (total, trainable)
+        let total: usize = saved.map(|p| p.tensor.elem_count()).sum();
+        let trainable: usize = self.trainable().map(|p| p.tensor.elem_count()).sum();
+        let external: usize =
+            self.external.iter().map(|table| table.dims().iter().product::<usize>()).sum();
+        (total + external, trainable + external)
     }
 
     /// Returns the SHA-256 of the names, shapes and values of the parameters that satisfy

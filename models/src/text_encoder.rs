@@ -11,7 +11,7 @@ use crate::deberta::{Deberta, DebertaConfig};
 use crate::error::{ModelError, Result};
 use crate::kernels::Mode;
 use crate::packed::PackedTokens;
-use crate::params::ParameterBuilder;
+use crate::params::{EmbeddingTable, ParameterBuilder};
 use crate::weights::Weights;
 
 /// The configuration of an encoder.
@@ -145,6 +145,17 @@ impl TextEncoder {
         match self {
             Self::Bert(bert) => bert.config().hidden_size,
             Self::Deberta(deberta) => deberta.config().hidden_size,
+        }
+    }
+
+    /// The embedding tables, with the ids `[T]` that these tokens look up in each.
+    pub fn lookups<'a>(
+        &'a self,
+        tokens: &'a PackedTokens,
+    ) -> Vec<(&'a EmbeddingTable, &'a Arc<[u32]>)> {
+        match self {
+            Self::Bert(bert) => bert.lookups(tokens),
+            Self::Deberta(deberta) => deberta.lookups(tokens),
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) const PARAMETERS: &str = "parameters.safetensors";
 pub const EMA: &str = "ema.safetensors";
 /// The folder of a run's checkpoints.
 pub(crate) const FOLDER: &str = "checkpoints";
-const OPTIMISER: &str = "optimiser.safetensors";
+pub(crate) const OPTIMISER: &str = "optimiser.safetensors";
 const STATE: &str = "state.json";
 const LATEST: &str = "LATEST";
 const BEST: &str = "BEST";
@@ -79,9 +79,21 @@ pub(crate) struct Contents<'a> {
     pub(crate) parameters: &'a Parameters,
     pub(crate) optimiser: &'a Optimiser,
     pub(crate) ema: Option<&'a Ema>,
+    /// The embedding tables that the ranks keep in parts.
+    pub(crate) tables: &'a [TableTensor],
     pub(crate) state: &'a State,
     /// Writes the study's own files to the folder.
     pub(crate) study: &'a dyn Fn(&Path) -> Result<()>,
+}
+
+/// A tensor of an embedding table that is not among the parameters.
+pub(crate) enum TableTensor {
+    /// The values.
+    Parameter { name: String, shape: [usize; 2], values: Vec<f32> },
+    /// The moving average of the values.
+    Mean { name: String, shape: [usize; 2], values: Vec<f32> },
+    /// A state tensor of the optimiser.
+    State { name: String, values: Vec<f32> },
 }
 
 impl Checkpoints {
@@ -305,11 +317,20 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
-    let parameters = contents.parameters;
-    write_parameters(&folder.join(PARAMETERS), parameters)?;
+    let (parameters, tables) = (contents.parameters, contents.tables.iter());
+    let values = tables.clone().filter_map(|tensor| match tensor {
+        TableTensor::Parameter { name, shape, values } => Some(Source::matrix(name, shape, values)),
+        _ => None,
+    });
+    let values = parameters.iter().map(Source::parameter).chain(values);
+    tensors::write(&folder.join(PARAMETERS), values.collect())?;
     let state = contents.optimiser.state()?;
+    let of_tables = tables.clone().filter_map(|tensor| match tensor {
+        TableTensor::State { name, values } => Some(Source::flat(name, values)),
+        _ => None,
+    });
     let state = state.iter().map(|tensor| Source::flat(&tensor.name, &tensor.values));
-    tensors::write(&folder.join(OPTIMISER), state.collect())?;
+    tensors::write(&folder.join(OPTIMISER), state.chain(of_tables).collect())?;
     if let Some(ema) = contents.ema {
         let means = ema.values()?;
         let mut means = means.iter();
@@ -319,7 +340,11 @@ fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
                 None => Source::parameter(parameter),
             }
         });
-        tensors::write(&folder.join(EMA), sources.collect())?;
+        let of_tables = tables.filter_map(|tensor| match tensor {
+            TableTensor::Mean { name, shape, values } => Some(Source::matrix(name, shape, values)),
+            _ => None,
+        });
+        tensors::write(&folder.join(EMA), sources.chain(of_tables).collect())?;
     }
     (contents.study)(folder)?;
     let state = serde_json::to_vec_pretty(contents.state).map_err(|e| {

@@ -26,11 +26,9 @@ impl Ema {
         Ok(Self { decay, mean: mean.collect::<Result<_>>()? })
     }
 
-    /// Updates the average after the phase's optimiser step `step` (counted from 1). Early steps
-    /// use a lower decay: `min(decay, (1 + step) / (10 + step))`.
+    /// Updates the average after the phase's optimiser step `step` (counted from 1).
     pub(crate) fn update(&mut self, parameters: &Parameters, step: u64) -> Result<()> {
-        let step = step as f64;
-        let value_weight = 1.0 - self.decay.min((1.0 + step) / (10.0 + step)) as f32;
+        let value_weight = value_weight(self.decay, step);
         for (parameter, mean) in parameters.trainable().zip(&mut self.mean) {
             let values = parameter.tensor();
             if !values.device().is_cpu() {
@@ -39,14 +37,7 @@ impl Ema {
                 continue;
             }
             let mean = mean.host()?;
-            parameter.read(|values| {
-                let blocks = mean.par_chunks_mut(BLOCK).zip(values.par_chunks(BLOCK));
-                blocks.for_each(|(mean, values)| {
-                    for (mean, value) in mean.iter_mut().zip(values) {
-                        *mean += value_weight * (value - *mean);
-                    }
-                });
-            })?;
+            parameter.read(|values| move_towards(mean, values, value_weight))?;
         }
         Ok(())
     }
@@ -84,6 +75,23 @@ impl Ema {
         }
         Ok(())
     }
+}
+
+/// The weight of the values in the average at a step. Early steps use a lower decay:
+/// `min(decay, (1 + step) / (10 + step))`.
+pub(crate) fn value_weight(decay: f64, step: u64) -> f32 {
+    let step = step as f64;
+    1.0 - decay.min((1.0 + step) / (10.0 + step)) as f32
+}
+
+/// Moves an average towards the values.
+pub(crate) fn move_towards(mean: &mut [f32], values: &[f32], value_weight: f32) {
+    let blocks = mean.par_chunks_mut(BLOCK).zip(values.par_chunks(BLOCK));
+    blocks.for_each(|(mean, values)| {
+        for (mean, value) in mean.iter_mut().zip(values) {
+            *mean += value_weight * (value - *mean);
+        }
+    });
 }
 
 /// A copy with its own storage.

@@ -39,5 +39,6 @@ pub use step_features::{Features, StepFeatures};
 pub use storages::{MemoryServers, Storages, ValueStorages};
 pub use study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    TableIds,
 };
 pub use trainer::{CheckOutcome, RunOptions, RunSummary, train};

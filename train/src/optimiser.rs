@@ -245,7 +245,8 @@ fn model(error: candle_core::Error) -> TrainError {
     TrainError::Model(error.into())
 }
 
-fn full_name(parameter: &str, state: &str) -> String {
+/// The name of a state tensor.
+pub(crate) fn full_name(parameter: &str, state: &str) -> String {
     format!("{parameter}#{state}")
 }
 

@@ -31,8 +31,8 @@ use settings::Body;
 pub(crate) use settings::is_default;
 pub use settings::{
     AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, ComputeSettings, EmaSettings,
-    EvaluationSettings, GradientCheckSettings, GroupSettings, LogSettings, LowRankSettings,
-    Negatives, OptimiserSettings, Phase, StartSettings,
+    EmbeddingTableSettings, EvaluationSettings, GradientCheckSettings, GroupSettings, LogSettings,
+    LowRankSettings, Negatives, OptimiserSettings, Phase, StartSettings,
 };
 pub use variants::Variant;
 
@@ -260,6 +260,11 @@ impl Recipe {
     /// The settings of `[ema]`; `None` without averaged weights.
     pub fn ema(&self) -> Option<&EmaSettings> {
         self.body.ema.as_ref()
+    }
+
+    /// The settings of `[embedding_tables]`; `None` if each rank has all tables.
+    pub fn embedding_tables(&self) -> Option<&EmbeddingTableSettings> {
+        self.body.embedding_tables.as_ref()
     }
 
     /// The settings of `[checkpoint]`.

@@ -1,10 +1,11 @@
 //! The interface between a study and the trainer: data, model, loss and evaluation.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use candle_core::Tensor;
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterBuilder, Parameters};
+use engram_models::params::{ExternalTable, ParameterBuilder, Parameters};
 use engram_models::recompute::Recompute;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -15,6 +16,9 @@ pub use crate::error::StudyError;
 use crate::recipe::Phase;
 pub use crate::run_folder::Inputs;
 use crate::step_features::{Features, StepFeatures};
+
+/// The ids that a micro-batch looks up in embedding tables.
+pub type TableIds = Vec<(Arc<ExternalTable>, Arc<[u32]>)>;
 
 /// The result of a study's own code. Any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;
@@ -77,6 +81,12 @@ pub trait Study {
         batch: &Self::Batch,
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss>;
+
+    /// The ids that [`Study::loss`] looks up in the model's external embedding tables for a
+    /// micro-batch; `None` if the study does not support `[embedding_tables]`.
+    fn table_ids(&self, _: &Self::Model, _: &Self::Batch) -> StudyResult<Option<TableIds>> {
+        Ok(None)
+    }
 
     /// Computes the features of a micro-batch for a loss over the whole step, such as its embeddings;
     /// `None` if the phase has no such loss. Only called with `batch.negatives = "step"`, for all

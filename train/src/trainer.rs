@@ -5,6 +5,7 @@ mod memory;
 mod phase;
 mod state;
 mod step;
+mod tables;
 
 use std::path::PathBuf;
 
@@ -184,14 +185,14 @@ fn train_phases<S: Study>(
         state,
     };
     let mut checkpoint = restored.map(|(path, _)| path);
-    let mut previous_parameters = None;
+    let mut previous = None;
     for phase in &recipe.phases()[session.state.phase..] {
         let mut run = match checkpoint.take() {
             Some(path) => PhaseRun::restore(&mut session, study, phase, &path)?,
-            None => PhaseRun::begin(&mut session, study, phase, previous_parameters)?,
+            None => PhaseRun::begin(&mut session, study, phase, previous)?,
         };
         run.train()?;
-        previous_parameters = Some(run.into_parameters());
+        previous = Some(run.into_trained());
         if session.stop_is_requested()? {
             // No checkpoint is written here, because the phase ended with one.
             let (run, step) = (folder.path().to_path_buf(), session.state.step);
@@ -199,5 +200,5 @@ fn train_phases<S: Study>(
         }
     }
     ranks.end()?;
-    finish::finish(&session, study, previous_parameters.as_ref())
+    finish::finish(&session, study, previous.as_ref().map(|trained| &trained.parameters))
 }

@@ -120,8 +120,12 @@ fn weight(builder: &ParameterBuilder) -> Tensor {
     builder.get("weight", &[5, 7], Init::Uniform(0.5)).expect("a weight")
 }
 
+fn rules(rule: &RuleSettings) -> RuleSet {
+    RuleSet { default: rule.clone(), by_pattern: Vec::new() }
+}
+
 fn optimiser(rule: &RuleSettings, parameters: &Parameters) -> Optimiser {
-    Optimiser::new(&RuleSet { default: rule.clone(), by_pattern: Vec::new() }, parameters)
+    Optimiser::new(&rules(rule), parameters)
 }
 
 /// Trains with dense tables on one rank.
@@ -192,10 +196,11 @@ fn train_in_parts(
         let parameters = builder.finish().expect("parameters");
         let mut gradients = Gradients::new(&parameters);
         let (mut optimiser, mut spare) = (optimiser(rule, &parameters), Vec::new());
-        let mut tables = ShardedTables::new(tables(), placement, rule, &ranks, |table, rows| {
-            Ok(initial(table, rows))
-        })
-        .expect("tables");
+        let mut tables =
+            ShardedTables::new(tables(), placement, &rules(rule), &ranks, |table, rows| {
+                Ok(initial(table, rows))
+            })
+            .expect("tables");
         let mut norms = Vec::new();
         // Ranks 0 and 1 of four compute two micro-batches.
         let own = (0..MICRO_BATCHES).filter(|micro_batch| match size {
@@ -305,10 +310,13 @@ fn a_rank_keeps_only_its_parts() {
             let placement = Placement { row_threshold, column_threshold, ..Placement::default() };
             let tables = vec![table(100)];
             let rule = RuleSettings::default();
-            let tables =
-                ShardedTables::new(tables, &placement, &rule, &Ranks::new(rank), |_, rows| {
-                    Ok(vec![0.0; rows.len() * 8])
-                });
+            let tables = ShardedTables::new(
+                tables,
+                &placement,
+                &rules(&rule),
+                &Ranks::new(rank),
+                |_, rows| Ok(vec![0.0; rows.len() * 8]),
+            );
             tables.and_then(|tables| tables.bytes()).expect("bytes")
         })
     };
@@ -388,7 +396,8 @@ fn gradients_equal_finite_differences() {
         let found = on_ranks(3, |collective| -> Result<Vec<f32>> {
             let ranks = Ranks::new(collective);
             let initial = |_, rows| Ok(rows_of(&values, rows));
-            let mut tables = ShardedTables::new(table.clone(), &placement, &rule, &ranks, initial)?;
+            let mut tables =
+                ShardedTables::new(table.clone(), &placement, &rules(&rule), &ranks, initial)?;
             step_with(&mut tables, &ranks, &SMALL, 1.0)?;
             all_rows(&tables)
         });
@@ -410,7 +419,8 @@ fn restored_tables_take_the_same_steps() {
     let [by_row, by_column] = [3, 4].map(|i| placements().swap_remove(i));
     let train = |ranks: &Ranks, placement: &Placement, steps: usize| {
         let initial = |_, rows| Ok(rows_of(&values, rows));
-        let mut tables = ShardedTables::new(table.clone(), placement, &rule, ranks, initial)?;
+        let mut tables =
+            ShardedTables::new(table.clone(), placement, &rules(&rule), ranks, initial)?;
         for step in 0..steps {
             step_with(&mut tables, ranks, &SMALL[step..], 0.1)?;
         }
@@ -447,7 +457,7 @@ fn restored_tables_take_the_same_steps() {
 fn wrong_use_is_an_error_with_table_and_id() {
     let rule = RuleSettings::default();
     let new = |ranks: &Ranks, rule: &RuleSettings, missing: usize| {
-        ShardedTables::new(tables(), &placements()[3], rule, ranks, |table, rows| {
+        ShardedTables::new(tables(), &placements()[3], &rules(rule), ranks, |table, rows| {
             let mut values = initial(table, rows);
             values.truncate(values.len() - missing);
             Ok(values)

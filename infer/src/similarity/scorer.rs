@@ -1,13 +1,14 @@
 //! The encoder and head that score phrase pairs.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use candle_core::Tensor;
 use engram_data::patent::PhrasePair;
 use engram_models::ModelError;
 use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
-use engram_models::params::ParameterBuilder;
+use engram_models::params::{EmbeddingTable, ParameterBuilder};
 use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -83,6 +84,15 @@ impl Scorer {
                 let reason = "the layout of the input is not the layout of the model";
                 Err(ModelError::BadInput(reason.to_owned()).into())
             }
+        }
+    }
+
+    /// The embedding tables of the encoder, with the ids `[T]` that this input looks up in each.
+    pub fn lookups<'a>(&'a self, input: &'a Input) -> Vec<(&'a EmbeddingTable, &'a Arc<[u32]>)> {
+        let (Input::Spans(tokens, _) | Input::Phrases(tokens, _)) = input;
+        match self {
+            Self::Cross(model) => model.encoder().lookups(tokens),
+            Self::Bi(model) => model.encoder().lookups(tokens),
         }
     }
 

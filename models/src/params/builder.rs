@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{Device, Tensor, Var};
 
+use super::embedding_table::{EmbeddingTable, ExternalTable};
 use super::init::draw;
 use super::{Init, Parameter, ParameterGroup, Parameters, path_matches};
 use crate::compute::{Compute, to_host};
@@ -41,8 +42,17 @@ struct Shared {
     is_matched: Vec<bool>,
     low_rank: LowRankPatterns,
     quantised: QuantisedPatterns,
+    tables: TablePatterns,
+    external: Vec<Arc<ExternalTable>>,
     seed: u64,
     compute: Compute,
+}
+
+/// The patterns of external tables, and the names of all embedding tables of the model so far.
+#[derive(Default)]
+struct TablePatterns {
+    list: Vec<String>,
+    names: Vec<String>,
 }
 
 /// The patterns of low-rank branches, and the linear layers of the model so far.
@@ -85,6 +95,8 @@ impl ParameterBuilder {
             is_matched,
             low_rank: LowRankPatterns::default(),
             quantised: QuantisedPatterns::default(),
+            tables: TablePatterns::default(),
+            external: Vec::new(),
             seed,
             compute: compute.clone(),
         };
@@ -143,6 +155,48 @@ impl ParameterBuilder {
         let is_matched = vec![false; patterns.len()];
         self.lock().quantised = QuantisedPatterns { list: patterns, is_matched };
         self
+    }
+
+    /// Makes all embedding tables whose path matches a pattern external tables
+    /// ([`Parameters::external_tables`]): they are not among the parameters, and the trainer gives
+    /// the model their rows. Call it before the model requests parameters.
+    pub fn with_external_tables(self, patterns: Vec<String>) -> Self {
+        self.lock().tables.list = patterns;
+        self
+    }
+
+    /// Returns the embedding table `name` of this shape, with values as of
+    /// [`ParameterBuilder::get`].
+    ///
+    /// # Errors
+    /// See [`ParameterBuilder::get`]. [`ModelError::FrozenTable`] if an external table is frozen.
+    pub fn embedding_table(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        init: Init,
+    ) -> Result<EmbeddingTable> {
+        let full_name = self.full_name(name);
+        let is_external = {
+            let mut shared = self.lock();
+            shared.tables.names.push(full_name.clone());
+            let mut patterns = shared.tables.list.iter();
+            patterns.any(|pattern| path_matches(pattern.as_bytes(), full_name.as_bytes()))
+        };
+        let tensor = self.add(name, &shape, init, Kind::Trainable)?;
+        if !is_external {
+            return Ok(EmbeddingTable::parameter(tensor));
+        }
+        let mut shared = self.lock();
+        let rate = shared.list.pop().map_or(0.0, |parameter| parameter.rate);
+        if rate == 0.0 {
+            return Err(ModelError::FrozenTable { table: full_name });
+        }
+        let trainable = shared.list.iter().filter(|parameter| parameter.is_trainable()).count();
+        let index = trainable + shared.external.len();
+        let table = Arc::new(ExternalTable::new(full_name, rate, index, tensor.detach())?);
+        shared.external.push(Arc::clone(&table));
+        Ok(EmbeddingTable::external(table))
     }
 
     /// Returns the weight `[D_out, D_in]` of the linear layer at this builder's path.
@@ -238,7 +292,9 @@ impl ParameterBuilder {
     fn add(&self, name: &str, shape: &[usize], init: Init, kind: Kind) -> Result<Tensor> {
         let name = self.full_name(name);
         let mut shared = self.lock();
-        if shared.list.iter().any(|p| p.name == name) {
+        if shared.list.iter().any(|p| p.name == name)
+            || shared.external.iter().any(|table| table.name() == name)
+        {
             return Err(ModelError::BadInput(format!("parameter `{name}` is requested twice")));
         }
         let rate = shared.rate_of(&name, kind)?;
@@ -274,8 +330,9 @@ impl ParameterBuilder {
     /// Returns all parameters that the model requested.
     ///
     /// # Errors
-    /// [`ModelError::UnmatchedPattern`] if a group's pattern matches no parameter, and
-    /// [`ModelError::NoLinearLayer`] if another pattern matches no linear layer, most often
+    /// [`ModelError::UnmatchedPattern`] if a group's pattern matches no parameter,
+    /// [`ModelError::NoLinearLayer`] if another pattern matches no linear layer, and
+    /// [`ModelError::NoEmbeddingTable`] if a pattern of external tables matches none, most often
     /// because of a typo.
     pub fn finish(&self) -> Result<Parameters> {
         let shared = self.lock();
@@ -301,7 +358,15 @@ impl ParameterBuilder {
                 pattern,
             });
         }
-        Ok(Parameters { list: shared.list.clone() })
+        let TablePatterns { list, names } = &shared.tables;
+        let is_unmatched = |pattern: &&String| {
+            !names.iter().any(|name| path_matches(pattern.as_bytes(), name.as_bytes()))
+        };
+        if let Some(pattern) = list.iter().find(is_unmatched) {
+            let (pattern, tables) = (pattern.clone(), names.clone());
+            return Err(ModelError::NoEmbeddingTable { pattern, tables });
+        }
+        Ok(Parameters { list: shared.list.clone(), external: shared.external.clone() })
     }
 
     /// Returns the builder's path followed by `name`.

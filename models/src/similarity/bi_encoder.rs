@@ -28,6 +28,11 @@ impl BiEncoder {
         Ok(Self { encoder, pooler })
     }
 
+    /// The text encoder.
+    pub fn encoder(&self) -> &TextEncoder {
+        &self.encoder
+    }
+
     /// Returns the unit vectors `[S, D]` of the `S` packed phrases.
     pub fn embed(&self, phrases: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         let states = self.encoder.encode(phrases, mode)?;

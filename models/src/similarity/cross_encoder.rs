@@ -78,6 +78,11 @@ impl CrossEncoder {
         })
     }
 
+    /// The text encoder.
+    pub fn encoder(&self) -> &TextEncoder {
+        &self.encoder
+    }
+
     /// Returns one score (a logit) for each of the `N` spans: `[N]`.
     pub fn score(&self, tokens: &PackedTokens, spans: &ScoredSpans, mode: &Mode) -> Result<Tensor> {
         let states = self.encoder.encode(tokens, mode)?;

@@ -20,7 +20,6 @@ use engram_train::StudyError;
 use engram_train::distributed::sharded_tables::placement::{Placement, Table};
 use engram_train::distributed::sharded_tables::{MicroBatchRows, ShardedTables, TableGradientSum};
 use engram_train::distributed::{MicroBatchSum, Ranks};
-use engram_train::optimiser::settings::RuleSettings;
 use engram_train::optimiser::{Optimiser, RuleSet, StepSize};
 use engram_train_mpi::Mpi;
 
@@ -70,13 +69,12 @@ fn main() -> Result<(), StudyError> {
     let builder = ParameterBuilder::on_cpu(1);
     let matrix = builder.get("matrix", &[WIDTH, WIDTH], Init::Normal(0.1))?;
     let parameters = builder.finish()?;
-    let rule = RuleSettings::default();
-    let rules = RuleSet { default: rule.clone(), by_pattern: Vec::new() };
+    let rules = RuleSet::default();
     let mut optimiser = Optimiser::new(&rules, &parameters);
     let table = |name: &str| Table { name: name.into(), rows: words, width: WIDTH, rate: 1.0 };
     let placement = Placement { row_threshold: Some(0), ..Placement::default() };
     let tables = vec![table("words"), table("partners")];
-    let mut tables = ShardedTables::new(tables, &placement, &rule, &ranks, |table, rows| {
+    let mut tables = ShardedTables::new(tables, &placement, &rules, &ranks, |table, rows| {
         let values = (rows.start * WIDTH..rows.end * WIDTH).map(|i| (2 * i + table) as u64);
         Ok(values.map(|i| 0.2 * random(i) as f32 - 0.1).collect())
     })?;

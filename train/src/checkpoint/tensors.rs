@@ -39,6 +39,11 @@ impl<'a> Source<'a> {
         Self { name: parameter.name(), shape, values: Values::Slice(values) }
     }
 
+    /// A two-dimensional tensor.
+    pub(super) fn matrix(name: &'a str, shape: &'a [usize; 2], values: &'a [f32]) -> Self {
+        Self { name, shape: Cow::Borrowed(shape), values: Values::Slice(values) }
+    }
+
     /// A one-dimensional tensor.
     pub(super) fn flat(name: &'a str, values: &'a [f32]) -> Self {
         Self { name, shape: Cow::Owned(vec![values.len()]), values: Values::Slice(values) }

@@ -10,7 +10,7 @@
 //! 3. [`ShardedTables::sums_of_squares`] is the tables' share of the gradient norm, for clipping.
 //! 4. [`ShardedTables::step`] updates the parts of the rank.
 //!
-//! [`ShardedTables::state`] and [`ShardedTables::restore`] are for checkpoints.
+//! [`ShardedTables::gather_whole`] and [`ShardedTables::restore`] are for checkpoints.
 //!
 //! Gradients are added in the same order as those of other parameters: values and state of a table
 //! have the bytes of a dense parameter, for any placement and any number of ranks. This holds if each
@@ -18,6 +18,7 @@
 //! [`TableRows::embed`]. Otherwise rounding may differ from that of a dense parameter, but not with
 //! the number of ranks.
 
+mod averages;
 mod gradients;
 mod layout;
 mod norm;
@@ -36,13 +37,13 @@ use engram_models::ModelError;
 use super::{Ranks, failed};
 use crate::error::{Result, TrainError};
 use crate::optimiser::settings::RuleSettings;
-use crate::optimiser::{Step, StepSize, UpdateRule};
+use crate::optimiser::{RuleSet, Step, StepSize, UpdateRule};
 pub use gradients::{TableGradientSum, TableGradients};
 use layout::{GroupShape, Layout, Piece};
 use placement::{Placement, Table};
 pub use rows::{LookedUpRows, MicroBatchRows, TableRows};
 use rows::{SparseRows, sorted};
-pub use state::PartTensor;
+pub use state::{MEAN, PartTensor, VALUES, WholeTensor};
 use words::{Reader, from_bytes, to_bytes};
 
 /// Initial values are read in blocks of at most this number, or of one row.
@@ -57,6 +58,10 @@ pub struct ShardedTables {
     groups: Vec<Group>,
     /// The update rule of each part of this rank.
     rules: Vec<(Piece, Box<dyn UpdateRule>)>,
+    /// The names of the state tensors of each table's update rule.
+    state_names: Vec<Vec<&'static str>>,
+    /// The moving averages of the groups of this rank, if there are any.
+    means: Option<Vec<Vec<f32>>>,
     steps: u64,
     /// Zeros between steps: the gradient of one part.
     gradient: Vec<f32>,
@@ -85,18 +90,18 @@ impl ShardedTables {
     ///
     /// # Errors
     /// The errors of `initial`. [`TrainError::Table`] if it returns another number of values, if a
-    /// table has no columns, if the rule needs whole tables (Adafactor and Muon), or if a rank would
-    /// keep more rows of one width than 32-bit numbers can count. [`TrainError::Ranks`] if a rank has ended or has other
-    /// arguments.
+    /// table has no columns, if its rule needs whole tables (Adafactor and Muon), or if a rank would
+    /// keep more rows of one width than 32-bit numbers can count. [`TrainError::Ranks`] if a rank has
+    /// ended or has other arguments.
     pub fn new(
         tables: Vec<Table>,
         placement: &Placement,
-        rule: &RuleSettings,
+        rules: &RuleSet,
         ranks: &Ranks,
         mut initial: impl FnMut(usize, Range<usize>) -> Result<Vec<f32>>,
     ) -> Result<Self> {
         ranks.expect_equal(
-            &ranks.gather(format!("{tables:?} {placement:?} {rule:?}"))?,
+            &ranks.gather(format!("{tables:?} {placement:?} {rules:?}"))?,
             |rank| {
                 format!(
                     "rank {rank} has other embedding tables than rank 0; give all ranks the same"
@@ -109,6 +114,7 @@ impl ShardedTables {
         let layout = Layout::new(&tables, &placement.parts(&tables, ranks.size()));
         for piece in layout.of_tables.iter().flatten() {
             let rows = piece.rows().end;
+            let rule = rules.rule_of(&tables[piece.part.table].name);
             let refused = if u32::try_from(rows).is_err() {
                 format!("rank {} would keep {rows} rows of one width; use more ranks", piece.rank)
             } else if let RuleSettings::Adafactor(_) | RuleSettings::Muon(_) = rule {
@@ -122,21 +128,28 @@ impl ShardedTables {
         let groups = groups
             .map(|shape| Group { shape: *shape, values: vec![0.0; shape.rows * shape.width] });
         let mut groups: Vec<Group> = groups.collect();
-        let mut rules = Vec::new();
+        let mut of_pieces = Vec::new();
         for piece in layout.of_rank(ranks.rank()) {
             let table = &tables[piece.part.table];
             let values = groups[piece.group].values_mut(piece);
             fill(values, piece, table, |rows| initial(piece.part.table, rows))?;
             let shape = [piece.part.rows.len(), piece.part.columns.len()];
-            rules.push((piece.clone(), rule.build(&shape)));
+            of_pieces.push((piece.clone(), rules.rule_of(&table.name).build(&shape)));
         }
-        let largest = rules.iter().map(|(piece, _)| piece.part.values()).max().unwrap_or(0);
+        let mut state_names = Vec::with_capacity(tables.len());
+        for table in &tables {
+            let state = rules.rule_of(&table.name).build(&[1, 1]);
+            state_names.push(state.state()?.into_iter().map(|(name, _)| name).collect());
+        }
+        let largest = of_pieces.iter().map(|(piece, _)| piece.part.values()).max().unwrap_or(0);
         Ok(Self {
             ranks: ranks.clone(),
             tables: tables.into(),
             layout,
             groups,
-            rules,
+            rules: of_pieces,
+            state_names,
+            means: None,
             steps: 0,
             gradient: vec![0.0; largest],
             scratch: Vec::new(),
@@ -144,7 +157,19 @@ impl ShardedTables {
         })
     }
 
-    /// The bytes of this rank's values, optimiser state and gradient buffer.
+    /// Copies the values of other tables with the same placement.
+    pub(crate) fn copy_values(&mut self, other: &Self) {
+        for (group, other) in self.groups.iter_mut().zip(&other.groups) {
+            group.values.clone_from(&other.values);
+        }
+    }
+
+    /// The tables.
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// The bytes of this rank's values, optimiser state, averages and gradient buffer.
     ///
     /// # Errors
     /// None on the CPU.
@@ -283,14 +308,19 @@ impl ShardedTables {
 impl Group {
     /// The values of a piece of this group, `[rows, width]`.
     fn values(&self, piece: &Piece) -> &[f32] {
-        let rows = piece.rows();
-        &self.values[rows.start * self.shape.width..rows.end * self.shape.width]
+        &self.values[self.range(piece)]
     }
 
     /// See [`Group::values`].
     fn values_mut(&mut self, piece: &Piece) -> &mut [f32] {
+        let range = self.range(piece);
+        &mut self.values[range]
+    }
+
+    /// The range of the values of a piece of this group.
+    fn range(&self, piece: &Piece) -> Range<usize> {
         let rows = piece.rows();
-        &mut self.values[rows.start * self.shape.width..rows.end * self.shape.width]
+        rows.start * self.shape.width..rows.end * self.shape.width
     }
 }
 

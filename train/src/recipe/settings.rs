@@ -12,8 +12,37 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::Variant;
+use crate::distributed::sharded_tables::placement::{Placement, Strategy};
 use crate::optimiser::settings::RuleSettings;
 use crate::schedule::Schedule;
+
+/// `[embedding_tables]`: embedding tables that the ranks keep in parts, with their optimiser state.
+/// Without this section, each rank has all tables. Results do not depend on it. Of the built-in
+/// studies, only `patent` supports it, on the CPU and without `[awp]`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EmbeddingTableSettings {
+    /// Path patterns of the tables, such as `"**.word_embeddings.weight"`.
+    #[serde(rename = "match")]
+    pub patterns: Vec<String>,
+    /// The order in which whole tables and column slices are placed on ranks.
+    #[serde(default)]
+    pub strategy: Strategy,
+    /// Tables with more values than this are split by row, in equal shares for all ranks; 0 for all
+    /// tables. By default no table is.
+    pub row_threshold: Option<usize>,
+    /// Other tables with more values than this are split into column slices of at most this number
+    /// of values. By default no table is.
+    pub column_threshold: Option<usize>,
+}
+
+impl EmbeddingTableSettings {
+    /// The rules of the placement on ranks.
+    pub fn placement(&self) -> Placement {
+        let Self { strategy, row_threshold, column_threshold, .. } = *self;
+        Placement { strategy, row_threshold, column_threshold }
+    }
+}
 
 /// `[batch]`: the size of a step. The study reads `examples` and `tokens`, the trainer reads
 /// `accumulate`.
@@ -354,6 +383,7 @@ pub(super) struct Body {
     pub gradient_check: GradientCheckSettings,
     pub awp: Option<AwpSettings>,
     pub ema: Option<EmaSettings>,
+    pub embedding_tables: Option<EmbeddingTableSettings>,
     #[serde(default)]
     pub checkpoint: CheckpointSettings,
     #[serde(default)]

@@ -23,6 +23,13 @@ impl Recipe {
         if let Some(ema) = &body.ema {
             self.below_one("ema.decay", ema.decay)?;
         }
+        if let Some(tables) = &body.embedding_tables {
+            let reason =
+                "is empty, so no table is kept in parts; remove [embedding_tables] instead";
+            self.error_if("embedding_tables.match", tables.patterns.is_empty(), reason)?;
+            let reason = "cannot perturb the tables of [embedding_tables]; remove one of the two";
+            self.error_if("awp", body.awp.is_some(), reason)?;
+        }
         self.error_if("checkpoint.keep", body.checkpoint.keep == 0, "has to be at least 1")?;
         self.at_least_zero("evaluation.margin", body.evaluation.margin)?;
         self.error_if("log.every_steps", body.log.every_steps == 0, "has to be at least 1")?;

@@ -12,6 +12,7 @@ use super::Session;
 use super::memory::explain;
 use super::state::{Best, State};
 use super::step::{Position, StepOutcome, Stepper};
+use super::tables::PhaseTables;
 use crate::Stopped;
 use crate::checkpoint::{self, Contents, Reason};
 use crate::error::{Result, StudyError, TrainError};
@@ -21,6 +22,12 @@ use crate::study::{Evaluation, EvaluationContext, Study, epoch_rng};
 
 /// The maximum number of consecutive skipped steps; one more is an error.
 const MAX_SKIPPED_STEPS: u32 = 2;
+
+/// The parameters of a finished phase, and the embedding tables that the ranks keep in parts.
+pub(super) struct Trained {
+    pub(super) parameters: Parameters,
+    tables: Option<PhaseTables>,
+}
 
 /// A running phase.
 pub(super) struct PhaseRun<'s, 'a, S: Study> {
@@ -42,20 +49,30 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         session: &'s mut Session<'a>,
         study: &'s mut S,
         phase: &'a Phase,
-        previous: Option<Parameters>,
+        previous: Option<Trained>,
     ) -> Result<Self> {
         let (model, parameters) = build(session, study, phase)?;
-        match previous {
-            Some(previous) => carry_over(&previous, &parameters, phase)?,
-            None => load_start(session.recipe, &parameters)?,
-        }
+        let previous_tables = match previous {
+            Some(Trained { parameters: previous, tables }) => {
+                carry_over(&previous, &parameters, phase)?;
+                tables
+            }
+            None => {
+                load_start(session.recipe, &parameters)?;
+                None
+            }
+        };
         let first_batches = batches(session, study, phase, 0)?;
         let steps_per_epoch =
             first_batches.len().div_ceil(session.recipe.batch().accumulate) as u64;
         let planned_steps = phase.epochs.map_or(0, |epochs| epochs as u64 * steps_per_epoch);
         let frozen = parameters.fingerprint(|parameter| !parameter.is_trainable())?;
         session.state.start_phase(phase.index, phase.steps.unwrap_or(planned_steps), frozen);
-        let stepper = Stepper::new(session.recipe, phase, parameters, &session.options.ranks)?;
+        let ranks = &session.options.ranks;
+        let mut stepper = Stepper::new(session.recipe, phase, parameters, ranks)?;
+        if let (Some(tables), Some(previous)) = (&mut stepper.tables, &previous_tables) {
+            tables.carry_over(previous);
+        }
         Ok(Self {
             first_batches: Some(first_batches),
             ..Self::new(session, (study, model), phase, stepper)
@@ -72,9 +89,12 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let (model, parameters) = build(session, study, phase)?;
         let ranks = &session.options.ranks;
         let mut stepper = Stepper::new(session.recipe, phase, parameters, ranks)?;
-        let Stepper { parameters, optimiser, ema, .. } = &mut stepper;
+        let Stepper { parameters, optimiser, ema, tables, .. } = &mut stepper;
         let steps = session.state.optimiser_steps;
         checkpoint::load(path, parameters, optimiser, steps, ema.as_mut())?;
+        if let Some(tables) = tables {
+            tables.load(path, steps)?;
+        }
         study.restore(path).map_err(study_error(study, "restore"))?;
         Ok(Self::new(session, (study, model), phase, stepper))
     }
@@ -94,9 +114,9 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         Self { session, study, model, phase, stepper, progress, first_batches: None }
     }
 
-    /// The parameters at the end of the phase.
-    pub(super) fn into_parameters(self) -> Parameters {
-        self.stepper.parameters
+    /// The parameters and tables at the end of the phase.
+    pub(super) fn into_trained(self) -> Trained {
+        Trained { parameters: self.stepper.parameters, tables: self.stepper.tables }
     }
 
     /// Trains until the phase ends.
@@ -319,10 +339,16 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }
+        if let Some(tables) = &self.stepper.tables {
+            tables.show()?;
+        }
         let ranks = &self.session.options.ranks;
         let prepared = self.study.before_evaluation(&self.model, &context);
         let evaluation =
             prepared.and_then(|()| ranks.evaluate(|| self.study.evaluate(&self.model, &context)));
+        if let Some(tables) = &self.stepper.tables {
+            tables.hide();
+        }
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }
@@ -368,6 +394,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     fn save(&mut self, reason: Reason) -> Result<()> {
         let ranks = &self.session.options.ranks;
         ranks.expect_same_parameters(&self.stepper.parameters)?;
+        let tables = self.stepper.tables.as_ref().map(PhaseTables::gather).transpose()?;
         if !ranks.is_first() {
             self.session.options.stop.clear_unsaved();
             return Ok(());
@@ -379,6 +406,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
             parameters: &self.stepper.parameters,
             optimiser: &self.stepper.optimiser,
             ema: self.stepper.ema.as_ref(),
+            tables: tables.as_deref().unwrap_or_default(),
             state: &self.session.state,
             study: &|folder| self.study.save(folder).map_err(study_error(self.study, "save")),
         };

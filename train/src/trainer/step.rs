@@ -7,12 +7,13 @@ use engram_models::params::{Parameter, Parameters, path_matches};
 use serde::{Deserialize, Serialize};
 
 use super::phase::study_error;
+use super::tables::{PhaseTables, RateFactors, StepRows};
 use crate::awp::Perturbation;
+use crate::distributed::sharded_tables::TableGradients;
 use crate::distributed::tree::share;
 use crate::distributed::{MicroBatchSum, Ranks};
 use crate::ema::Ema;
 use crate::error::{Result, TrainError};
-use crate::layer_rate::layer_rates;
 use crate::optimiser::{Optimiser, StepSize};
 use crate::recipe::{Negatives, Phase, Recipe};
 use crate::step_features::{Features, StepFeatures};
@@ -26,6 +27,10 @@ pub(super) struct Stepper {
     gradients: Gradients,
     /// Unused buffers for sums of micro-batches.
     spare: Vec<GradientSet>,
+    /// The embedding tables that the ranks keep in parts.
+    pub(super) tables: Option<PhaseTables>,
+    /// The gradients of these tables, with each table's index and sum of squares.
+    table_gradients: Option<(TableGradients, Vec<(usize, f64)>)>,
     ranks: Ranks,
     /// The factor on the learning rate of each trainable parameter.
     rate_factors: Vec<f64>,
@@ -157,12 +162,11 @@ impl Stepper {
         parameters: Parameters,
         ranks: &Ranks,
     ) -> Result<Self> {
-        let names: Vec<&str> = parameters.trainable().map(|p| p.name()).collect();
-        let layer_factors = layer_rates(&names, recipe.optimiser().layer_rate_decay);
-        let rate_factors =
-            parameters.trainable().zip(layer_factors).map(|(p, factor)| p.rate() * factor);
+        let factors = RateFactors::new(recipe, &parameters);
         Ok(Self {
-            rate_factors: rate_factors.collect(),
+            tables: PhaseTables::new(recipe, phase, &parameters, &factors.tables, ranks)?,
+            table_gradients: None,
+            rate_factors: factors.parameters,
             optimiser: Optimiser::new(&recipe.rules(phase), &parameters),
             ema: recipe.ema().map(|ema| Ema::new(ema.decay, &parameters)).transpose()?,
             gradients: Gradients::new(&parameters),
@@ -206,6 +210,9 @@ impl Stepper {
             gradient_scale: pass.scale * clip_factor(norm, position.recipe.optimiser().clip_norm),
         };
         self.optimiser.step(&self.parameters, &self.gradients, &self.rate_factors, size)?;
+        if let (Some(tables), Some((gradients, _))) = (&mut self.tables, &self.table_gradients) {
+            tables.step(gradients, size)?;
+        }
         if let Some(ema) = &mut self.ema {
             ema.update(&self.parameters, self.optimiser.steps())?;
         }
@@ -227,8 +234,15 @@ impl Stepper {
         let record =
             if several { study.take_record().map_err(study_failed)? } else { String::new() };
         let mut sum = MicroBatchSum::new(batches.len());
-        let mut own =
-            ranks.share_reads(|| self.own_passes(study, model, batches, position, &mut sum))?;
+        let own = share(batches.len(), ranks.size(), ranks.rank());
+        let rows = self
+            .tables
+            .as_ref()
+            .map(|tables| tables.look_up(study, model, batches, own.clone(), position.recipe));
+        let mut rows = rows.transpose()?;
+        let mut own = ranks.share_reads(|| {
+            self.own_passes(study, model, batches, position, (&mut sum, rows.as_mut()))
+        })?;
         if several {
             own.written = sum.written(&self.gradients);
         }
@@ -242,10 +256,13 @@ impl Stepper {
         let written: Vec<Vec<Vec<bool>>> =
             all.iter().map(|passes| passes.written.clone()).collect();
         sum.reduce(&ranks, &written, &mut self.gradients, &mut self.spare)?;
+        let tables = self.tables.as_ref().zip(rows);
+        self.table_gradients = tables.map(|(tables, rows)| tables.reduce(rows.sum)).transpose()?;
         let mut pass = Pass::of(all.into_iter().flat_map(|passes| passes.micro_batches));
-        pass.norm = self.gradients.global_norm();
+        let squares = self.table_gradients.as_ref().map_or(&[][..], |(_, squares)| squares);
+        pass.norm = self.gradients.global_norm_with(squares);
         if !pass.norm.is_finite() {
-            let faults = self.gradients.faults().into_iter();
+            let faults = self.faults().into_iter();
             let not_finite = faults.filter(|(_, fault)| *fault == GradientFault::NotFinite);
             let names: Vec<String> =
                 not_finite.take(5).map(|(name, _)| format!("`{name}`")).collect();
@@ -261,7 +278,7 @@ impl Stepper {
         model: &S::Model,
         batches: &[S::Batch],
         position: &Position<'_>,
-        sum: &mut MicroBatchSum,
+        (sum, mut rows): (&mut MicroBatchSum, Option<&mut StepRows>),
     ) -> Result<RankPasses> {
         self.gradients.clear();
         let own = share(batches.len(), self.ranks.size(), self.ranks.rank());
@@ -272,6 +289,10 @@ impl Stepper {
             if let Some(features) = &mut features {
                 features.select(micro_batch);
             }
+            let selected = self.tables.as_ref().zip(rows.as_deref());
+            let selected = selected
+                .map(|(tables, rows)| tables.select(rows, micro_batch - own.start))
+                .transpose()?;
             let context = position.context(micro_batch, features.as_ref());
             let batch_loss = study.loss(model, &batches[micro_batch], &context);
             let batch_loss = batch_loss.map_err(study_error(study, "loss"))?;
@@ -306,6 +327,9 @@ impl Stepper {
             sum.make_room(&mut self.gradients, &mut self.spare);
             self.gradients.backward(&weighted)?;
             sum.add(micro_batch, &mut self.gradients, &mut self.spare)?;
+            if let Some((rows, selected)) = rows.as_mut().zip(selected) {
+                rows.sum.add(micro_batch, &selected);
+            }
             let parts = batch_loss.parts.into_iter().map(|(name, value)| (name, value.to_bits()));
             passes.micro_batches.push(MicroBatch {
                 loss: loss.to_bits(),
@@ -347,12 +371,22 @@ impl Stepper {
         Ok(features)
     }
 
+    /// The names and faults of all trainable parameters and tables whose gradient is missing, zero or
+    /// not finite.
+    fn faults(&self) -> Vec<(String, GradientFault)> {
+        let mut faults = self.gradients.faults();
+        if let (Some(tables), Some((gradients, squares))) = (&self.tables, &self.table_gradients) {
+            faults.extend(tables.faults(gradients, squares));
+        }
+        faults
+    }
+
     /// Returns an error if a parameter has a missing or invalid gradient that the recipe does not
     /// allow. A zero gradient of a low-rank branch's `A` is allowed: `B` is zero at the first step.
     /// What is allowed for a weight is allowed for its low-rank branch.
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
         let allowed = &position.recipe.gradient_check().allow;
-        let mut faults = self.gradients.faults();
+        let mut faults = self.faults();
         faults.retain(|(name, fault)| {
             let up = up_projection(name).and_then(|name| self.parameters.get(&name));
             let zero_at_start =

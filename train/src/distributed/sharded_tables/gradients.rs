@@ -25,6 +25,13 @@ pub struct TableGradients {
     pub(super) of_groups: Vec<SparseRows>,
 }
 
+impl TableGradients {
+    /// Whether any micro-batch has a gradient of the table with this index.
+    pub fn has_gradient(&self, table: usize) -> bool {
+        self.written[table]
+    }
+}
+
 impl TableGradientSum {
     /// A sum over micro-batches of a step that has `count` of them, over all ranks.
     pub fn new(count: usize) -> Self {

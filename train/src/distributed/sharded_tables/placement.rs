@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::distributed::tree::share;
@@ -25,7 +26,7 @@ pub struct Table {
 }
 
 /// The order in which tables and column slices are placed on ranks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
     /// The first on rank 0, the second on rank 1, and so on; after the last rank again from rank 0.

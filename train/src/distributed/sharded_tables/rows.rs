@@ -105,7 +105,7 @@ impl MicroBatchRows {
             // Without -0, rows that a micro-batch does not use can be left out of sums: adding a 0
             // changes no other value.
             let values = gradient.take()?.into_iter().map(|value| 0.0 + value).collect();
-            Some(SparseRows { ids: rows.ids.clone(), values })
+            Some(SparseRows { ids: rows.ids.to_vec(), values })
         };
         self.tables.iter().map(gradient).collect()
     }
@@ -118,7 +118,7 @@ type StoredGradient = Arc<Mutex<Option<Vec<f32>>>>;
 #[derive(Debug)]
 pub struct TableRows {
     width: usize,
-    ids: Vec<u32>,
+    ids: Arc<[u32]>,
     positions: Arc<[u32]>,
     rows: Tensor,
     gradient: StoredGradient,
@@ -140,7 +140,12 @@ impl TableRows {
         let rows = Var::from_vec(values, (unique.len(), table.width), &Device::Cpu)
             .and_then(|rows| rows.apply_op1(StoreGradient(Arc::clone(&gradient))))
             .map_err(ModelError::from)?;
-        Ok(Self { width: table.width, ids: unique, positions, rows, gradient })
+        Ok(Self { width: table.width, ids: unique.into(), positions, rows, gradient })
+    }
+
+    /// The ids in ascending order, each once: `[U]`.
+    pub fn ids(&self) -> Arc<[u32]> {
+        Arc::clone(&self.ids)
     }
 
     /// The rows of the ids in ascending order, each once: `[U, D]`, on the CPU. Every backward pass

@@ -1,5 +1,7 @@
 //! The [`Study`] of patent phrases: one model on one split of the rows.
 
+use std::sync::Arc;
+
 use engram_data::patent::PhrasePair;
 use engram_eval::metric::pearson::pearson;
 use engram_eval::metric::spearman::spearman;
@@ -13,6 +15,7 @@ use super::corpus::hash_of_rows;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    TableIds,
 };
 
 /// Trains one model on one split.
@@ -76,6 +79,12 @@ impl Study for PatentStudy {
         let loss = self.sequencer.settings().loss.loss(&scores, &gold)?;
         let (examples, tokens) = (batch.rows.len(), batch.tokens());
         Ok(BatchLoss { loss, examples, tokens, parts: Vec::new() })
+    }
+
+    fn table_ids(&self, scorer: &Scorer, batch: &RowBatch) -> StudyResult<Option<TableIds>> {
+        let lookups = scorer.lookups(&batch.input).into_iter();
+        let external = lookups.filter_map(|(table, ids)| Some((table.as_external()?, ids)));
+        Ok(Some(external.map(|(table, ids)| (Arc::clone(table), Arc::clone(ids))).collect()))
     }
 
     fn evaluate(

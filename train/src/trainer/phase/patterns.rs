@@ -20,17 +20,19 @@ pub(super) fn build<S: Study>(
     phase: &Phase,
 ) -> Result<(S::Model, Parameters)> {
     let compute = recipe.compute()?;
-    let build = |groups| {
+    let tables = recipe.embedding_tables().map_or(&[][..], |tables| &tables.patterns);
+    let build = |groups, tables: &[String]| {
         let builder = ParameterBuilder::new(recipe.seed(), groups, &compute)
             .with_low_rank(recipe.low_rank())
-            .with_quantised(recipe.quantised().to_vec());
+            .with_quantised(recipe.quantised().to_vec())
+            .with_external_tables(tables.to_vec());
         let model = study.build(&builder)?;
         Ok((model, builder.finish()?))
     };
-    let built = build(recipe.groups(phase));
+    let built = build(recipe.groups(phase), tables);
     if built.as_ref().is_err_and(is_unused_pattern) {
         // Built without groups, to get the parameter names.
-        let without = build(vec![ParameterGroup::all_frozen()]);
+        let without = build(vec![ParameterGroup::all_frozen()], &[]);
         check(recipe, &without.map_err(study_error(study, "build"))?.1)?;
     }
     let (model, parameters) = built.map_err(|error| {
@@ -39,6 +41,12 @@ pub(super) fn build<S: Study>(
     check(recipe, &parameters)?;
     check_frozen(recipe, &parameters)?;
     check_awp(recipe, &parameters)?;
+    check_tables(recipe, &parameters)?;
+    if !tables.is_empty() && !compute.device.is_cpu() {
+        let reason =
+            "keeps tables on the CPU; set `compute.device = \"cpu\"`, or remove the section";
+        return Err(recipe.error("embedding_tables", reason));
+    }
     Ok((model, parameters))
 }
 
@@ -63,8 +71,34 @@ fn layer_error(recipe: &Recipe, error: &StudyError) -> Option<TrainError> {
         ModelError::BadLowRank { pattern, layer, value, reason } => {
             low_rank(pattern, value, format!("does not fit layer `{layer}`: {reason}"))
         }
+        ModelError::NoEmbeddingTable { .. } | ModelError::FrozenTable { .. } => {
+            let reason = format!("does not fit the model: {model_error}");
+            Some(recipe.error("embedding_tables.match", reason))
+        }
         _ => None,
     }
+}
+
+/// Returns an error if a phase freezes a table in parts. It is found before the first phase is
+/// trained.
+fn check_tables(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
+    for phase in recipe.phases() {
+        let groups = recipe.groups(phase);
+        for table in parameters.external_tables() {
+            let matches = |group: &&ParameterGroup| {
+                path_matches(group.pattern.as_bytes(), table.name().as_bytes())
+            };
+            if groups.iter().rfind(matches).is_some_and(|group| group.rate == 0.0) {
+                let (name, phase) = (table.name(), &phase.name);
+                let reason = format!(
+                    "matches `{name}`, which is frozen in phase `{phase}`; only tables that are \
+                     trained in all phases can be kept in parts"
+                );
+                return Err(recipe.error("embedding_tables.match", reason));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// With low-rank branches, a parameter is frozen unless a group matches it. Returns an error if
@@ -161,14 +195,14 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     patterns.extend(list_patterns("awp.match", recipe.awp().map_or(&[], |awp| &awp.patterns)));
     let matches = |pattern: &str, name: &str| path_matches(pattern.as_bytes(), name.as_bytes());
     for (path, pattern) in patterns {
-        if parameters.iter().any(|parameter| matches(&pattern, parameter.name())) {
+        if parameters.names().any(|name| matches(&pattern, name)) {
             continue;
         }
         let similar_name = nearest(&pattern, parameters).unwrap_or("none");
         let reason = format!(
             "is `{pattern}`, which matches none of the {} parameters; the most similar name is \
              `{similar_name}` (`*` matches within one level, `**` across levels)",
-            parameters.len(),
+            parameters.names().count(),
         );
         return Err(recipe.error(&path, reason));
     }
@@ -180,7 +214,7 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
 fn nearest<'a>(pattern: &str, parameters: &'a Parameters) -> Option<&'a str> {
     let letters = pattern.replace('*', "");
     let similarity = |name: &str| strsim::sorensen_dice(&letters, name);
-    let names = parameters.iter().rev().map(|parameter| parameter.name());
+    let names = parameters.names().rev();
     names.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
 }
 

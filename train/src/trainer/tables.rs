@@ -1,0 +1,289 @@
+//! The embedding tables of a phase that the ranks keep in parts: `[embedding_tables]`.
+//!
+//! In a step, each rank has only the rows that its micro-batches use. For evaluations and
+//! checkpoints, rank 0 gets the whole tables.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use engram_models::ModelError;
+use engram_models::compute::to_host;
+use engram_models::gradients::GradientFault;
+use engram_models::params::{ExternalTable, Parameters, Rows};
+use engram_models::weights::Weights;
+
+use super::phase::study_error;
+use crate::checkpoint::{EMA, OPTIMISER, PARAMETERS, TableTensor};
+use crate::distributed::Ranks;
+use crate::distributed::sharded_tables::placement::Table;
+use crate::distributed::sharded_tables::{
+    LookedUpRows, MEAN, MicroBatchRows, ShardedTables, TableGradientSum, TableGradients, VALUES,
+};
+use crate::ema;
+use crate::error::{Result, TrainError};
+use crate::layer_rate::layer_rates;
+use crate::optimiser::{StepSize, full_name};
+use crate::recipe::{Phase, Recipe};
+use crate::study::Study;
+
+/// The tables in parts, and the model's access to them.
+pub(super) struct PhaseTables {
+    sharded: ShardedTables,
+    external: Vec<Arc<ExternalTable>>,
+    ema_decay: Option<f64>,
+}
+
+/// The rows for the micro-batches of one rank in a step.
+pub(super) struct StepRows {
+    /// For each micro-batch of the rank, the ids of each table.
+    ids: Vec<Vec<Vec<u32>>>,
+    rows: LookedUpRows,
+    /// The gradients of the micro-batches so far.
+    pub(super) sum: TableGradientSum,
+}
+
+/// The factors on the learning rate of all trainable parameters, and of all tables in parts.
+pub(super) struct RateFactors {
+    pub(super) parameters: Vec<f64>,
+    pub(super) tables: Vec<f64>,
+}
+
+impl RateFactors {
+    pub(super) fn new(recipe: &Recipe, parameters: &Parameters) -> Self {
+        let mut rates: Vec<(&str, f64)> =
+            parameters.trainable().map(|p| (p.name(), p.rate())).collect();
+        let external = parameters.external_tables();
+        external.iter().for_each(|table| rates.insert(table.index(), (table.name(), table.rate())));
+        let names: Vec<&str> = rates.iter().map(|(name, _)| *name).collect();
+        let layers = layer_rates(&names, recipe.optimiser().layer_rate_decay);
+        let factors = rates.iter().zip(layers).map(|((_, rate), layer)| rate * layer);
+        let mut of_parameters: Vec<f64> = factors.collect();
+        let last_first = external.iter().rev();
+        let mut tables: Vec<f64> =
+            last_first.map(|table| of_parameters.remove(table.index())).collect();
+        tables.reverse();
+        Self { parameters: of_parameters, tables }
+    }
+}
+
+impl PhaseTables {
+    /// Splits the external tables of a model. `None` if it has none.
+    pub(super) fn new(
+        recipe: &Recipe,
+        phase: &Phase,
+        parameters: &Parameters,
+        rates: &[f64],
+        ranks: &Ranks,
+    ) -> Result<Option<Self>> {
+        let external = parameters.external_tables().to_vec();
+        let Some(settings) = recipe.embedding_tables().filter(|_| !external.is_empty()) else {
+            return Ok(None);
+        };
+        let tables = external.iter().zip(rates).map(|(table, rate)| {
+            let [rows, width] = table.dims();
+            Table { name: table.name().to_owned(), rows, width, rate: *rate }
+        });
+        let mut cached = None;
+        let initial = |index: usize, rows: Range<usize>| {
+            cached_rows(&mut cached, (index, VALUES), external[index].dims()[1], rows, || {
+                let initial = external[index].take_initial();
+                let values = initial.as_ref().map(to_host).transpose();
+                Ok(values.map_err(ModelError::from)?.unwrap_or_default())
+            })
+        };
+        let rules = recipe.rules(phase);
+        let (tables, placement) = (tables.collect(), settings.placement());
+        let sharded = ShardedTables::new(tables, &placement, &rules, ranks, initial);
+        let mut sharded = sharded.map_err(|error| match error {
+            TrainError::Table { table, reason } => {
+                recipe.error("embedding_tables", format!("does not fit table `{table}`: {reason}"))
+            }
+            error => error,
+        })?;
+        // Frees the values of tables without a part on this rank.
+        external.iter().for_each(|table| drop(table.take_initial()));
+        let ema_decay = recipe.ema().map(|ema| ema.decay);
+        if ema_decay.is_some() {
+            sharded.start_means();
+        }
+        Ok(Some(Self { sharded, external, ema_decay }))
+    }
+
+    /// Copies the values of the previous phase's tables.
+    pub(super) fn carry_over(&mut self, previous: &Self) {
+        self.sharded.copy_values(&previous.sharded);
+        if self.ema_decay.is_some() {
+            self.sharded.start_means();
+        }
+    }
+
+    /// Reads the tables from a checkpoint, with the optimiser state after `steps` steps.
+    pub(super) fn load(&mut self, checkpoint: &Path, steps: u64) -> Result<()> {
+        let open = |file: &str| Weights::open(&checkpoint.join(file));
+        let (parameters, optimiser) = (open(PARAMETERS)?, open(OPTIMISER)?);
+        let means = self.ema_decay.map(|_| open(EMA)).transpose()?;
+        let external = &self.external;
+        let mut cached = None;
+        self.sharded.restore(steps, |name, index, rows| {
+            let (table, [count, width]) = (external[index].name(), external[index].dims());
+            cached_rows(&mut cached, (index, name), width, rows, || {
+                let (weights, name, shape) = match (name, &means) {
+                    (VALUES, _) => (&parameters, table.to_owned(), vec![count, width]),
+                    (MEAN, Some(means)) => (means, table.to_owned(), vec![count, width]),
+                    (state, _) => (&optimiser, full_name(table, state), vec![count * width]),
+                };
+                let tensor = weights.get(&name, &shape, DType::F32, &Device::Cpu)?;
+                to_host(&tensor).map_err(|error| ModelError::from(error).into())
+            })
+        })
+    }
+
+    /// Fetches the rows for the micro-batches `own` of this rank.
+    pub(super) fn look_up<S: Study>(
+        &self,
+        study: &S,
+        model: &S::Model,
+        batches: &[S::Batch],
+        own: Range<usize>,
+        recipe: &Recipe,
+    ) -> Result<StepRows> {
+        let mut ids = Vec::with_capacity(own.len());
+        for batch in &batches[own] {
+            let used = study.table_ids(model, batch).map_err(study_error(study, "table_ids"))?;
+            let Some(used) = used else {
+                let reason = "is not supported by this study; remove it";
+                return Err(recipe.error("embedding_tables", reason));
+            };
+            let of_table = |table: &Arc<ExternalTable>| -> Vec<u32> {
+                let used = used.iter().filter(|(other, _)| Arc::ptr_eq(other, table));
+                used.flat_map(|(_, ids)| ids.iter().copied()).collect()
+            };
+            ids.push(self.external.iter().map(of_table).collect());
+        }
+        let all = (0..self.external.len()).map(|table| {
+            ids.iter().flat_map(|ids: &Vec<Vec<u32>>| ids[table].iter().copied()).collect()
+        });
+        let all: Vec<Vec<u32>> = all.collect();
+        let rows = self.sharded.lookup(&slices(&all))?;
+        Ok(StepRows { ids, rows, sum: TableGradientSum::new(batches.len()) })
+    }
+
+    /// Gives the model the rows of the `index`-th micro-batch of this rank.
+    pub(super) fn select(&self, step: &StepRows, index: usize) -> Result<MicroBatchRows> {
+        let rows = step.rows.select(&slices(&step.ids[index]))?;
+        for (table, external) in self.external.iter().enumerate() {
+            let rows = rows.of(table);
+            external.set_rows(Some(Rows { ids: Some(rows.ids()), values: rows.rows().clone() }));
+        }
+        Ok(rows)
+    }
+
+    /// Adds the gradients of all ranks. Returns them with each table's index and sum of squares.
+    pub(super) fn reduce(
+        &self,
+        sum: TableGradientSum,
+    ) -> Result<(TableGradients, Vec<(usize, f64)>)> {
+        self.hide();
+        let gradients = self.sharded.reduce(sum)?;
+        let squares = self.sharded.sums_of_squares(&gradients)?;
+        let indices = self.external.iter().map(|table| table.index());
+        Ok((gradients, indices.zip(squares).collect()))
+    }
+
+    /// The names and faults of tables whose gradient is missing, zero or not finite.
+    pub(super) fn faults(
+        &self,
+        gradients: &TableGradients,
+        squares: &[(usize, f64)],
+    ) -> Vec<(String, GradientFault)> {
+        let tables = self.external.iter().zip(squares).enumerate();
+        let fault = |(index, (table, (_, squares))): (usize, (&Arc<ExternalTable>, &(_, f64)))| {
+            let fault = if !gradients.has_gradient(index) {
+                GradientFault::Missing
+            } else if !squares.is_finite() {
+                GradientFault::NotFinite
+            } else if *squares == 0.0 {
+                GradientFault::Zero
+            } else {
+                return None;
+            };
+            Some((table.name().to_owned(), fault))
+        };
+        tables.filter_map(fault).collect()
+    }
+
+    /// Updates the parts of this rank, and their moving averages.
+    pub(super) fn step(&mut self, gradients: &TableGradients, size: StepSize) -> Result<()> {
+        self.sharded.step(gradients, size)?;
+        if let Some(decay) = self.ema_decay {
+            self.sharded.update_means(ema::value_weight(decay, self.sharded.steps()));
+        }
+        Ok(())
+    }
+
+    /// Gives the model of rank 0 the whole tables: with `[ema]`, the averages. All ranks call this
+    /// function.
+    pub(super) fn show(&self) -> Result<()> {
+        let shown = if self.ema_decay.is_some() { MEAN } else { VALUES };
+        for tensor in self.sharded.gather_whole(|name| name == shown)? {
+            let table = &self.external[tensor.table];
+            let [rows, width] = table.dims();
+            let values = Tensor::from_vec(tensor.values, (rows, width), &Device::Cpu);
+            let values = values.map_err(ModelError::from)?;
+            table.set_rows(Some(Rows { ids: None, values }));
+        }
+        Ok(())
+    }
+
+    /// Takes all rows from the model.
+    pub(super) fn hide(&self) {
+        self.external.iter().for_each(|table| table.set_rows(None));
+    }
+
+    /// The whole tables with all their state, on rank 0; nothing on other ranks. All ranks call this
+    /// function.
+    pub(super) fn gather(&self) -> Result<Vec<TableTensor>> {
+        let tensors = self.sharded.gather_whole(|_| true)?.into_iter();
+        let tensors = tensors.map(|tensor| {
+            let table = &self.external[tensor.table];
+            let (name, shape) = (table.name().to_owned(), table.dims());
+            match tensor.name {
+                VALUES => TableTensor::Parameter { name, shape, values: tensor.values },
+                MEAN => TableTensor::Mean { name, shape, values: tensor.values },
+                state => {
+                    let name = full_name(&name, state);
+                    TableTensor::State { name, values: tensor.values }
+                }
+            }
+        });
+        Ok(tensors.collect())
+    }
+}
+
+fn slices(ids: &[Vec<u32>]) -> Vec<&[u32]> {
+    ids.iter().map(Vec::as_slice).collect()
+}
+
+/// The last tensor that was read, with its table and name.
+type Cached = Option<((usize, String), Vec<f32>)>;
+
+/// Returns rows of a tensor, which is read at its first use.
+fn cached_rows(
+    cached: &mut Cached,
+    (table, name): (usize, &str),
+    width: usize,
+    rows: Range<usize>,
+    read: impl FnOnce() -> Result<Vec<f32>>,
+) -> Result<Vec<f32>> {
+    let is_cached = |((other, other_name), _): &((usize, String), _)| {
+        (*other, other_name.as_str()) == (table, name)
+    };
+    if !cached.as_ref().is_some_and(is_cached) {
+        *cached = None;
+        *cached = Some(((table, name.to_owned()), read()?));
+    }
+    let values = cached.as_ref().map_or(&[][..], |(_, values)| values);
+    Ok(values.get(rows.start * width..rows.end * width).unwrap_or_default().to_vec())
+}
