@@ -1,4 +1,4 @@
-//! `engram memory push`, `pull`, `info` and `search` with memories on PostgreSQL. Needs the feature
+//! `engram memory push`, `pull`, `info`, `search` and `remove` with memories on PostgreSQL. Needs the feature
 //! `postgres`, and `ENGRAM_POSTGRES` as in memory/postgres/tests/server/mod.rs.
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used)]
@@ -99,6 +99,20 @@ fn a_memory_is_pushed_searched_and_pulled() {
         &format!("memory search {} --queries queries.npy", first.url("two")),
         "is server 1 of the 2",
     );
+    let remove = |urls: &str| format!("memory remove {urls}");
+    let two = format!("{},{}", first.url("two"), second.url("two"));
+    refused(folder, &remove(&two), "add --yes to remove the memory of 1000 entries for good");
+    refused(folder, &remove(&format!("{} --yes", first.url("two"))), "is server 1 of the 2");
+    let removed = succeeds(folder, &remove(&format!("{two} --yes")));
+    assert_eq!(removed, "removed the memory of 1000 entries\n");
+    refused(folder, &remove(&format!("{two} --yes")), "there is no memory at this address");
+    refused(folder, &remove("m --yes"), "must be an address");
+    assert_eq!(search(&first.url("one"), ""), search("m", ""));
+    // A schema of someone else stays, whatever its name is.
+    first.sql("memories", "CREATE SCHEMA engram_mine");
+    refused(folder, &remove(&format!("{} --yes", first.url("mine"))), "there is no memory");
+    let schemas = "SELECT nspname FROM pg_namespace WHERE nspname = 'engram_mine'";
+    assert_eq!(first.sql("memories", schemas).trim(), "engram_mine");
 }
 
 #[test]

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicU8>);
 
-/// Bits of [`Stop`]. They are in one number, so that [`Stop::request`] and [`Stop::begin_step`]
-/// change one and read the other at the same time.
+/// The flag of a requested stop. Both flags are bits of one number, so that [`Stop::request`] and
+/// [`Stop::begin_step`] set one and read the other in one atomic operation.
 const REQUESTED: u8 = 1;
+/// The flag of unsaved steps.
 const UNSAVED: u8 = 2;
 
 /// The error of work that ended early because of a stop request.

@@ -4,8 +4,6 @@
 //! names. Sequences are packed, not padded, so no work is spent on padding. The pooler is omitted,
 //! because no study uses it.
 
-use std::sync::Arc;
-
 use candle_core::Tensor;
 use serde::Deserialize;
 
@@ -16,7 +14,7 @@ use crate::error::Result;
 use crate::kernels::{Activation, Attention, Mode, dropout};
 use crate::layers::{LayerNorm, Linear, Projections};
 use crate::packed::PackedTokens;
-use crate::params::{EmbeddingTable, Init, ParameterBuilder, sum_of_rows};
+use crate::params::{EmbeddingTable, Init, Lookup, ParameterBuilder, sum_of_rows};
 
 /// The fields of a published `config.json` that define the encoder. Other fields are ignored.
 #[derive(Debug, Clone, Deserialize)]
@@ -207,15 +205,16 @@ impl Bert {
     }
 
     /// The embedding tables, with the ids that these tokens look up in each.
-    pub(crate) fn lookups<'a>(
-        &'a self,
-        tokens: &'a PackedTokens,
-    ) -> Vec<(&'a EmbeddingTable, &'a Arc<[u32]>)> {
-        vec![
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`](crate::ModelError::BadInput) for a position beyond its table.
+    pub(crate) fn lookups<'a>(&'a self, tokens: &'a PackedTokens) -> Result<Vec<Lookup<'a>>> {
+        tokens.check_positions(self.config.max_position_embeddings)?;
+        Ok(vec![
             (&self.word_embeddings, &tokens.ids),
             (&self.position_embeddings, &tokens.positions),
             (&self.token_type_embeddings, &tokens.types),
-        ]
+        ])
     }
 
     /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, starting
@@ -226,8 +225,7 @@ impl Bert {
         mode: &Mode,
         mut on_state: impl FnMut(&Tensor),
     ) -> Result<Tensor> {
-        tokens.check_positions(self.config.max_position_embeddings)?;
-        let embedded = sum_of_rows(&self.lookups(tokens))?;
+        let embedded = sum_of_rows(&self.lookups(tokens)?)?;
         let x = self.embedding_norm.forward(&self.compute.activations(&embedded)?)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);

@@ -21,7 +21,7 @@ use crate::kernels::{
 };
 use crate::layers::{LayerNorm, Linear, Projections};
 use crate::packed::PackedTokens;
-use crate::params::{EmbeddingTable, Init, ParameterBuilder, sum_of_rows};
+use crate::params::{EmbeddingTable, Init, Lookup, ParameterBuilder, sum_of_rows};
 pub use config::{DebertaConfig, PositionTerms};
 
 /// The encoder.
@@ -229,22 +229,22 @@ impl Deberta {
     }
 
     /// The embedding tables, with the ids that these tokens look up in each.
-    pub(crate) fn lookups<'a>(
-        &'a self,
-        tokens: &'a PackedTokens,
-    ) -> Vec<(&'a EmbeddingTable, &'a Arc<[u32]>)> {
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for a position beyond its table.
+    pub(crate) fn lookups<'a>(&'a self, tokens: &'a PackedTokens) -> Result<Vec<Lookup<'a>>> {
+        if self.position_embeddings.is_some() {
+            tokens.check_positions(self.config.max_position_embeddings)?;
+        }
         let positions = self.position_embeddings.iter().map(|table| (table, &tokens.positions));
         let types = self.token_type_embeddings.iter().map(|table| (table, &tokens.types));
         let words = std::iter::once((&self.word_embeddings, &tokens.ids));
-        words.chain(positions).chain(types).collect()
+        Ok(words.chain(positions).chain(types).collect())
     }
 
     /// Returns the embeddings before dropout, `[T, D]`.
     fn embed(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        if self.position_embeddings.is_some() {
-            tokens.check_positions(self.config.max_position_embeddings)?;
-        }
-        let mut x = self.compute.activations(&sum_of_rows(&self.lookups(tokens))?)?;
+        let mut x = self.compute.activations(&sum_of_rows(&self.lookups(tokens)?)?)?;
         if let Some(projection) = &self.embedding_projection {
             x = projection.forward(&x, mode)?;
         }

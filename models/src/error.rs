@@ -124,7 +124,10 @@ pub enum ModelError {
     },
 
     /// An external embedding table is frozen.
-    #[error("the embedding table `{table}` is frozen; only trained tables can be kept in parts")]
+    #[error(
+        "the embedding table `{table}` is frozen, and only trained tables can be kept in parts; give \
+         it a rate above 0, or remove it from the patterns"
+    )]
     FrozenTable {
         /// The name of the table.
         table: String,
@@ -132,7 +135,7 @@ pub enum ModelError {
 
     /// A pattern of external embedding tables matches none.
     #[error(
-        "pattern `{pattern}` matches no embedding table that can be kept in parts; the model has {}",
+        "pattern `{pattern}` matches no embedding table that can be kept in parts; the tables are: {}",
         names(tables)
     )]
     NoEmbeddingTable {

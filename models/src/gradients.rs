@@ -167,8 +167,8 @@ impl Gradients {
     }
 
     /// Returns the Euclidean norm of all gradients together with those of external tables: for each,
-    /// its [index](crate::params::ExternalTable::index) and sum of squares, in ascending order. It
-    /// has the bits that it has if the tables are parameters.
+    /// its [index](crate::params::ExternalTable::index) and sum of squares, in ascending order. The
+    /// result has the same bits as with the tables as parameters.
     pub fn global_norm_with(&self, tables: &[(usize, f64)]) -> f64 {
         let on_gpu = self.squares_on_gpu().unwrap_or(f64::NAN);
         let mut squares: Vec<Option<f64>> = (0..self.len()).map(|i| self.squares(i)).collect();

@@ -23,8 +23,8 @@ use crate::kernels::QuantisedMatrix;
 use crate::layers::is_branch;
 use crate::weights::Weights;
 pub use builder::ParameterBuilder;
-pub use embedding_table::{EmbeddingTable, ExternalTable, Rows, sum_of_rows};
-pub use group::{ParameterGroup, path_matches};
+pub use embedding_table::{EmbeddingTable, ExternalTable, Lookup, Rows, sum_of_rows};
+pub use group::{ParameterGroup, path_matches, rate_of};
 pub use init::Init;
 
 /// One named parameter.

@@ -11,7 +11,7 @@ use crate::deberta::{Deberta, DebertaConfig};
 use crate::error::{ModelError, Result};
 use crate::kernels::Mode;
 use crate::packed::PackedTokens;
-use crate::params::{EmbeddingTable, ParameterBuilder};
+use crate::params::{Lookup, ParameterBuilder};
 use crate::weights::Weights;
 
 /// The configuration of an encoder.
@@ -149,10 +149,10 @@ impl TextEncoder {
     }
 
     /// The embedding tables, with the ids `[T]` that these tokens look up in each.
-    pub fn lookups<'a>(
-        &'a self,
-        tokens: &'a PackedTokens,
-    ) -> Vec<(&'a EmbeddingTable, &'a Arc<[u32]>)> {
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for a position beyond its table.
+    pub fn lookups<'a>(&'a self, tokens: &'a PackedTokens) -> Result<Vec<Lookup<'a>>> {
         match self {
             Self::Bert(bert) => bert.lookups(tokens),
             Self::Deberta(deberta) => deberta.lookups(tokens),

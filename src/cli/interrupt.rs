@@ -31,7 +31,7 @@ pub(super) struct Interrupt {
     /// The exit code for the first signal; 0 before it.
     code: Arc<AtomicUsize>,
     resume: Resume,
-    /// Done when the message of `resume` is printed, by the command or by the thread that watches.
+    /// Lets either the command or the thread that watches print the message of `resume`.
     message: Arc<Once>,
 }
 

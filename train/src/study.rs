@@ -82,10 +82,16 @@ pub trait Study {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss>;
 
+    /// Whether the study supports `[embedding_tables]`. It then returns [`Study::table_ids`], and
+    /// runs the model only in [`Study::loss`] and [`Study::evaluate`].
+    fn supports_embedding_tables(&self) -> bool {
+        false
+    }
+
     /// The ids that [`Study::loss`] looks up in the model's external embedding tables for a
-    /// micro-batch; `None` if the study does not support `[embedding_tables]`.
-    fn table_ids(&self, _: &Self::Model, _: &Self::Batch) -> StudyResult<Option<TableIds>> {
-        Ok(None)
+    /// micro-batch.
+    fn table_ids(&self, _: &Self::Model, _: &Self::Batch) -> StudyResult<TableIds> {
+        Ok(TableIds::new())
     }
 
     /// Computes the features of a micro-batch for a loss over the whole step, such as its embeddings;

@@ -100,15 +100,16 @@ impl Session<'_> {
         self.options.ranks.broadcast(self.options.stop.is_requested())
     }
 
-    /// Records that a step begins. Returns `false`, and records nothing, if rank 0 was asked to
-    /// stop.
+    /// Records on rank 0 that a step begins. Returns `false`, and records nothing, if rank 0 was
+    /// asked to stop.
     fn begin_step(&self) -> Result<bool> {
         let RunOptions { ranks, stop, .. } = self.options;
-        let begins = ranks.broadcast(ranks.is_first() && stop.begin_step())?;
-        if begins && !ranks.is_first() {
-            stop.begin_step();
-        }
-        Ok(begins)
+        ranks.broadcast(ranks.is_first() && stop.begin_step())
+    }
+
+    /// Whether rank 0 has begun steps since the last checkpoint.
+    fn has_unsaved(&self) -> Result<bool> {
+        self.options.ranks.broadcast(self.options.stop.has_unsaved())
     }
 
     /// Syncs all logs to disk.
@@ -152,6 +153,7 @@ pub(crate) fn train_in<S: Study>(
     result
 }
 
+/// Trains all phases, and writes the results.
 fn train_phases<S: Study>(
     folder: &RunFolder,
     study: &mut S,

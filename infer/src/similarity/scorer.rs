@@ -1,14 +1,13 @@
 //! The encoder and head that score phrase pairs.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use candle_core::Tensor;
 use engram_data::patent::PhrasePair;
 use engram_models::ModelError;
 use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
-use engram_models::params::{EmbeddingTable, ParameterBuilder};
+use engram_models::params::{Lookup, ParameterBuilder};
 use engram_models::similarity::{BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -88,12 +87,16 @@ impl Scorer {
     }
 
     /// The embedding tables of the encoder, with the ids `[T]` that this input looks up in each.
-    pub fn lookups<'a>(&'a self, input: &'a Input) -> Vec<(&'a EmbeddingTable, &'a Arc<[u32]>)> {
+    ///
+    /// # Errors
+    /// [`InferError::Model`](crate::InferError::Model) for a position beyond its table.
+    pub fn lookups<'a>(&'a self, input: &'a Input) -> Result<Vec<Lookup<'a>>> {
         let (Input::Spans(tokens, _) | Input::Phrases(tokens, _)) = input;
-        match self {
-            Self::Cross(model) => model.encoder().lookups(tokens),
-            Self::Bi(model) => model.encoder().lookups(tokens),
-        }
+        let encoder = match self {
+            Self::Cross(model) => model.encoder(),
+            Self::Bi(model) => model.encoder(),
+        };
+        Ok(encoder.lookups(tokens)?)
     }
 
     /// Scores rows, by the mean over [`ScorerSettings::passes`]. Depending on the loss, scores are

@@ -10,12 +10,13 @@ use crate::change::Change;
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::fan_out::each;
+use crate::holder::newest;
 use crate::record::GenerationRecord;
 use crate::rows::{Target, insert_generation, write};
 use crate::server::Server;
 use crate::servers::Servers;
 use crate::tables::{
-    create_build, create_generations, create_indexes, create_rows, drop_build, has_build,
+    create_build, create_generations, create_indexes, create_rows, drop_build, has_build, has_table,
 };
 
 /// Builds a memory from batches with `rows` rows in all.
@@ -60,21 +61,50 @@ pub(crate) fn create(
 }
 
 /// Removes the memory at these addresses, separated by spaces or commas, with all its generations, also
-/// an unfinished push. Nothing happens if there is none.
+/// an unfinished push. Returns whether there was one. A schema without a memory stays.
 ///
 /// # Errors
-/// [`MemoryError::Remote`]; [`MemoryError::Locked`] while another process writes to the memory
-pub fn remove(urls: &str, connect: Connect) -> Result<(), MemoryError> {
+/// [`MemoryError::Remote`], also if the memory has other servers: nothing is removed then.
+/// [`MemoryError::Locked`] while another process writes to the memory.
+pub fn remove(urls: &str, connect: Connect) -> Result<bool, MemoryError> {
     let servers = Servers::new(urls, Connect { partial: false, ..connect })?;
     let mut connections = servers.lock()?;
-    let shared = servers.all().iter().zip(&mut connections);
-    let removed = each(shared, |_, (shared, connection)| {
+    let removed = remove_on(&servers, &mut connections);
+    servers.release(connections);
+    removed
+}
+
+fn remove_on(servers: &Servers, connections: &mut [Connection]) -> Result<bool, MemoryError> {
+    let mut found = Vec::with_capacity(connections.len());
+    for (index, connection) in connections.iter_mut().enumerate() {
+        found.push(has_memory(servers, index, connection)?);
+    }
+    let shared = servers.all().iter().zip(connections).zip(&found);
+    let removed = each(shared, |_, ((shared, connection), found)| {
         let schema = &shared.server.address.schema;
-        let dropped = connection.batch_execute(&format!("DROP SCHEMA IF EXISTS {schema} CASCADE"));
+        let drop = format!("DROP SCHEMA {schema} CASCADE");
+        let dropped = if *found { connection.batch_execute(&drop) } else { Ok(()) };
         dropped.map_err(|failure| shared.failed(failure))
     });
-    servers.release(connections);
-    removed.into_iter().collect()
+    removed.into_iter().collect::<Result<(), MemoryError>>()?;
+    Ok(found.contains(&true))
+}
+
+/// Whether a server has its share of a memory, or an unfinished push.
+fn has_memory(
+    servers: &Servers,
+    index: usize,
+    connection: &mut Connection,
+) -> Result<bool, MemoryError> {
+    let shared = &servers.all()[index];
+    let failed = |failure| shared.failed(failure);
+    if has_table(connection, "generations").map_err(failed)?
+        && let Some(stored) = newest(connection, &shared.server).map_err(failed)?
+    {
+        servers.check_share(index, &stored)?;
+        return Ok(true);
+    }
+    has_build(connection).map_err(failed)
 }
 
 /// Commits a generation 1 or a new one that was built as a whole, on the first server last. Then

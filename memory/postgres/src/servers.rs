@@ -132,7 +132,11 @@ impl Servers {
     }
 
     /// Returns an error if this is another server of the memory than the addresses say.
-    fn check_share(&self, server: usize, generation: &Stored) -> Result<(), MemoryError> {
+    pub(crate) fn check_share(
+        &self,
+        server: usize,
+        generation: &Stored,
+    ) -> Result<(), MemoryError> {
         let share = generation.record.share;
         if share == self.share(server) {
             return Ok(());

@@ -73,8 +73,12 @@ pub(crate) fn drop_build(connection: &mut Connection) -> Result<(), Failure> {
 
 /// Whether the schema of the memory has the mark of an unfinished build.
 pub(crate) fn has_build(connection: &mut Connection) -> Result<bool, Failure> {
-    // The schema may be missing, too.
-    let table = format!("{}.build", connection.schema);
+    has_table(connection, "build")
+}
+
+/// Whether the schema of the memory has this table. The schema may be missing, too.
+pub(crate) fn has_table(connection: &mut Connection, name: &str) -> Result<bool, Failure> {
+    let table = format!("{}.{name}", connection.schema);
     Ok(connection.query("SELECT to_regclass($1) IS NOT NULL", &[&table])?[0].try_get(0)?)
 }
 

@@ -143,7 +143,10 @@ fn a_memory_is_replaced_only_on_request_and_readers_keep_the_old_state() {
     let error = push_to(&first, &servers[0].url("replaced"), replace).unwrap_err().to_string();
     assert!(error.contains("has a memory on 3 servers"), "{error}");
     // A removed memory leaves nothing, and other ones stay.
-    remove(&urls, Connect::default()).unwrap();
+    let error = remove(&servers[0].url("other"), Connect::default()).unwrap_err().to_string();
+    assert!(error.contains("of the 3 servers of its memory"), "{error}");
+    assert!(remove(&urls, Connect::default()).unwrap());
+    assert!(!remove(&urls, Connect::default()).unwrap());
     let opened = PostgresStore::open(&urls, Connect::default());
     assert!(matches!(opened, Err(MemoryError::NoMemory { .. })));
     assert_equal(first.as_ref(), open_on(servers, "other").snapshot().as_ref(), 9);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{Device, Tensor, Var};
 
-use super::embedding_table::{EmbeddingTable, ExternalTable};
+use super::embedding_table::{EmbeddingTable, ExternalTable, Initial};
 use super::init::draw;
 use super::{Init, Parameter, ParameterGroup, Parameters, path_matches};
 use crate::compute::{Compute, to_host};
@@ -53,6 +53,8 @@ struct Shared {
 struct TablePatterns {
     list: Vec<String>,
     names: Vec<String>,
+    /// The first table that a pattern matches, but that is frozen.
+    frozen: Option<String>,
 }
 
 /// The patterns of low-rank branches, and the linear layers of the model so far.
@@ -169,34 +171,48 @@ impl ParameterBuilder {
     /// [`ParameterBuilder::get`].
     ///
     /// # Errors
-    /// See [`ParameterBuilder::get`]. [`ModelError::FrozenTable`] if an external table is frozen.
+    /// See [`ParameterBuilder::get`].
     pub fn embedding_table(
         &self,
         name: &str,
         shape: [usize; 2],
         init: Init,
     ) -> Result<EmbeddingTable> {
-        let full_name = self.full_name(name);
-        let is_external = {
-            let mut shared = self.lock();
-            shared.tables.names.push(full_name.clone());
-            let mut patterns = shared.tables.list.iter();
-            patterns.any(|pattern| path_matches(pattern.as_bytes(), full_name.as_bytes()))
-        };
-        let tensor = self.add(name, &shape, init, Kind::Trainable)?;
-        if !is_external {
-            return Ok(EmbeddingTable::parameter(tensor));
+        match self.external_table(name, shape, init)? {
+            Some(table) => Ok(EmbeddingTable::external(table)),
+            None => Ok(EmbeddingTable::parameter(self.get(name, &shape, init)?)),
         }
+    }
+
+    /// Adds an external table, if a pattern matches it and it is trained.
+    fn external_table(
+        &self,
+        name: &str,
+        shape: [usize; 2],
+        init: Init,
+    ) -> Result<Option<Arc<ExternalTable>>> {
+        let name = self.full_name(name);
         let mut shared = self.lock();
-        let rate = shared.list.pop().map_or(0.0, |parameter| parameter.rate);
+        shared.tables.names.push(name.clone());
+        let mut patterns = shared.tables.list.iter();
+        let is_external = patterns.any(|pattern| path_matches(pattern.as_bytes(), name.as_bytes()));
+        let initial = match &self.source {
+            _ if !is_external => return Ok(None),
+            Source::ShapesOnly => return Ok(None),
+            Source::File(weights) => Initial::Loaded(Arc::clone(weights)),
+            Source::Seed => Initial::Drawn { seed: shared.seed, init },
+        };
+        shared.check_new(&name)?;
+        let rate = shared.rate_of(&name, Kind::Trainable)?;
         if rate == 0.0 {
-            return Err(ModelError::FrozenTable { table: full_name });
+            shared.tables.frozen.get_or_insert(name);
+            return Ok(None);
         }
         let trainable = shared.list.iter().filter(|parameter| parameter.is_trainable()).count();
-        let index = trainable + shared.external.len();
-        let table = Arc::new(ExternalTable::new(full_name, rate, index, tensor.detach())?);
+        let place = (rate, trainable + shared.external.len());
+        let table = Arc::new(ExternalTable::new(name, shape, place, initial));
         shared.external.push(Arc::clone(&table));
-        Ok(EmbeddingTable::external(table))
+        Ok(Some(table))
     }
 
     /// Returns the weight `[D_out, D_in]` of the linear layer at this builder's path.
@@ -292,11 +308,7 @@ impl ParameterBuilder {
     fn add(&self, name: &str, shape: &[usize], init: Init, kind: Kind) -> Result<Tensor> {
         let name = self.full_name(name);
         let mut shared = self.lock();
-        if shared.list.iter().any(|p| p.name == name)
-            || shared.external.iter().any(|table| table.name() == name)
-        {
-            return Err(ModelError::BadInput(format!("parameter `{name}` is requested twice")));
-        }
+        shared.check_new(&name)?;
         let rate = shared.rate_of(&name, kind)?;
         let dtype = shared.compute.parameter_dtype(shape.len(), rate > 0.0);
         let device = &shared.compute.device;
@@ -333,7 +345,7 @@ impl ParameterBuilder {
     /// [`ModelError::UnmatchedPattern`] if a group's pattern matches no parameter,
     /// [`ModelError::NoLinearLayer`] if another pattern matches no linear layer, and
     /// [`ModelError::NoEmbeddingTable`] if a pattern of external tables matches none, most often
-    /// because of a typo.
+    /// because of a typo. [`ModelError::FrozenTable`] if such a pattern matches a frozen table.
     pub fn finish(&self) -> Result<Parameters> {
         let shared = self.lock();
         if let Some(unused) = shared.is_matched.iter().position(|is_matched| !is_matched) {
@@ -358,13 +370,16 @@ impl ParameterBuilder {
                 pattern,
             });
         }
-        let TablePatterns { list, names } = &shared.tables;
+        let TablePatterns { list, names, frozen } = &shared.tables;
         let is_unmatched = |pattern: &&String| {
             !names.iter().any(|name| path_matches(pattern.as_bytes(), name.as_bytes()))
         };
         if let Some(pattern) = list.iter().find(is_unmatched) {
             let (pattern, tables) = (pattern.clone(), names.clone());
             return Err(ModelError::NoEmbeddingTable { pattern, tables });
+        }
+        if let Some(table) = frozen {
+            return Err(ModelError::FrozenTable { table: table.clone() });
         }
         Ok(Parameters { list: shared.list.clone(), external: shared.external.clone() })
     }
@@ -380,6 +395,16 @@ impl ParameterBuilder {
 }
 
 impl Shared {
+    /// Returns an error if the model has requested this name already.
+    fn check_new(&self, name: &str) -> Result<()> {
+        if self.list.iter().any(|parameter| parameter.name == name)
+            || self.external.iter().any(|table| table.name() == name)
+        {
+            return Err(ModelError::BadInput(format!("parameter `{name}` is requested twice")));
+        }
+        Ok(())
+    }
+
     /// Returns the learning-rate factor of a parameter, and marks the groups that match it.
     fn rate_of(&mut self, name: &str, kind: Kind) -> Result<f64> {
         let is_frozen = match kind {

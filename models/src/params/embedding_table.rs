@@ -4,12 +4,15 @@
 //! several machines, and give the model only the rows that it needs.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use candle_core::Tensor;
+use candle_core::{DType, Device, Tensor};
 
+use super::init::{Init, draw};
+use crate::compute::to_host;
 use crate::error::{ModelError, Result};
 use crate::kernels::embedding_sum;
+use crate::weights::Weights;
 
 /// An embedding table of a model, `[V, D]`.
 #[derive(Debug, Clone)]
@@ -29,8 +32,14 @@ pub struct ExternalTable {
     width: usize,
     rate: f64,
     index: usize,
-    initial: Mutex<Option<Tensor>>,
+    initial: Initial,
     current: RwLock<Option<Rows>>,
+}
+
+/// The source of a table's initial values.
+pub(super) enum Initial {
+    Drawn { seed: u64, init: Init },
+    Loaded(Arc<Weights>),
 }
 
 /// The rows of a table that the model may read.
@@ -42,11 +51,14 @@ pub struct Rows {
     pub values: Tensor,
 }
 
+/// A table, and the ids `[T]` to look up in it.
+pub type Lookup<'a> = (&'a EmbeddingTable, &'a Arc<[u32]>);
+
 /// Looks up ids in each table and sums the rows: ids `[T]` each → `[T, D]`.
 ///
 /// # Errors
 /// As [`embedding_sum`]. [`ModelError::BadInput`] if an external table lacks a row.
-pub fn sum_of_rows(lookups: &[(&EmbeddingTable, &Arc<[u32]>)]) -> Result<Tensor> {
+pub fn sum_of_rows(lookups: &[Lookup<'_>]) -> Result<Tensor> {
     let lookups = lookups.iter().map(|(table, ids)| table.rows(ids));
     let lookups: Vec<(Tensor, Arc<[u32]>)> = lookups.collect::<Result<_>>()?;
     let lookups: Vec<_> = lookups.iter().map(|(rows, ids)| (rows, Arc::clone(ids))).collect();
@@ -80,12 +92,15 @@ impl EmbeddingTable {
 }
 
 impl ExternalTable {
-    /// A table with these initial values, `[V, D]`. `index` is its index among the trainable
-    /// parameters and external tables of the model.
-    pub(super) fn new(name: String, rate: f64, index: usize, initial: Tensor) -> Result<Self> {
-        let (rows, width) = initial.dims2()?;
-        let (initial, current) = (Mutex::new(Some(initial)), RwLock::default());
-        Ok(Self { name, rows, width, rate, index, initial, current })
+    /// A table `[V, D]`. `index` is its index among the trainable parameters and external tables of
+    /// the model.
+    pub(super) fn new(
+        name: String,
+        [rows, width]: [usize; 2],
+        (rate, index): (f64, usize),
+        initial: Initial,
+    ) -> Self {
+        Self { name, rows, width, rate, index, initial, current: RwLock::default() }
     }
 
     /// The name: the path of the table in the model, as of a parameter.
@@ -109,9 +124,20 @@ impl ExternalTable {
         self.index
     }
 
-    /// Returns the initial values `[V, D]` and frees them. `None` after the first call.
-    pub fn take_initial(&self) -> Option<Tensor> {
-        self.initial.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// Returns the initial values, `[V, D]`: those of a parameter of this name. They are not kept.
+    ///
+    /// # Errors
+    /// See [`ParameterBuilder::get`](super::ParameterBuilder::get).
+    pub fn initial_values(&self) -> Result<Vec<f32>> {
+        match &self.initial {
+            Initial::Drawn { seed, init } => {
+                draw(*seed, &self.name, self.rows.saturating_mul(self.width), *init)
+            }
+            Initial::Loaded(weights) => {
+                let tensor = weights.get(&self.name, &self.dims(), DType::F32, &Device::Cpu)?;
+                Ok(to_host(&tensor)?)
+            }
+        }
     }
 
     /// Sets the rows that the model may read; `None` for no rows.
@@ -148,8 +174,6 @@ impl fmt::Debug for ExternalTable {
 
 #[cfg(test)]
 mod tests {
-    use candle_core::Device;
-
     use super::*;
     use crate::compute::Compute;
     use crate::params::{Init, ParameterBuilder, ParameterGroup};
@@ -174,16 +198,14 @@ mod tests {
 
         let dense = ParameterBuilder::on_cpu(3);
         let whole = dense.pp("words").get("weight", &[4, 3], Init::Normal(1.0))?;
-        let initial = external.take_initial().expect("initial values");
-        assert_eq!(initial.to_vec2::<f32>()?, whole.to_vec2::<f32>()?);
-        assert!(external.take_initial().is_none());
+        assert_eq!(external.initial_values()?, to_host(&whole)?);
 
         let (ids, ones): (Arc<[u32]>, Arc<[u32]>) = (vec![3, 1, 3].into(), vec![1, 1, 1].into());
         let sum = || sum_of_rows(&[(&words, &ids), (&types, &ones)]);
         assert!(sum().unwrap_err().to_string().contains("`words.weight` was not looked up"));
         external.set_rows(Some(Rows { ids: None, values: whole.clone() }));
         let expected = sum()?.to_vec2::<f32>()?;
-        let rows = whole.index_select(&candle_core::Tensor::new(&[1u32, 3], &Device::Cpu)?, 0)?;
+        let rows = whole.index_select(&Tensor::new(&[1u32, 3], &Device::Cpu)?, 0)?;
         external.set_rows(Some(Rows { ids: Some(vec![1, 3].into()), values: rows }));
         assert_eq!(sum()?.to_vec2::<f32>()?, expected);
         let other: Arc<[u32]> = vec![2].into();
@@ -199,8 +221,8 @@ mod tests {
         let error = unmatched.finish().unwrap_err().to_string();
         assert!(error.contains("`tokens.*`") && error.contains("`words.weight`"), "{error}");
         let frozen = builder(&["words.*"], vec![ParameterGroup::all_frozen()]);
-        let table = frozen.pp("words").embedding_table("weight", [4, 3], Init::Zeros);
-        let error = table.unwrap_err().to_string();
+        frozen.pp("words").embedding_table("weight", [4, 3], Init::Zeros)?;
+        let error = frozen.finish().unwrap_err().to_string();
         assert!(error.contains("`words.weight` is frozen"), "{error}");
         Ok(())
     }

@@ -20,6 +20,12 @@ impl ParameterGroup {
     }
 }
 
+/// The rate of the last group that matches `name`; `None` if no group matches.
+pub fn rate_of(groups: &[ParameterGroup], name: &str) -> Option<f64> {
+    let matches = |group: &&ParameterGroup| path_matches(group.pattern.as_bytes(), name.as_bytes());
+    groups.iter().rfind(matches).map(|group| group.rate)
+}
+
 /// Whether `name` matches `pattern`, in which `*` matches any characters but `.`, and `**` any
 /// characters.
 pub fn path_matches(pattern: &[u8], name: &[u8]) -> bool {

@@ -6,6 +6,7 @@ pub(super) mod location;
 mod push;
 mod query;
 mod re_encode;
+mod remove;
 mod retrieval;
 mod search;
 mod sweep;
@@ -64,6 +65,7 @@ pub enum MemoryCommand {
     Push(push::Push),
     Pull(push::Pull),
     Sweep(sweep::Sweep),
+    Remove(remove::Remove),
 }
 
 impl MemoryCommand {
@@ -83,6 +85,7 @@ impl MemoryCommand {
             Self::Push(command) => command.run(),
             Self::Pull(command) => command.run(),
             Self::Sweep(command) => command.run(),
+            Self::Remove(command) => command.run(),
         }
     }
 }

@@ -69,6 +69,9 @@ pub struct ShardedTables {
     sent: AtomicU64,
 }
 
+/// The values of the parts of one rank.
+pub(crate) struct PartValues(Vec<Vec<f32>>);
+
 /// A group of this rank with its values, `[rows, width]`.
 struct Group {
     shape: GroupShape,
@@ -157,16 +160,15 @@ impl ShardedTables {
         })
     }
 
-    /// Copies the values of other tables with the same placement.
-    pub(crate) fn copy_values(&mut self, other: &Self) {
-        for (group, other) in self.groups.iter_mut().zip(&other.groups) {
-            group.values.clone_from(&other.values);
-        }
+    /// The values of this rank's parts, without their state.
+    pub(crate) fn into_values(self) -> PartValues {
+        PartValues(self.groups.into_iter().map(|group| group.values).collect())
     }
 
-    /// The tables.
-    pub fn tables(&self) -> &[Table] {
-        &self.tables
+    /// Replaces the values by those of tables with the same placement.
+    pub(crate) fn set_values(&mut self, values: PartValues) {
+        let groups = self.groups.iter_mut().zip(values.0);
+        groups.for_each(|(group, values)| group.values = values);
     }
 
     /// The bytes of this rank's values, optimiser state, averages and gradient buffer.

@@ -18,21 +18,23 @@ use crate::schedule::Schedule;
 
 /// `[embedding_tables]`: embedding tables that the ranks keep in parts, with their optimiser state.
 /// Without this section, each rank has all tables. Results do not depend on it. Of the built-in
-/// studies, only `patent` supports it, on the CPU and without `[awp]`.
+/// studies, only `patent` supports it, on the CPU. `[awp]` cannot perturb such a table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingTableSettings {
-    /// Path patterns of the tables, such as `"**.word_embeddings.weight"`.
+    /// Path patterns of the tables, such as `"**.word_embeddings.weight"`. Tables of words, positions
+    /// and token types can be kept in parts.
     #[serde(rename = "match")]
     pub patterns: Vec<String>,
-    /// The order in which whole tables and column slices are placed on ranks.
+    /// The order in which whole tables and column slices are placed on ranks. A table that is not
+    /// split is on one rank.
     #[serde(default)]
     pub strategy: Strategy,
     /// Tables with more values than this are split by row, in equal shares for all ranks; 0 for all
     /// tables. By default no table is.
     pub row_threshold: Option<usize>,
     /// Other tables with more values than this are split into column slices of at most this number
-    /// of values. By default no table is.
+    /// of values, but into no more slices than ranks. By default no table is.
     pub column_threshold: Option<usize>,
 }
 

@@ -27,8 +27,8 @@ impl Recipe {
             let reason =
                 "is empty, so no table is kept in parts; remove [embedding_tables] instead";
             self.error_if("embedding_tables.match", tables.patterns.is_empty(), reason)?;
-            let reason = "cannot perturb the tables of [embedding_tables]; remove one of the two";
-            self.error_if("awp", body.awp.is_some(), reason)?;
+            let reason = "cannot be combined with [start]; remove one of the two";
+            self.error_if("embedding_tables", body.start.is_some(), reason)?;
         }
         self.error_if("checkpoint.keep", body.checkpoint.keep == 0, "has to be at least 1")?;
         self.at_least_zero("evaluation.margin", body.evaluation.margin)?;

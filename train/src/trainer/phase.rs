@@ -15,6 +15,7 @@ use super::step::{Position, StepOutcome, Stepper};
 use super::tables::PhaseTables;
 use crate::Stopped;
 use crate::checkpoint::{self, Contents, Reason};
+use crate::distributed::sharded_tables::PartValues;
 use crate::error::{Result, StudyError, TrainError};
 use crate::log::{Progress, Window};
 use crate::recipe::{Phase, Recipe};
@@ -23,10 +24,10 @@ use crate::study::{Evaluation, EvaluationContext, Study, epoch_rng};
 /// The maximum number of consecutive skipped steps; one more is an error.
 const MAX_SKIPPED_STEPS: u32 = 2;
 
-/// The parameters of a finished phase, and the embedding tables that the ranks keep in parts.
+/// The parameters of a finished phase, and the values of the tables that the ranks keep in parts.
 pub(super) struct Trained {
     pub(super) parameters: Parameters,
-    tables: Option<PhaseTables>,
+    tables: Option<PartValues>,
 }
 
 /// A running phase.
@@ -70,8 +71,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         session.state.start_phase(phase.index, phase.steps.unwrap_or(planned_steps), frozen);
         let ranks = &session.options.ranks;
         let mut stepper = Stepper::new(session.recipe, phase, parameters, ranks)?;
-        if let (Some(tables), Some(previous)) = (&mut stepper.tables, &previous_tables) {
-            tables.carry_over(previous);
+        if let Some(tables) = &mut stepper.tables {
+            tables.start(previous_tables);
         }
         Ok(Self {
             first_batches: Some(first_batches),
@@ -116,7 +117,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
 
     /// The parameters and tables at the end of the phase.
     pub(super) fn into_trained(self) -> Trained {
-        Trained { parameters: self.stepper.parameters, tables: self.stepper.tables }
+        let Stepper { parameters, tables, .. } = self.stepper;
+        Trained { parameters, tables: tables.map(PhaseTables::into_values) }
     }
 
     /// Trains until the phase ends.
@@ -396,7 +398,6 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         ranks.expect_same_parameters(&self.stepper.parameters)?;
         let tables = self.stepper.tables.as_ref().map(PhaseTables::gather).transpose()?;
         if !ranks.is_first() {
-            self.session.options.stop.clear_unsaved();
             return Ok(());
         }
         // Logs are synced first, so that a checkpoint never refers to log lines that are lost.
@@ -419,8 +420,11 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     /// Writes a checkpoint if there are unsaved steps, and returns the error that ends the run:
     /// [`TrainError::Stopped`], or the error of the checkpoint.
     fn stop(&mut self) -> TrainError {
-        let saved =
-            if self.session.options.stop.has_unsaved() { self.save(Reason::Stop) } else { Ok(()) };
+        let saved = match self.session.has_unsaved() {
+            Ok(true) => self.save(Reason::Stop),
+            Ok(false) => Ok(()),
+            Err(error) => Err(error),
+        };
         let (run, step) = (self.session.folder.path().to_path_buf(), self.session.state.step);
         saved.err().unwrap_or(TrainError::Stopped { run, step })
     }
@@ -446,7 +450,7 @@ fn build<S: Study>(
     phase: &Phase,
 ) -> Result<(S::Model, Parameters)> {
     let (model, parameters) = patterns::build(session.recipe, study, phase)?;
-    if parameters.trainable().next().is_none() {
+    if parameters.trainable().next().is_none() && parameters.external_tables().is_empty() {
         let reason =
             "all parameters are frozen; give at least one group a rate above 0".to_string();
         return Err(TrainError::EmptyPhase { phase: phase.name.clone(), reason });

@@ -210,8 +210,10 @@ impl Stepper {
             gradient_scale: pass.scale * clip_factor(norm, position.recipe.optimiser().clip_norm),
         };
         self.optimiser.step(&self.parameters, &self.gradients, &self.rate_factors, size)?;
-        if let (Some(tables), Some((gradients, _))) = (&mut self.tables, &self.table_gradients) {
-            tables.step(gradients, size)?;
+        if let (Some(tables), Some((gradients, _))) =
+            (&mut self.tables, self.table_gradients.take())
+        {
+            tables.step(&gradients, size)?;
         }
         if let Some(ema) = &mut self.ema {
             ema.update(&self.parameters, self.optimiser.steps())?;
@@ -235,14 +237,15 @@ impl Stepper {
             if several { study.take_record().map_err(study_failed)? } else { String::new() };
         let mut sum = MicroBatchSum::new(batches.len());
         let own = share(batches.len(), ranks.size(), ranks.rank());
-        let rows = self
-            .tables
-            .as_ref()
-            .map(|tables| tables.look_up(study, model, batches, own.clone(), position.recipe));
+        let rows = self.tables.as_ref().map(|tables| tables.look_up(study, model, batches, own));
         let mut rows = rows.transpose()?;
-        let mut own = ranks.share_reads(|| {
+        let own = ranks.share_reads(|| {
             self.own_passes(study, model, batches, position, (&mut sum, rows.as_mut()))
-        })?;
+        });
+        if let Some(tables) = &self.tables {
+            tables.hide();
+        }
+        let mut own = own?;
         if several {
             own.written = sum.written(&self.gradients);
         }
@@ -290,9 +293,8 @@ impl Stepper {
                 features.select(micro_batch);
             }
             let selected = self.tables.as_ref().zip(rows.as_deref());
-            let selected = selected
-                .map(|(tables, rows)| tables.select(rows, micro_batch - own.start))
-                .transpose()?;
+            let selected =
+                selected.map(|(tables, rows)| tables.select(rows, micro_batch)).transpose()?;
             let context = position.context(micro_batch, features.as_ref());
             let batch_loss = study.loss(model, &batches[micro_batch], &context);
             let batch_loss = batch_loss.map_err(study_error(study, "loss"))?;
@@ -374,10 +376,11 @@ impl Stepper {
     /// The names and faults of all trainable parameters and tables whose gradient is missing, zero or
     /// not finite.
     fn faults(&self) -> Vec<(String, GradientFault)> {
-        let mut faults = self.gradients.faults();
+        let mut faults = Vec::new();
         if let (Some(tables), Some((gradients, squares))) = (&self.tables, &self.table_gradients) {
             faults.extend(tables.faults(gradients, squares));
         }
+        faults.extend(self.gradients.faults());
         faults
     }
 

@@ -19,7 +19,8 @@ use crate::checkpoint::{EMA, OPTIMISER, PARAMETERS, TableTensor};
 use crate::distributed::Ranks;
 use crate::distributed::sharded_tables::placement::Table;
 use crate::distributed::sharded_tables::{
-    LookedUpRows, MEAN, MicroBatchRows, ShardedTables, TableGradientSum, TableGradients, VALUES,
+    LookedUpRows, MEAN, MicroBatchRows, PartValues, ShardedTables, TableGradientSum,
+    TableGradients, VALUES,
 };
 use crate::ema;
 use crate::error::{Result, TrainError};
@@ -37,6 +38,8 @@ pub(super) struct PhaseTables {
 
 /// The rows for the micro-batches of one rank in a step.
 pub(super) struct StepRows {
+    /// The number of the rank's first micro-batch.
+    first: usize,
     /// For each micro-batch of the rank, the ids of each table.
     ids: Vec<Vec<Vec<u32>>>,
     rows: LookedUpRows,
@@ -87,40 +90,44 @@ impl PhaseTables {
         });
         let mut cached = None;
         let initial = |index: usize, rows: Range<usize>| {
-            cached_rows(&mut cached, (index, VALUES), external[index].dims()[1], rows, || {
-                let initial = external[index].take_initial();
-                let values = initial.as_ref().map(to_host).transpose();
-                Ok(values.map_err(ModelError::from)?.unwrap_or_default())
+            let table = &external[index];
+            cached_rows(&mut cached, (index, VALUES), table.dims()[1], rows, || {
+                Ok(table.initial_values()?)
             })
         };
         let rules = recipe.rules(phase);
         let (tables, placement) = (tables.collect(), settings.placement());
         let sharded = ShardedTables::new(tables, &placement, &rules, ranks, initial);
-        let mut sharded = sharded.map_err(|error| match error {
+        let sharded = sharded.map_err(|error| match error {
             TrainError::Table { table, reason } => {
                 recipe.error("embedding_tables", format!("does not fit table `{table}`: {reason}"))
             }
             error => error,
         })?;
-        // Frees the values of tables without a part on this rank.
-        external.iter().for_each(|table| drop(table.take_initial()));
         let ema_decay = recipe.ema().map(|ema| ema.decay);
-        if ema_decay.is_some() {
-            sharded.start_means();
-        }
         Ok(Some(Self { sharded, external, ema_decay }))
     }
 
-    /// Copies the values of the previous phase's tables.
-    pub(super) fn carry_over(&mut self, previous: &Self) {
-        self.sharded.copy_values(&previous.sharded);
+    /// Starts a phase from the values at the end of the previous phase, or from initial values.
+    pub(super) fn start(&mut self, previous: Option<PartValues>) {
+        if let Some(previous) = previous {
+            self.sharded.set_values(previous);
+        }
         if self.ema_decay.is_some() {
             self.sharded.start_means();
         }
     }
 
+    /// The values at the end of a phase.
+    pub(super) fn into_values(self) -> PartValues {
+        self.sharded.into_values()
+    }
+
     /// Reads the tables from a checkpoint, with the optimiser state after `steps` steps.
     pub(super) fn load(&mut self, checkpoint: &Path, steps: u64) -> Result<()> {
+        if self.ema_decay.is_some() {
+            self.sharded.start_means();
+        }
         let open = |file: &str| Weights::open(&checkpoint.join(file));
         let (parameters, optimiser) = (open(PARAMETERS)?, open(OPTIMISER)?);
         let means = self.ema_decay.map(|_| open(EMA)).transpose()?;
@@ -147,15 +154,10 @@ impl PhaseTables {
         model: &S::Model,
         batches: &[S::Batch],
         own: Range<usize>,
-        recipe: &Recipe,
     ) -> Result<StepRows> {
-        let mut ids = Vec::with_capacity(own.len());
+        let (first, mut ids) = (own.start, Vec::with_capacity(own.len()));
         for batch in &batches[own] {
             let used = study.table_ids(model, batch).map_err(study_error(study, "table_ids"))?;
-            let Some(used) = used else {
-                let reason = "is not supported by this study; remove it";
-                return Err(recipe.error("embedding_tables", reason));
-            };
             let of_table = |table: &Arc<ExternalTable>| -> Vec<u32> {
                 let used = used.iter().filter(|(other, _)| Arc::ptr_eq(other, table));
                 used.flat_map(|(_, ids)| ids.iter().copied()).collect()
@@ -167,12 +169,12 @@ impl PhaseTables {
         });
         let all: Vec<Vec<u32>> = all.collect();
         let rows = self.sharded.lookup(&slices(&all))?;
-        Ok(StepRows { ids, rows, sum: TableGradientSum::new(batches.len()) })
+        Ok(StepRows { first, ids, rows, sum: TableGradientSum::new(batches.len()) })
     }
 
-    /// Gives the model the rows of the `index`-th micro-batch of this rank.
-    pub(super) fn select(&self, step: &StepRows, index: usize) -> Result<MicroBatchRows> {
-        let rows = step.rows.select(&slices(&step.ids[index]))?;
+    /// Gives the model the rows of a micro-batch of this rank.
+    pub(super) fn select(&self, step: &StepRows, micro_batch: usize) -> Result<MicroBatchRows> {
+        let rows = step.rows.select(&slices(&step.ids[micro_batch - step.first]))?;
         for (table, external) in self.external.iter().enumerate() {
             let rows = rows.of(table);
             external.set_rows(Some(Rows { ids: Some(rows.ids()), values: rows.rows().clone() }));
@@ -185,7 +187,6 @@ impl PhaseTables {
         &self,
         sum: TableGradientSum,
     ) -> Result<(TableGradients, Vec<(usize, f64)>)> {
-        self.hide();
         let gradients = self.sharded.reduce(sum)?;
         let squares = self.sharded.sums_of_squares(&gradients)?;
         let indices = self.external.iter().map(|table| table.index());

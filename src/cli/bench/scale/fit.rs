@@ -6,14 +6,15 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct PowerLaw {
     factor: f64,
-    /// The exponent; 1 for a cost that is proportional to the size.
+    /// The exponent, at least 0; 1 for a cost that is proportional to the size.
     pub(super) exponent: f64,
     /// The largest relative difference between a measured cost and the law.
     pub(super) largest_deviation: f64,
 }
 
 impl PowerLaw {
-    /// The law with the least squares of the logarithms. `None` for costs at fewer than two sizes.
+    /// The law with the least squares of the logarithms. Costs that fall with the size are noise:
+    /// their law is constant. `None` for costs at fewer than two sizes.
     pub(super) fn fit(costs: &[(usize, f64)]) -> Option<Self> {
         let points: Vec<(f64, f64)> =
             costs.iter().map(|(size, cost)| ((*size as f64).ln(), cost.ln())).collect();
@@ -25,7 +26,7 @@ impl PowerLaw {
             return None;
         }
         let products = points.iter().map(|(x, y)| (x - mean_x) * (y - mean_y));
-        let exponent = products.sum::<f64>() / spread;
+        let exponent = (products.sum::<f64>() / spread).max(0.0);
         let law =
             Self { factor: (mean_y - exponent * mean_x).exp(), exponent, largest_deviation: 0.0 };
         let deviation = |(size, cost): &(usize, f64)| (law.at(*size as f64) / cost - 1.0).abs();
@@ -53,6 +54,8 @@ mod tests {
         let law = PowerLaw::fit(&[(100, 1.0), (200, 4.0), (400, 4.0)]).expect("a law");
         assert!((law.exponent - 1.0).abs() < 1e-9);
         assert!((law.largest_deviation - 0.370).abs() < 1e-3);
+        let constant = PowerLaw::fit(&[(100, 2.0), (400, 0.5)]).expect("a law");
+        assert!(constant.exponent == 0.0 && (constant.at(1e9) - 1.0).abs() < 1e-9);
         assert_eq!(PowerLaw::fit(&[(100, 1.0)]), None);
         assert_eq!(PowerLaw::fit(&[(100, 1.0), (100, 2.0)]), None);
     }

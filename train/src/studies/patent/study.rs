@@ -81,10 +81,14 @@ impl Study for PatentStudy {
         Ok(BatchLoss { loss, examples, tokens, parts: Vec::new() })
     }
 
-    fn table_ids(&self, scorer: &Scorer, batch: &RowBatch) -> StudyResult<Option<TableIds>> {
-        let lookups = scorer.lookups(&batch.input).into_iter();
+    fn supports_embedding_tables(&self) -> bool {
+        true
+    }
+
+    fn table_ids(&self, scorer: &Scorer, batch: &RowBatch) -> StudyResult<TableIds> {
+        let lookups = scorer.lookups(&batch.input)?.into_iter();
         let external = lookups.filter_map(|(table, ids)| Some((table.as_external()?, ids)));
-        Ok(Some(external.map(|(table, ids)| (Arc::clone(table), Arc::clone(ids))).collect()))
+        Ok(external.map(|(table, ids)| (Arc::clone(table), Arc::clone(ids))).collect())
     }
 
     fn evaluate(

@@ -1,10 +1,13 @@
 //! Checks that every path pattern of a recipe matches a parameter. A pattern without a match is
 //! usually a typo.
 
+use std::fmt::Display;
+
 use engram_infer::InferError;
 use engram_models::ModelError;
+use engram_models::compute::Compute;
 use engram_models::params::{
-    Parameter, ParameterBuilder, ParameterGroup, Parameters, path_matches,
+    Parameter, ParameterBuilder, ParameterGroup, Parameters, path_matches, rate_of,
 };
 
 use super::study_error;
@@ -20,6 +23,7 @@ pub(super) fn build<S: Study>(
     phase: &Phase,
 ) -> Result<(S::Model, Parameters)> {
     let compute = recipe.compute()?;
+    check_support(recipe, study, &compute)?;
     let tables = recipe.embedding_tables().map_or(&[][..], |tables| &tables.patterns);
     let build = |groups, tables: &[String]| {
         let builder = ParameterBuilder::new(recipe.seed(), groups, &compute)
@@ -40,13 +44,8 @@ pub(super) fn build<S: Study>(
     })?;
     check(recipe, &parameters)?;
     check_frozen(recipe, &parameters)?;
-    check_awp(recipe, &parameters)?;
     check_tables(recipe, &parameters)?;
-    if !tables.is_empty() && !compute.device.is_cpu() {
-        let reason =
-            "keeps tables on the CPU; set `compute.device = \"cpu\"`, or remove the section";
-        return Err(recipe.error("embedding_tables", reason));
-    }
+    check_awp(recipe, &parameters)?;
     Ok((model, parameters))
 }
 
@@ -71,30 +70,72 @@ fn layer_error(recipe: &Recipe, error: &StudyError) -> Option<TrainError> {
         ModelError::BadLowRank { pattern, layer, value, reason } => {
             low_rank(pattern, value, format!("does not fit layer `{layer}`: {reason}"))
         }
-        ModelError::NoEmbeddingTable { .. } | ModelError::FrozenTable { .. } => {
-            let reason = format!("does not fit the model: {model_error}");
-            Some(recipe.error("embedding_tables.match", reason))
+        ModelError::NoEmbeddingTable { pattern, .. } => {
+            Some(table_error(recipe, |other| other == pattern, model_error))
         }
+        ModelError::FrozenTable { table } => Some(table_error(
+            recipe,
+            |pattern| path_matches(pattern.as_bytes(), table.as_bytes()),
+            model_error,
+        )),
         _ => None,
     }
 }
 
-/// Returns an error if a phase freezes a table in parts. It is found before the first phase is
-/// trained.
+/// Returns the error of the first pattern of `[embedding_tables]` that satisfies `is_at_fault`.
+fn table_error(
+    recipe: &Recipe,
+    is_at_fault: impl Fn(&str) -> bool,
+    reason: impl Display,
+) -> TrainError {
+    let patterns = recipe.embedding_tables().map_or(&[][..], |tables| &tables.patterns);
+    let index = patterns.iter().position(|pattern| is_at_fault(pattern)).unwrap_or_default();
+    recipe.error(&format!("embedding_tables.match.{index}"), format!("does not fit: {reason}"))
+}
+
+/// Returns an error if the recipe has `[embedding_tables]`, and the study or the device does not
+/// support it.
+fn check_support<S: Study>(recipe: &Recipe, study: &S, compute: &Compute) -> Result<()> {
+    let reason = match recipe.embedding_tables() {
+        None => return Ok(()),
+        Some(_) if !study.supports_embedding_tables() => {
+            "is not supported by this study; remove the section"
+        }
+        Some(_) if !compute.device.is_cpu() => {
+            "keeps tables on the CPU; set `compute.device = \"cpu\"`, or remove the section"
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(recipe.error("embedding_tables", reason))
+}
+
+/// Returns an error if a phase freezes a table in parts, or if `awp.match` selects one. It is found
+/// before the first phase is trained.
 fn check_tables(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
-    for phase in recipe.phases() {
-        let groups = recipe.groups(phase);
-        for table in parameters.external_tables() {
-            let matches = |group: &&ParameterGroup| {
-                path_matches(group.pattern.as_bytes(), table.name().as_bytes())
-            };
-            if groups.iter().rfind(matches).is_some_and(|group| group.rate == 0.0) {
-                let (name, phase) = (table.name(), &phase.name);
+    for table in parameters.external_tables() {
+        let name = table.name();
+        let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
+        let perturbed = recipe.awp().and_then(|awp| awp.patterns.iter().find(|p| matches(p)));
+        if let Some(pattern) = perturbed {
+            let reason = format!(
+                "`{pattern}` selects `{name}`, which is kept in parts and cannot be perturbed; select \
+                 other tensors, or remove the table from [embedding_tables]"
+            );
+            return Err(recipe.error("awp.match", reason));
+        }
+        let rate = if recipe.low_rank().is_empty() { 1.0 } else { 0.0 };
+        for phase in recipe.phases() {
+            if rate_of(&recipe.groups(phase), name).unwrap_or(rate) == 0.0 {
                 let reason = format!(
-                    "matches `{name}`, which is frozen in phase `{phase}`; only tables that are \
-                     trained in all phases can be kept in parts"
+                    "`{name}` is frozen in phase `{}`; only tables that are trained in all phases can \
+                     be kept in parts",
+                    phase.name
                 );
-                return Err(recipe.error("embedding_tables.match", reason));
+                return Err(table_error(
+                    recipe,
+                    |p| path_matches(p.as_bytes(), name.as_bytes()),
+                    reason,
+                ));
             }
         }
     }
@@ -152,10 +193,8 @@ fn check_awp(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     let matches = |pattern: &str, name: &str| path_matches(pattern.as_bytes(), name.as_bytes());
     let groups: Vec<_> = recipe.phases().iter().map(|phase| recipe.groups(phase)).collect();
     let is_trained = |parameter: &&Parameter| {
-        groups.iter().any(|groups| {
-            let group = groups.iter().rfind(|group| matches(&group.pattern, parameter.name()));
-            group.map_or(parameter.is_trainable(), |group| group.rate > 0.0)
-        })
+        let mut rates = groups.iter().map(|groups| rate_of(groups, parameter.name()));
+        rates.any(|rate| rate.map_or(parameter.is_trainable(), |rate| rate > 0.0))
     };
     let is_selected =
         |parameter: &&Parameter| awp.patterns.iter().any(|p| matches(p, parameter.name()));
