@@ -109,7 +109,7 @@ fn a_memory_is_pushed_searched_and_pulled() {
     refused(folder, &remove("m --yes"), "must be an address");
     assert_eq!(search(&first.url("one"), ""), search("m", ""));
     // A schema of someone else stays, whatever its name is.
-    first.sql("memories", "CREATE SCHEMA engram_mine");
+    first.sql("memories", "CREATE SCHEMA engram_mine AUTHORIZATION app");
     refused(folder, &remove(&format!("{} --yes", first.url("mine"))), "there is no memory");
     let schemas = "SELECT nspname FROM pg_namespace WHERE nspname = 'engram_mine'";
     assert_eq!(first.sql("memories", schemas).trim(), "engram_mine");
