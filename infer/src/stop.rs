@@ -90,6 +90,18 @@ mod tests {
         assert!(!stop.request() && !stop.begin_step() && !stop.has_unsaved());
     }
 
+    /// Either the step is waited for, or it does not begin.
+    #[test]
+    fn a_request_and_a_step_at_the_same_time_agree() {
+        for _ in 0..2000 {
+            let stop = Stop::default();
+            let other = stop.clone();
+            let step = std::thread::spawn(move || other.begin_step());
+            let waits = stop.request();
+            assert_eq!(step.join().expect("no panic"), waits);
+        }
+    }
+
     #[test]
     fn stopped_is_found_among_the_sources_of_an_error() {
         let errors: [Box<dyn Error>; 4] = [

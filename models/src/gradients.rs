@@ -176,14 +176,8 @@ impl Gradients {
         (on_gpu + squares.into_iter().flatten().sum::<f64>()).sqrt()
     }
 
-    /// Returns the sum of squares of each gradient on the CPU, in f64, in the order of the
-    /// parameters. Parameters without a gradient are left out. It is the same for any number of
-    /// threads.
-    pub fn sums_of_squares(&self) -> impl Iterator<Item = f64> {
-        (0..self.len()).filter_map(|i| self.squares(i))
-    }
-
-    /// The sum of squares of a parameter's gradient; `None` if it is on a GPU, or there is none.
+    /// The sum of squares of a parameter's gradient, in f64; `None` if it is on a GPU, or there is
+    /// none. It is the same for any number of threads.
     fn squares(&self, index: usize) -> Option<f64> {
         let gradient = self.get(index).filter(|_| self.pool.on_gpu[index].tensor.is_none())?;
         let squares = |block: &[f32]| block.iter().map(|g| f64::from(*g) * f64::from(*g)).sum();

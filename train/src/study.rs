@@ -82,8 +82,9 @@ pub trait Study {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss>;
 
-    /// Whether the study supports `[embedding_tables]`. It then returns [`Study::table_ids`], and
-    /// runs the model only in [`Study::loss`] and [`Study::evaluate`].
+    /// Whether the study supports `[embedding_tables]`. Such a study implements [`Study::table_ids`],
+    /// and runs the model in [`Study::loss`] and [`Study::evaluate`] only: not in other methods, such
+    /// as [`Study::features`].
     fn supports_embedding_tables(&self) -> bool {
         false
     }

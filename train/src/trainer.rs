@@ -147,19 +147,8 @@ pub(crate) fn train_in<S: Study>(
     recipe: &Recipe,
     options: &RunOptions,
 ) -> Result<RunSummary> {
-    let result = train_phases(folder, study, recipe, options);
-    // The steps of a failed run cannot be saved any more.
+    // An earlier run of this process may have failed with unsaved steps.
     options.stop.clear_unsaved();
-    result
-}
-
-/// Trains all phases, and writes the results.
-fn train_phases<S: Study>(
-    folder: &RunFolder,
-    study: &mut S,
-    recipe: &Recipe,
-    options: &RunOptions,
-) -> Result<RunSummary> {
     let ranks = &options.ranks;
     ranks.expect_same_run(&format!("{} {:?}", recipe.hash()?, folder.inputs()))?;
     let checkpoints = Checkpoints::open(folder.path())?;

@@ -235,8 +235,9 @@ fn train_in_parts(
             }
             reduce(&ranks, &*collective, sum, &mut gradients, &mut spare);
             let table_gradients = tables.reduce(table_sum).expect("a sum over ranks");
-            let squares = tables.sums_of_squares(&table_gradients).expect("squares").into_iter();
-            let norm = squares.chain(gradients.sums_of_squares()).sum::<f64>().sqrt();
+            let squares = tables.sums_of_squares(&table_gradients).expect("squares");
+            let squares: Vec<(usize, f64)> = squares.into_iter().enumerate().collect();
+            let norm = gradients.global_norm_with(&squares);
             norms.push(norm.to_bits());
             let size = step_size(step, norm);
             tables.step(&table_gradients, size).expect("a step");

@@ -79,14 +79,19 @@ fn remove_on(servers: &Servers, connections: &mut [Connection]) -> Result<bool, 
     for (index, connection) in connections.iter_mut().enumerate() {
         found.push(has_memory(servers, index, connection)?);
     }
-    let shared = servers.all().iter().zip(connections).zip(&found);
-    let removed = each(shared, |_, ((shared, connection), found)| {
-        let schema = &shared.server.address.schema;
-        let drop = format!("DROP SCHEMA {schema} CASCADE");
-        let dropped = if *found { connection.batch_execute(&drop) } else { Ok(()) };
+    let each_found = servers.all().iter().zip(connections.iter_mut()).zip(&found);
+    let dropped = each(each_found, |_, ((shared, connection), found)| {
+        let drop = format!("DROP SCHEMA {} CASCADE", shared.server.address.schema);
+        let dropped = connection.begin();
+        let dropped =
+            dropped.and_then(|()| if *found { connection.batch_execute(&drop) } else { Ok(()) });
         dropped.map_err(|failure| shared.failed(failure))
     });
-    removed.into_iter().collect::<Result<(), MemoryError>>()?;
+    dropped.into_iter().collect::<Result<(), MemoryError>>()?;
+    // Readers look at the first server first.
+    for (shared, connection) in servers.all().iter().zip(connections).rev() {
+        connection.commit().map_err(|failure| shared.failed(failure))?;
+    }
     Ok(found.contains(&true))
 }
 

@@ -36,15 +36,17 @@ impl Remove {
             "the argument must be an address such as postgres://user@host/database?memory=name; \
              remove the folder of a local memory with the tools of your system"
         );
-        let memory = location::open(urls.as_ref(), self.server, false);
-        let found = memory.and_then(|memory| {
-            Ok(format!("the memory of {}", counted(memory.snapshot().info()?.entries, "entry")))
-        });
-        anyhow::ensure!(self.yes, "add --yes to remove {} for good", found?);
-        let unreadable = || "an unfinished push or a damaged memory".to_owned();
-        let found = found.unwrap_or_else(|_| unreadable());
+        let server = location::memory_server(urls, self.server)?;
+        let found = match server.open()? {
+            Some(memory) => {
+                let entries = memory.snapshot().info()?.entries;
+                format!("{}, a memory of {}", server.location(), counted(entries, "entry"))
+            }
+            None => format!("{}, an unfinished push", server.location()),
+        };
+        anyhow::ensure!(self.yes, "add --yes to remove {found}");
         let is_removed = remove(urls, location::connect(self.server, false))?;
-        anyhow::ensure!(is_removed, "there is no memory at this address; check the address");
+        anyhow::ensure!(is_removed, "{} has no memory; check the address", server.location());
         super::output::print(&format!("removed {found}\n"))?;
         Ok(Outcome::Done)
     }

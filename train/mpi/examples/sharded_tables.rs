@@ -123,8 +123,9 @@ fn main() -> Result<(), StudyError> {
         let written = vec![vec![vec![true]]; size];
         sum.reduce(&ranks, &written, &mut gradients, &mut spare)?;
         let table_gradients = tables.reduce(table_sum)?;
-        let squares = tables.sums_of_squares(&table_gradients)?.into_iter();
-        let norm = squares.chain(gradients.sums_of_squares()).sum::<f64>().sqrt();
+        let squares: Vec<(usize, f64)> =
+            tables.sums_of_squares(&table_gradients)?.into_iter().enumerate().collect();
+        let norm = gradients.global_norm_with(&squares);
         let mean = 1.0 / MICRO_BATCHES as f64;
         let clip = (CLIP_NORM / (norm * mean + 1e-6)).min(1.0);
         let step_size = StepSize { learning_rate: LEARNING_RATE, gradient_scale: mean * clip };

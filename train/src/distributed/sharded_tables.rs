@@ -10,7 +10,7 @@
 //! 3. [`ShardedTables::sums_of_squares`] is the tables' share of the gradient norm, for clipping.
 //! 4. [`ShardedTables::step`] updates the parts of the rank.
 //!
-//! [`ShardedTables::gather_whole`] and [`ShardedTables::restore`] are for checkpoints.
+//! [`ShardedTables::state`] and [`ShardedTables::restore`] are for checkpoints.
 //!
 //! Gradients are added in the same order as those of other parameters: values and state of a table
 //! have the bytes of a dense parameter, for any placement and any number of ranks. This holds if each
@@ -36,14 +36,14 @@ use engram_models::ModelError;
 
 use super::{Ranks, failed};
 use crate::error::{Result, TrainError};
-use crate::optimiser::settings::RuleSettings;
 use crate::optimiser::{RuleSet, Step, StepSize, UpdateRule};
 pub use gradients::{TableGradientSum, TableGradients};
 use layout::{GroupShape, Layout, Piece};
 use placement::{Placement, Table};
 pub use rows::{LookedUpRows, MicroBatchRows, TableRows};
 use rows::{SparseRows, sorted};
-pub use state::{MEAN, PartTensor, VALUES, WholeTensor};
+pub use state::PartTensor;
+pub(crate) use state::{MEAN, VALUES};
 use words::{Reader, from_bytes, to_bytes};
 
 /// Initial values are read in blocks of at most this number, or of one row.
@@ -120,7 +120,7 @@ impl ShardedTables {
             let rule = rules.rule_of(&tables[piece.part.table].name);
             let refused = if u32::try_from(rows).is_err() {
                 format!("rank {} would keep {rows} rows of one width; use more ranks", piece.rank)
-            } else if let RuleSettings::Adafactor(_) | RuleSettings::Muon(_) = rule {
+            } else if rule.needs_whole_tensors() {
                 "is kept in parts, but the update rule needs whole tables; use another rule".into()
             } else {
                 continue;

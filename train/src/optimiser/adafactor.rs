@@ -69,6 +69,10 @@ impl Settings for AdafactorSettings {
             momentum: (self.momentum > 0.0).then(|| StateValues::zeros(count)),
         })
     }
+
+    fn needs_whole_tensors(&self) -> bool {
+        true
+    }
 }
 
 /// The minimum of the parameter's root mean square, which scales the update.

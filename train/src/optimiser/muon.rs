@@ -89,6 +89,10 @@ impl Settings for MuonSettings {
         let momentum = StateValues::zeros(rows * columns);
         Box::new(Muon { settings: self.clone(), rows: *rows, columns, momentum })
     }
+
+    fn needs_whole_tensors(&self) -> bool {
+        true
+    }
 }
 
 struct Muon {

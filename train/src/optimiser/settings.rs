@@ -25,6 +25,11 @@ pub(super) trait Settings {
 
     /// The rule for a parameter of this shape, with initial state.
     fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule>;
+
+    /// Whether the update of a value depends on other values of its parameter.
+    fn needs_whole_tensors(&self) -> bool {
+        false
+    }
 }
 
 /// Declares [`RuleSettings`]: for each rule, the value of `kind` and its settings.
@@ -94,6 +99,12 @@ impl RuleSettings {
     /// The rule for a parameter of this shape, with initial state.
     pub fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
         self.settings().build(shape)
+    }
+
+    /// Whether the update of a value depends on other values of its parameter. Then a parameter
+    /// cannot be updated in parts.
+    pub fn needs_whole_tensors(&self) -> bool {
+        self.settings().needs_whole_tensors()
     }
 }
 

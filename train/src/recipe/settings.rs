@@ -33,8 +33,9 @@ pub struct EmbeddingTableSettings {
     /// Tables with more values than this are split by row, in equal shares for all ranks; 0 for all
     /// tables. By default no table is.
     pub row_threshold: Option<usize>,
-    /// Other tables with more values than this are split into column slices of at most this number
-    /// of values, but into no more slices than ranks. By default no table is.
+    /// Other tables with more values than this are split into 2, 4, 8 or more column slices, until a
+    /// slice has at most this number of values, or there are as many slices as ranks. By default no
+    /// table is.
     pub column_threshold: Option<usize>,
 }
 

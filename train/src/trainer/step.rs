@@ -155,16 +155,24 @@ struct MicroBatch {
 }
 
 impl Stepper {
-    /// A stepper for these parameters, with initial optimiser state.
+    /// A stepper for these parameters, with initial optimiser state. With `has_tables`, tables in parts
+    /// get their values later.
     pub(super) fn new(
         recipe: &Recipe,
         phase: &Phase,
         parameters: Parameters,
         ranks: &Ranks,
+        has_tables: bool,
     ) -> Result<Self> {
         let factors = RateFactors::new(recipe, &parameters);
         Ok(Self {
-            tables: PhaseTables::new(recipe, phase, &parameters, &factors.tables, ranks)?,
+            tables: PhaseTables::new(
+                recipe,
+                phase,
+                (&parameters, &factors.tables),
+                ranks,
+                !has_tables,
+            )?,
             table_gradients: None,
             rate_factors: factors.parameters,
             optimiser: Optimiser::new(&recipe.rules(phase), &parameters),
@@ -230,6 +238,7 @@ impl Stepper {
         batches: &[S::Batch],
         position: &Position<'_>,
     ) -> Result<Result<Pass, String>> {
+        self.table_gradients = None;
         let ranks = self.ranks.clone();
         let several = ranks.size() > 1;
         let study_failed = |error| study_error(study, "records")(error);

@@ -72,13 +72,14 @@ impl RateFactors {
 }
 
 impl PhaseTables {
-    /// Splits the external tables of a model. `None` if it has none.
+    /// Splits the external tables of a model. `None` if it has none. Without `is_initialised`, all
+    /// values are zero.
     pub(super) fn new(
         recipe: &Recipe,
         phase: &Phase,
-        parameters: &Parameters,
-        rates: &[f64],
+        (parameters, rates): (&Parameters, &[f64]),
         ranks: &Ranks,
+        is_initialised: bool,
     ) -> Result<Option<Self>> {
         let external = parameters.external_tables().to_vec();
         let Some(settings) = recipe.embedding_tables().filter(|_| !external.is_empty()) else {
@@ -91,6 +92,9 @@ impl PhaseTables {
         let mut cached = None;
         let initial = |index: usize, rows: Range<usize>| {
             let table = &external[index];
+            if !is_initialised {
+                return Ok(vec![0.0; rows.len() * table.dims()[1]]);
+            }
             cached_rows(&mut cached, (index, VALUES), table.dims()[1], rows, || {
                 Ok(table.initial_values()?)
             })
@@ -100,7 +104,7 @@ impl PhaseTables {
         let sharded = ShardedTables::new(tables, &placement, &rules, ranks, initial);
         let sharded = sharded.map_err(|error| match error {
             TrainError::Table { table, reason } => {
-                recipe.error("embedding_tables", format!("does not fit table `{table}`: {reason}"))
+                recipe.error("embedding_tables", format!("fails for table `{table}`: {reason}"))
             }
             error => error,
         })?;

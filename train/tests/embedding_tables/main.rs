@@ -18,9 +18,9 @@ use engram_train::studies::patent::run::train_patent;
 use engram_train::{Recipe, RecipeOptions, RunOptions, RunSummary, TrainError, train};
 use equal_runs::reproducible_files;
 use tempfile::tempdir;
-use words::Words;
+use words::{Disturbed, Words};
 
-/// Two phases with other learning rates; the first step of the second one starts from the tables of
+/// Two phases with different learning rates; the first step of the second one starts from the tables of
 /// the first. With layer-wise rates, averages and a low limit of the gradient norm.
 const PHASES: &str = r#"
 study = "patent"
@@ -122,8 +122,9 @@ fn other_settings_give_the_bytes_of_whole_tables() {
     let folder = tempdir().expect("a temporary folder");
     let low_rank = r#"low_rank=[{ match = "encoder.**.query", rank = 2, alpha = 4.0 }]"#;
     let trained = r#"group=[{ match = "**", rate = 1 }]"#;
-    let cases: [&[&str]; 6] = [
+    let cases: [&[&str]; 7] = [
         &["model.layout=bi_encoder"],
+        &["compute.recompute=block"],
         &["data.folds=2"],
         &["batch.accumulate=3", "phase.0.steps=7"],
         &["evaluation.keep_best=true", "evaluation.early_stop=1", "evaluation.every_steps=1"],
@@ -185,12 +186,22 @@ fn settings_that_do_not_fit_are_errors_with_their_line() {
     let words =
         r#"group=[{ match = "**", rate = 0 }, { match = "**.word_embedings.*", rate = 1 }]"#;
     let low_rank = r#"low_rank=[{ match = "encoder.**.query", rank = 2, alpha = 4.0 }]"#;
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (&[r#"embedding_tables.match=["**.words.weight"]"#], "`embeddings.word_embeddings.weight`"),
         (&["embedding_tables.match=[]"], "is empty"),
         (&[ALL, "awp.epsilon=0.01"], "cannot be perturbed"),
-        (&[ALL, r#"optimiser.rule={ kind = "adafactor" }"#], "needs whole tables"),
-        (&[ALL, "phase.1.group.0.rate=0"], "is frozen in phase `second`"),
+        (
+            &[ALL, r#"optimiser.rule={ kind = "adafactor" }"#],
+            "needs the whole table (phase `first`)",
+        ),
+        (
+            &[ALL, r#"phase.1.group.0.rule={ kind = "muon" }"#],
+            "needs the whole table (phase `second`)",
+        ),
+        (
+            &[ALL, "phase.1.group.0.rate=0"],
+            "is frozen, and only trained tables can be kept in parts (phase `second`)",
+        ),
         (&[ALL, "group.0.rate=0"], "is frozen"),
         (&[ALL, words], "most similar name is `embeddings.word_embeddings.weight`"),
         (&[ALL, low_rank, r#"group=[{ match = "head.**", rate = 1 }]"#], "is frozen"),
@@ -226,9 +237,7 @@ fn train_words(
         let run = if ranks.rank() == 0 { run.to_path_buf() } else { own };
         let stop = study.stop.clone();
         let options = RunOptions { run, resume, quiet: true, stop, ranks, ..RunOptions::default() };
-        let result = train(&mut study, &recipe(words::RECIPE, set)?, &options);
-        assert!(!options.stop.has_unsaved(), "a finished run has unsaved steps");
-        result
+        train(&mut study, &recipe(words::RECIPE, set)?, &options)
     })
 }
 
@@ -250,6 +259,8 @@ fn a_skipped_step_changes_no_table() {
     });
     assert!(parts[0].is_ok(), "{:?}", parts[0]);
     assert_equal_runs(&runs[0], &runs[1]);
+    let metrics = fs::read_to_string(runs[1].join("metrics.jsonl")).expect("metrics");
+    assert_eq!(metrics.matches(r#""skipped_steps":1"#).count(), 2, "{metrics}");
 }
 
 #[test]
@@ -289,17 +300,24 @@ fn a_table_can_be_all_that_is_trained() {
 }
 
 #[test]
-fn a_table_without_a_gradient_is_an_error() {
+fn a_missing_or_zero_gradient_is_an_error_unless_it_is_allowed() {
     let folder = tempdir().expect("a temporary folder");
-    let run = folder.path().join("run");
-    // The head is zero, so that no gradient reaches the table.
-    let study = |rank| Words { head_is_zero: true, ..words(rank) };
-    for result in train_words(2, &run, &WORDS_BY_ROW, false, study) {
-        let error = result.expect_err("an error").to_string();
-        assert!(error.contains("`words.weight`"), "{error}");
+    for (disturbed, name, fault) in [
+        (Disturbed::HeadIsZero, "zero", "zero"),
+        (Disturbed::LossIgnoresTable, "missing", "no gradient reaches it"),
+    ] {
+        let study = |rank| Words { disturbed, ..words(rank) };
+        for result in train_words(2, &folder.path().join(name), &WORDS_BY_ROW, false, study) {
+            let error = result.expect_err("an error").to_string();
+            assert!(error.contains("`words.weight`") && error.contains(fault), "{error}");
+        }
+        let runs = ["whole", "parts"].map(|run| folder.path().join(format!("{name}-{run}")));
+        let allowed = r#"gradient_check.allow=["words.*"]"#;
+        assert!(train_words(1, &runs[0], &[allowed], false, study)[0].is_ok());
+        let parts = [&WORDS_BY_ROW[..], &[allowed]].concat();
+        assert!(train_words(2, &runs[1], &parts, false, study)[0].is_ok());
+        assert_equal_runs(&runs[0], &runs[1]);
     }
-    let allowed = [&WORDS_BY_ROW[..], &[r#"gradient_check.allow=["words.*"]"#]].concat();
-    assert!(train_words(2, &folder.path().join("allowed"), &allowed, false, study)[0].is_ok());
 }
 
 #[test]

@@ -33,12 +33,22 @@ const WIDTH: usize = 6;
 const MICRO_BATCHES: usize = 7;
 const TOKENS: usize = 12;
 
+/// The gradient of the table.
+#[derive(Clone, Copy, Default, PartialEq)]
+pub enum Disturbed {
+    #[default]
+    No,
+    /// It is zero in the first step, because the head is.
+    HeadIsZero,
+    /// There is none.
+    LossIgnoresTable,
+}
+
 /// Learns a number for each word. The prediction is a linear function of the word's row.
 #[derive(Default)]
 pub struct Words {
     pub supports_tables: bool,
-    /// Whether the initial head is zero, so that no gradient reaches the table.
-    pub head_is_zero: bool,
+    pub disturbed: Disturbed,
     pub stop: Stop,
     /// The steps in which all losses are NaN.
     pub nan_steps: Vec<u64>,
@@ -84,7 +94,8 @@ impl Study for Words {
     }
 
     fn build(&self, builder: &ParameterBuilder) -> StudyResult<WordModel> {
-        let init = if self.head_is_zero { Init::Zeros } else { Init::Normal(0.5) };
+        let is_zero = self.disturbed == Disturbed::HeadIsZero;
+        let init = if is_zero { Init::Zeros } else { Init::Normal(0.5) };
         let head = builder.get("head.weight", &[WIDTH, 1], init)?;
         let shape = [WORDS, WIDTH];
         let table = builder.pp("words").embedding_table("weight", shape, Init::Normal(0.5))?;
@@ -113,7 +124,10 @@ impl Study for Words {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss> {
         count_and_stop(&self.losses, self.stop_at_loss, &self.stop);
-        let mut loss = model.mean_squared_error(batch)?;
+        let mut loss = match self.disturbed {
+            Disturbed::LossIgnoresTable => model.head.sqr()?.mean_all()?,
+            _ => model.mean_squared_error(batch)?,
+        };
         if self.nan_steps.contains(&step.step) {
             loss = (loss * f64::NAN)?;
         }

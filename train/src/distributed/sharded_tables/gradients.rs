@@ -27,7 +27,7 @@ pub struct TableGradients {
 
 impl TableGradients {
     /// Whether any micro-batch has a gradient of the table with this index.
-    pub fn has_gradient(&self, table: usize) -> bool {
+    pub(crate) fn has_gradient(&self, table: usize) -> bool {
         self.written[table]
     }
 }

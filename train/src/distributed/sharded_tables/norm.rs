@@ -7,14 +7,14 @@ use super::words::Reader;
 use super::{ShardedTables, TableGradients, damaged};
 use crate::error::Result;
 
-/// Values per block. Within `Gradients::sums_of_squares`, blocks have the same size.
+/// Values per block. Within `Gradients::global_norm`, blocks have the same size.
 const BLOCK: usize = 1 << 14;
 
 impl ShardedTables {
     /// Returns the sum of squares of each table's gradient, in f64: 0 for a table without a gradient.
-    /// It has the bits that
-    /// [`Gradients::sums_of_squares`](engram_models::gradients::Gradients::sums_of_squares) has for
-    /// the table as a parameter. All ranks call this function.
+    /// Give it to
+    /// [`Gradients::global_norm_with`](engram_models::gradients::Gradients::global_norm_with). All
+    /// ranks call this function.
     ///
     /// A sum of floating-point numbers depends on their order. So each block of a gradient is summed
     /// on one rank, to which the others send their values of the block. These are few, except for

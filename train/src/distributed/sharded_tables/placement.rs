@@ -33,8 +33,8 @@ pub enum Strategy {
     #[default]
     Basic,
     /// From the largest to the smallest, in snake order: from rank 0 to the last rank, then back
-    /// from the last rank to rank 0. The numbers of tables of two ranks differ by at most one. Their
-    /// numbers of values differ by at most those of the largest table.
+    /// from the last rank to rank 0. The numbers of tables of two ranks differ by at most one, and
+    /// their numbers of values by at most those of the largest table.
     MemoryBalanced,
     /// From the largest to the smallest, each on the rank with the fewest values so far. The ranks'
     /// numbers of values differ by at most those of the largest table. The largest number is below

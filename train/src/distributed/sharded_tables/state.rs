@@ -10,15 +10,15 @@ use super::{ShardedTables, damaged, fill};
 use crate::error::Result;
 
 /// The name of a table's values among its tensors.
-pub const VALUES: &str = "values";
+pub(crate) const VALUES: &str = "values";
 /// The name of the moving average of a table's values among its tensors.
-pub const MEAN: &str = "mean";
+pub(crate) const MEAN: &str = "mean";
 
 /// The part of one tensor of a table that a rank keeps.
 #[derive(Debug, Clone)]
 pub struct PartTensor<'a> {
-    /// [`VALUES`], [`MEAN`], or the name of a state tensor of the update rule, such as
-    /// `first_moment`. Each has the shape of the table.
+    /// `values`, `mean` (the moving average), or the name of a state tensor of the update rule, such
+    /// as `first_moment`. Each has the shape of the table.
     pub name: &'static str,
     /// The table, rows and columns.
     pub part: Part,
@@ -27,14 +27,13 @@ pub struct PartTensor<'a> {
 }
 
 /// One tensor of a table: [`ShardedTables::gather_whole`].
-#[derive(Debug, Clone)]
-pub struct WholeTensor {
+pub(crate) struct WholeTensor {
     /// As [`PartTensor::name`].
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The index of the table.
-    pub table: usize,
+    pub(crate) table: usize,
     /// The values, `[V, D]`.
-    pub values: Vec<f32>,
+    pub(crate) values: Vec<f32>,
 }
 
 impl ShardedTables {
@@ -65,7 +64,10 @@ impl ShardedTables {
     ///
     /// # Errors
     /// [`TrainError::Ranks`](crate::TrainError::Ranks) if a rank has ended.
-    pub fn gather_whole(&self, is_included: impl Fn(&str) -> bool) -> Result<Vec<WholeTensor>> {
+    pub(crate) fn gather_whole(
+        &self,
+        is_included: impl Fn(&str) -> bool,
+    ) -> Result<Vec<WholeTensor>> {
         let state = self.state()?;
         let mut tensors = Vec::new();
         for (table, shape) in self.tables.iter().enumerate() {

@@ -90,7 +90,7 @@ fn table_error(
 ) -> TrainError {
     let patterns = recipe.embedding_tables().map_or(&[][..], |tables| &tables.patterns);
     let index = patterns.iter().position(|pattern| is_at_fault(pattern)).unwrap_or_default();
-    recipe.error(&format!("embedding_tables.match.{index}"), format!("does not fit: {reason}"))
+    recipe.error(&format!("embedding_tables.match.{index}"), reason)
 }
 
 /// Returns an error if the recipe has `[embedding_tables]`, and the study or the device does not
@@ -109,34 +109,38 @@ fn check_support<S: Study>(recipe: &Recipe, study: &S, compute: &Compute) -> Res
     Err(recipe.error("embedding_tables", reason))
 }
 
-/// Returns an error if a phase freezes a table in parts, or if `awp.match` selects one. It is found
-/// before the first phase is trained.
+/// Returns an error if a phase freezes a table in parts, if a phase's update rule needs the whole
+/// table, or if `awp.match` selects it. It is found before the first phase is trained.
 fn check_tables(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     for table in parameters.external_tables() {
         let name = table.name();
         let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
-        let perturbed = recipe.awp().and_then(|awp| awp.patterns.iter().find(|p| matches(p)));
-        if let Some(pattern) = perturbed {
+        let awp = recipe.awp().map_or(&[][..], |awp| &awp.patterns);
+        if let Some(index) = awp.iter().position(matches) {
             let reason = format!(
-                "`{pattern}` selects `{name}`, which is kept in parts and cannot be perturbed; select \
-                 other tensors, or remove the table from [embedding_tables]"
+                "selects `{name}`, which is kept in parts and cannot be perturbed; select other \
+                 tensors, or remove the table from `embedding_tables.match`"
             );
-            return Err(recipe.error("awp.match", reason));
+            return Err(recipe.error(&format!("awp.match.{index}"), reason));
         }
         let rate = if recipe.low_rank().is_empty() { 1.0 } else { 0.0 };
         for phase in recipe.phases() {
-            if rate_of(&recipe.groups(phase), name).unwrap_or(rate) == 0.0 {
-                let reason = format!(
-                    "`{name}` is frozen in phase `{}`; only tables that are trained in all phases can \
-                     be kept in parts",
-                    phase.name
-                );
-                return Err(table_error(
-                    recipe,
-                    |p| path_matches(p.as_bytes(), name.as_bytes()),
-                    reason,
-                ));
-            }
+            let (reason, remedy) = if rate_of(&recipe.groups(phase), name).unwrap_or(rate) == 0.0 {
+                ("is frozen, and only trained tables can be kept in parts", "a rate above 0")
+            } else if recipe.rules(phase).rule_of(name).needs_whole_tensors() {
+                ("has an update rule that needs the whole table", "another rule")
+            } else {
+                continue;
+            };
+            let reason = format!(
+                "matches `{name}`, which {reason} (phase `{}`); give it {remedy}, or remove it here",
+                phase.name
+            );
+            return Err(table_error(
+                recipe,
+                |p| path_matches(p.as_bytes(), name.as_bytes()),
+                reason,
+            ));
         }
     }
     Ok(())
