@@ -23,7 +23,7 @@ use crate::snapshot::PostgresSnapshot;
 use crate::store::{check_graph, check_width};
 use crate::tables::{
     create_build, create_generations, create_graphs, create_indexes, create_rows, drop_build,
-    has_build,
+    has_build, has_table,
 };
 use crate::undo::undo_later;
 
@@ -290,14 +290,12 @@ fn batch(source: &Generation, rows: &[Row]) -> Result<Batch, MemoryError> {
 
 /// Creates the schema and the table of generations, unless they exist.
 fn create_schema(connection: &mut Connection) -> Result<(), Failure> {
-    let schema = connection.schema.clone();
-    let sql = "SELECT to_regclass($1) IS NOT NULL";
-    let exists = connection.query(sql, &[&format!("{schema}.generations")])?;
-    if exists[0].try_get::<_, bool>(0)? {
+    if has_table(connection, "generations")? {
         return Ok(());
     }
     connection.begin()?;
-    connection.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}"))?;
+    let create = format!("CREATE SCHEMA IF NOT EXISTS {}", connection.schema);
+    connection.batch_execute(&create)?;
     create_generations(connection)?;
     create_build(connection)?;
     connection.commit()

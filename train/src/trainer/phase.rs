@@ -71,7 +71,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         session.state.start_phase(phase.index, phase.steps.unwrap_or(planned_steps), frozen);
         let ranks = &session.options.ranks;
         let mut stepper =
-            Stepper::new(session.recipe, phase, parameters, ranks, previous_tables.is_some())?;
+            Stepper::new(session.recipe, phase, parameters, ranks, previous_tables.is_none())?;
         if let Some(tables) = &mut stepper.tables {
             tables.start(previous_tables);
         }
@@ -90,7 +90,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     ) -> Result<Self> {
         let (model, parameters) = build(session, study, phase)?;
         let ranks = &session.options.ranks;
-        let mut stepper = Stepper::new(session.recipe, phase, parameters, ranks, true)?;
+        let mut stepper = Stepper::new(session.recipe, phase, parameters, ranks, false)?;
         let Stepper { parameters, optimiser, ema, tables, .. } = &mut stepper;
         let steps = session.state.optimiser_steps;
         checkpoint::load(path, parameters, optimiser, steps, ema.as_mut())?;

@@ -155,14 +155,14 @@ struct MicroBatch {
 }
 
 impl Stepper {
-    /// A stepper for these parameters, with initial optimiser state. With `has_tables`, tables in parts
-    /// get their values later.
+    /// A stepper for these parameters, with initial optimiser state. Without `initial_tables`, the
+    /// tables in parts are zero, and get their values later.
     pub(super) fn new(
         recipe: &Recipe,
         phase: &Phase,
         parameters: Parameters,
         ranks: &Ranks,
-        has_tables: bool,
+        initial_tables: bool,
     ) -> Result<Self> {
         let factors = RateFactors::new(recipe, &parameters);
         Ok(Self {
@@ -171,7 +171,7 @@ impl Stepper {
                 phase,
                 (&parameters, &factors.tables),
                 ranks,
-                !has_tables,
+                initial_tables,
             )?,
             table_gradients: None,
             rate_factors: factors.parameters,

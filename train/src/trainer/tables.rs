@@ -72,14 +72,14 @@ impl RateFactors {
 }
 
 impl PhaseTables {
-    /// Splits the external tables of a model. `None` if it has none. Without `is_initialised`, all
+    /// Splits the external tables of a model. `None` if it has none. Without `initial_values`, all
     /// values are zero.
     pub(super) fn new(
         recipe: &Recipe,
         phase: &Phase,
         (parameters, rates): (&Parameters, &[f64]),
         ranks: &Ranks,
-        is_initialised: bool,
+        initial_values: bool,
     ) -> Result<Option<Self>> {
         let external = parameters.external_tables().to_vec();
         let Some(settings) = recipe.embedding_tables().filter(|_| !external.is_empty()) else {
@@ -92,7 +92,7 @@ impl PhaseTables {
         let mut cached = None;
         let initial = |index: usize, rows: Range<usize>| {
             let table = &external[index];
-            if !is_initialised {
+            if !initial_values {
                 return Ok(vec![0.0; rows.len() * table.dims()[1]]);
             }
             cached_rows(&mut cached, (index, VALUES), table.dims()[1], rows, || {
