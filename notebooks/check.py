@@ -3,16 +3,19 @@
 
     python3 notebooks/check.py                     # all notebooks; exit code 1 if one fails
     python3 notebooks/check.py 01-metrics.ipynb
+    python3 notebooks/check.py --build "cargo build --workspace"     # to reuse a build of the whole workspace
 
 This takes a minute; `execute.py` takes longer because it builds everything again for evcxr. It needs only cargo and
 Python. Reports printed text that differs from the committed output. The programs are in `examples/notebook-*` while
 they run.
 """
 
+import argparse
 import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,28 +77,24 @@ def committed_text(cell):
     return "".join("".join(output["text"]) for output in streams)
 
 
-def check(path):
-    """Builds and runs a notebook's code. Returns whether it succeeded."""
-    name = f"notebook-{path.stem}"
-    folder = ROOT / "examples" / name
-    folder.mkdir(exist_ok=True)
-    try:
-        return build_and_run(folder, name, path)
-    finally:
-        shutil.rmtree(folder)
+def write_programs(paths):
+    """Writes the code of each notebook as an example of the crate. Returns the folders."""
+    folders = []
+    for path in paths:
+        folder = ROOT / "examples" / f"notebook-{path.stem}"
+        folder.mkdir(exist_ok=True)
+        code, _ = program(json.loads(path.read_text()))
+        (folder / "main.rs").write_text(code)
+        folders.append(folder)
+    return folders
 
 
-def build_and_run(folder, name, path):
-    """Builds and runs the example `name` in `folder`. Returns whether it succeeded."""
+def run(path):
+    """Runs the program of a notebook. Returns whether it succeeded."""
     notebook = json.loads(path.read_text())
-    code, environment = program(notebook)
-    (folder / "main.rs").write_text(code)
-    built = subprocess.run(["cargo", "build", "--release", "--locked", "--quiet", "--example", name], cwd=ROOT)
-    if built.returncode:
-        print(f"{path.name}: does not compile", flush=True)
-        return False
+    _, environment = program(notebook)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    program_file = target / "release" / "examples" / name
+    program_file = target / "release" / "examples" / f"notebook-{path.stem}"
     run = subprocess.run(
         [program_file], cwd=HERE, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
     )
@@ -107,8 +106,22 @@ def build_and_run(folder, name, path):
 
 
 def main():
-    names = sys.argv[1:] or sorted(path.name for path in HERE.glob("*.ipynb"))
-    sys.exit(0 if all([check(HERE / pathlib.Path(name).name) for name in names]) else 1)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("notebooks", nargs="*")
+    parser.add_argument("--build", default="cargo build", help="the command that builds the programs")
+    arguments = parser.parse_args()
+    names = arguments.notebooks or [path.name for path in HERE.glob("*.ipynb")]
+    paths = sorted(HERE / pathlib.Path(name).name for name in names)
+    folders = write_programs(paths)
+    try:
+        examples = [word for folder in folders for word in ("--example", folder.name)]
+        command = shlex.split(arguments.build) + ["--release", "--locked", "--quiet", *examples]
+        if subprocess.run(command, cwd=ROOT).returncode:
+            sys.exit("the code of a notebook does not compile")
+        sys.exit(0 if all([run(path) for path in paths]) else 1)
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
