@@ -74,6 +74,14 @@ def unlisted(pages):
     return sorted(str(page.relative_to(DOCS)) for page in book - listed)
 
 
+def check(pages):
+    """Ends the program with a message if a link is broken or the book lacks a page."""
+    broken = [f"broken link: {link}" for link in broken_links(pages)]
+    broken += [f"not in docs/SUMMARY.md: {page}" for page in unlisted(pages)]
+    if broken:
+        sys.exit("\n".join(broken))
+
+
 def with_source_links(page, text):
     """A page of the book. Its links to files outside the book lead to the files of this clone."""
 
@@ -96,10 +104,7 @@ def main():
 
     files = [*DOCS.rglob("*.md"), *(file for form in OTHERS for file in ROOT.glob(form))]
     pages = {file: file.read_text(encoding="utf-8") for file in files}
-    broken = [f"broken link: {link}" for link in broken_links(pages)]
-    broken += [f"not in docs/SUMMARY.md: {page}" for page in unlisted(pages)]
-    if broken:
-        sys.exit("\n".join(broken))
+    check(pages)
     print(f"{len(pages)} documents: all links have targets")
     if arguments.links:
         return
@@ -110,6 +115,7 @@ def main():
         pages[DOCS / name] = printed.stdout.decode("utf-8")
         summary += f"- [{title}]({name})\n"
     pages[DOCS / "SUMMARY.md"] = summary
+    check(pages)
     with tempfile.TemporaryDirectory() as work:
         book = pathlib.Path(work, "book")
         shutil.copytree(DOCS, book, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
