@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the release archive of one target, under the name that `cargo binstall` expects.
+"""Writes the archive of the program for one target: the program, the licences and the README.
 
     .github/package.py x86_64-unknown-linux-musl target/x86_64-unknown-linux-musl/release/engram dist
 
-The names come from `[package.metadata.binstall]` in Cargo.toml. Prints the path of the archive.
+Prints the path of the archive, `dist/engram-VERSION-TARGET.tar.gz`, or `.zip` for Windows.
 """
 
 import pathlib
-import re
 import sys
 import tarfile
 import tomllib
@@ -18,34 +17,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = ["LICENSE-APACHE", "LICENSE-MIT", "NOTICE", "README.md"]
 
 
-def names(target):
-    """Returns the URL of a target's archive, and the path of the program inside it."""
-    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
-    package, shared = manifest["package"], manifest["workspace"]["package"]
-    binstall = package["metadata"]["binstall"]
-    settings = {**binstall, **binstall["overrides"].get(target, {})}
-    windows = "-windows-" in target
-    values = {
-        "name": package["name"],
-        "bin": "engram",
-        "version": shared["version"],
-        "repo": shared["repository"],
-        "target": target,
-        "archive-suffix": {"tgz": ".tar.gz", "zip": ".zip"}[settings["pkg-fmt"]],
-        "binary-ext": ".exe" if windows else "",
-    }
-    fill = lambda template: re.sub(r"\{ ([a-z-]+) \}", lambda match: values[match[1]], template)
-    return fill(settings["pkg-url"]), fill(settings["bin-dir"])
-
-
 def write(target, program, out):
     """Writes the archive into the folder `out` and returns its path."""
-    url, inside = names(target)
-    archive = pathlib.Path(out) / url.rsplit("/", 1)[1]
+    manifest = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
+    windows = "-windows-" in target
+    folder = f"engram-{manifest['workspace']['package']['version']}-{target}"
+    files = [(program, f"{folder}/engram{'.exe' if windows else ''}")]
+    files += [(ROOT / name, f"{folder}/{name}") for name in DOCUMENTS]
+    archive = pathlib.Path(out) / f"{folder}{'.zip' if windows else '.tar.gz'}"
     archive.parent.mkdir(parents=True, exist_ok=True)
-    folder = inside.rsplit("/", 1)[0]
-    files = [(program, inside)] + [(ROOT / name, f"{folder}/{name}") for name in DOCUMENTS]
-    if archive.suffix == ".zip":
+    if windows:
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
             for path, name in files:
                 package.write(path, name)

@@ -4,7 +4,8 @@
     python3 docs/build.py                                  # target/book/index.html; needs mdbook
     python3 docs/build.py --links                          # only checks the links
 
-The program `engram` prints two pages: reference/cli.md and reference/recipes.md. mdBook:
+All links work in the repository, where a reader sees only its files. The book has two more pages, which the program
+`engram` prints: reference/cli.md and reference/recipes.md. mdBook:
 `cargo install mdbook --version 0.5.4 --locked --no-default-features --features search`.
 """
 
@@ -18,8 +19,11 @@ import tempfile
 
 DOCS = pathlib.Path(__file__).resolve().parent
 ROOT = DOCS.parent
-SOURCE = "https://github.com/engram-rs/engram/blob/main"
-GENERATED = {"reference/cli.md": ["man", "--markdown"], "reference/recipes.md": ["recipe", "reference"]}
+# The pages that the program prints: title, file, arguments.
+PRINTED = [
+    ("Commands", "reference/cli.md", ["man", "--markdown"]),
+    ("Recipe keys", "reference/recipes.md", ["recipe", "reference"]),
+]
 # Documents outside the book.
 OTHERS = ("*.md", "notebooks/*.ipynb", "train/bundled/*.md", "tests/torture/*.md", "data/assets/*/*.md")
 LINK = re.compile(r"(?<=\]\()[^)\s]+(?=\))")
@@ -70,14 +74,22 @@ def unlisted(pages):
     return sorted(str(page.relative_to(DOCS)) for page in book - listed)
 
 
+def check(pages):
+    """Ends the program with a message if a link is broken or the book lacks a page."""
+    broken = [f"broken link: {link}" for link in broken_links(pages)]
+    broken += [f"not in docs/SUMMARY.md: {page}" for page in unlisted(pages)]
+    if broken:
+        sys.exit("\n".join(broken))
+
+
 def with_source_links(page, text):
-    """A page of the book. Its links to files outside the book become addresses in the repository."""
+    """A page of the book. Its links to files outside the book lead to the files of this clone."""
 
     def address(match):
         path, mark, anchor = match[0].partition("#")
         target = (page.parent / path).resolve()
         inside = not path or re.match(r"[a-z]+:", match[0]) or target.is_relative_to(DOCS)
-        return match[0] if inside else f"{SOURCE}/{target.relative_to(ROOT)}{mark}{anchor}"
+        return match[0] if inside else target.as_uri() + mark + anchor
 
     return LINK.sub(address, text)
 
@@ -92,17 +104,18 @@ def main():
 
     files = [*DOCS.rglob("*.md"), *(file for form in OTHERS for file in ROOT.glob(form))]
     pages = {file: file.read_text(encoding="utf-8") for file in files}
-    for name, command in GENERATED.items():
-        printed = subprocess.run([arguments.engram, *command], check=True, capture_output=True)
-        pages[DOCS / name] = printed.stdout.decode("utf-8")
-    broken = [f"broken link: {link}" for link in broken_links(pages)]
-    broken += [f"not in docs/SUMMARY.md: {page}" for page in unlisted(pages)]
-    if broken:
-        sys.exit("\n".join(broken))
+    check(pages)
     print(f"{len(pages)} documents: all links have targets")
     if arguments.links:
         return
 
+    summary = pages[DOCS / "SUMMARY.md"]
+    for title, name, command in PRINTED:
+        printed = subprocess.run([arguments.engram, *command], check=True, capture_output=True)
+        pages[DOCS / name] = printed.stdout.decode("utf-8")
+        summary += f"- [{title}]({name})\n"
+    pages[DOCS / "SUMMARY.md"] = summary
+    check(pages)
     with tempfile.TemporaryDirectory() as work:
         book = pathlib.Path(work, "book")
         shutil.copytree(DOCS, book, ignore=shutil.ignore_patterns("*.py", "__pycache__"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the wheel `engram-cli` from the program that `cargo build --release` has built, installs it
+# Builds the wheel `engram-from-source` from the program that `cargo build --release` has built, installs it
 # into a fresh Python environment and tries the command. Fails if a crate is compiled again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ if grep -q "Compiling" "$work/log"; then
 fi
 
 python3 -m venv "$work/user"
-"$work/user/bin/pip" install --quiet --disable-pip-version-check --no-index "$work"/wheel/engram_cli-*.whl
+"$work/user/bin/pip" install --quiet --disable-pip-version-check --no-index "$work"/wheel/engram_from_source-*.whl
 engram="$work/user/bin/engram"
 cmp "$engram" "${CARGO_TARGET_DIR:-target}/release/engram"
 "$engram" --version
@@ -24,5 +24,5 @@ printf 'a\tthe cat sat\nb\ton a mat\n' > "$work/hyp.tsv"
 "$engram" eval wer --ref "$work/ref.tsv" --hyp "$work/hyp.tsv" | tee "$work/report"
 # One of six words is wrong.
 grep -q "0\.1667" "$work/report"
-"$work/user/bin/pip" show --files engram-cli > "$work/files"
+"$work/user/bin/pip" show --files engram-from-source > "$work/files"
 for document in LICENSE-APACHE LICENSE-MIT NOTICE; do grep -q "licenses/$document" "$work/files"; done

@@ -48,7 +48,7 @@ Examples:
   engram reproduce --claim reveal.k_curve,reveal.needle      # only the training that these need
   engram reproduce --study reveal --scale laptop --seeds 3 --ablations --out runs/reveal
   engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en
-  engram reproduce --study patent --data ../shared/data      # with claims on real data")]
+  engram reproduce --study patent --data DATA                # with claims on real data")]
 pub struct Reproduce {
     /// Run only these studies
     #[arg(long, value_delimiter = ',', value_name = "STUDIES", value_parser = study_name())]

@@ -1,4 +1,4 @@
-// Takes the screenshots of docs/how-to/explore.md:
+// Takes the screenshots of README.md (`question`) and docs/how-to/explore.md:
 //
 //   engram explore train/bundled CAPITALS > address &          # CAPITALS as in `.ci/run`
 //   npm install --prefix tests/explore
@@ -20,6 +20,11 @@ async function screenshot(name) {
 await page.goto(address);
 await page.waitForSelector("#evidence li");
 await screenshot("answers");
+
+await page.fill("#question-words", "carousel-horse");
+await page.click("#questions li button:has-text('What dance belongs to this?')");
+await page.waitForFunction(() => document.getElementById("asked").textContent.startsWith("What dance"));
+await screenshot("question");
 
 await page.click("#tab-speech");
 await page.waitForSelector("#transcripts td");

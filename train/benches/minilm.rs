@@ -2,7 +2,7 @@
 //! patent study, peak memory.
 //!
 //!   tests/fetch_weights.sh
-//!   ENGRAM_DATA=../shared/data ENGRAM_PEER_PYTHON=python3 \
+//!   ENGRAM_DATA=DATA ENGRAM_PEER_PYTHON=python3 \
 //!       cargo bench -p engram-train --bench minilm
 //!
 //! `ENGRAM_PEER_PYTHON` names a Python with torch and transformers. Without it, only Engram's times

@@ -2,7 +2,7 @@
 # Times `engram eval` and the reference tools in turns, as whole processes on the same files. Installs the tools
 # into a virtual environment; without them, prints SKIPPED and exits.
 #
-#   cargo build --release && eval/benches/peers/run.sh [ROUNDS] [VENV]
+#   cargo build --release && ENGRAM_DATA=DATA eval/benches/peers/run.sh [ROUNDS] [VENV]
 #
 # pycocoevalcap needs Java. ENGRAM names another binary. ENGRAM_DATA names the folder of the fixtures; compare.py
 # repeats them to larger sizes.
@@ -11,14 +11,14 @@ here=$(cd "$(dirname "$0")" && pwd)
 rounds=${1:-3}
 venv=${2:-${TMPDIR:-/tmp}/engram-eval-peers}
 export ENGRAM=${ENGRAM:-$here/../../../target/release/engram}
-export ENGRAM_DATA=${ENGRAM_DATA:-$here/../../../../shared/data}
+export ENGRAM_DATA=${ENGRAM_DATA:-}
 
 if [ ! -x "$ENGRAM" ]; then
     echo "SKIPPED: $ENGRAM does not exist; run cargo build --release first"
     exit 0
 fi
 if [ ! -d "$ENGRAM_DATA/metrics" ]; then
-    echo "SKIPPED: $ENGRAM_DATA/metrics does not exist; set ENGRAM_DATA"
+    echo "SKIPPED: no folder '$ENGRAM_DATA/metrics'; set ENGRAM_DATA to the folder of the fixtures"
     exit 0
 fi
 if [ ! -x "$venv/bin/python" ]; then

@@ -2,7 +2,7 @@
 # Ablation of minilm.toml: one member of its first variant (fold 0 of 8) with and without each ingredient, with three
 # seeds, two epochs each, and predictions in one pass. Takes about 70 minutes on 2 cores.
 #
-#   train/recipes/patent/ingredients.sh ../shared/data/patent runs/ingredients [SEED…]
+#   train/recipes/patent/ingredients.sh DATA/patent runs/ingredients [SEED…]
 #
 # EPOCHS=6 ROWS="no-title mse" changes the number of epochs and the configurations in the table. Finished
 # runs are reused, so a stopped call can be continued.
