@@ -4,7 +4,7 @@ mod plots;
 mod ranks;
 mod similarity;
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use engram_infer::finished_run::RECIPE;
@@ -20,6 +20,7 @@ use self::similarity::Similarity;
 use super::interrupt::Interrupt;
 use super::memory::location::{ServerOptions, memory_server};
 use super::memory::value_storage;
+use super::paths::{NewFolder, RecipeFile};
 use super::{Outcome, output};
 
 /// The subcommand without a recipe file.
@@ -50,10 +51,10 @@ enum TrainStudy {
 struct TrainOptions {
     /// The recipe: a file (TOML), or a built-in name as in `engram recipe list`
     #[arg(long, value_name = "FILE")]
-    recipe: PathBuf,
+    recipe: RecipeFile,
     /// Output folder of the run
     #[arg(long, value_name = "FOLDER")]
-    run: PathBuf,
+    run: NewFolder,
     /// Change a value in the recipe, for example `optimiser.learning_rate=2e-5` (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -147,7 +148,7 @@ impl Train {
 }
 
 impl TrainStudy {
-    fn run_folder(&self) -> &PathBuf {
+    fn run_folder(&self) -> &Path {
         match self {
             Self::Recipe { options, .. } => &options.run,
             Self::Similarity(similarity) => &similarity.run,

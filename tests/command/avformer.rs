@@ -4,43 +4,29 @@
 use std::fs;
 use std::path::Path;
 
-use crate::running::{refused, succeeds};
+use crate::running::{Folder, json, read_json, refused, succeeds};
 use serde_json::Value;
 
-/// The path of a recipe in the repository.
-fn recipe(name: &str) -> String {
-    format!("{}/train/recipes/{name}/tiny.toml", env!("CARGO_MANIFEST_DIR"))
-}
-
 fn train_models(folder: &Path) {
-    let (speech, clip) = (recipe("speech"), recipe("clip"));
     succeeds(
         folder,
-        &format!(
-            "train speech --recipe {speech} --tiny --quiet --run speech --set phase.best_rq.steps=0 \
-             --set phase.ctc.steps=2 --set data.evaluation_sentences=4"
-        ),
+        "train speech --recipe speech/tiny --tiny --quiet --run speech \
+         --set phase.best_rq.steps=0 --set phase.ctc.steps=2 --set data.evaluation_sentences=4",
     );
     succeeds(
         folder,
-        &format!(
-            "train clip --recipe {clip} --tiny --quiet --run clip --set model.text_encoder= \
-             --set phase.clip.epochs=1 --set check.metric_value=0"
-        ),
+        "train clip --recipe clip/tiny --tiny --quiet --run clip --set model.text_encoder= \
+         --set phase.clip.epochs=1 --set check.metric_value=0",
     );
 }
 
 #[test]
 fn clips_from_files_are_transcribed_with_images() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     train_models(folder);
-    let train = format!(
-        "train avformer --recipe {} --tiny --quiet --set model.asr_model=speech \
-         --set model.image_encoder=clip --set phase.adapters.steps=2 --set phase.projection.steps=2 \
-         --set optimiser.learning_rate=0.05",
-        recipe("avformer")
-    );
+    let train = "train avformer --recipe avformer/tiny --tiny --quiet --set model.asr_model=speech \
+                 --set model.image_encoder=clip --set phase.adapters.steps=2 \
+                 --set phase.projection.steps=2 --set optimiser.learning_rate=0.05";
     let error = "model.language: --language needs a Whisper model";
     refused(folder, &format!("{train} --set model.language=en --run run"), error);
     let printed = succeeds(folder, &format!("{train} --run run"));
@@ -56,9 +42,13 @@ fn clips_from_files_are_transcribed_with_images() {
     succeeds(folder, "data audiovisual --out again --count 16 --names 8");
     let read = |file: &str| fs::read(folder.join(file)).unwrap();
     assert!(read("seen/clips.jsonl") == read("again/clips.jsonl"));
-    refused(folder, "data audiovisual --out seen", "already contains files");
-    refused(folder, "data audiovisual --out new --names 0", "--names");
-    refused(folder, "data audiovisual --out new --snr-db 3 1", "--snr-db");
+    for (arguments, part) in [
+        ("--out seen", "already contains files"),
+        ("--out new --names 0", "--names"),
+        ("--out new --snr-db 3 1", "--snr-db"),
+    ] {
+        refused(folder, &format!("data audiovisual {arguments}"), part);
+    }
 
     // The texts equal the texts of the run's own test.
     let transcribe = "transcribe seen/clips.jsonl --model speech --adapters run --quiet";
@@ -104,8 +94,7 @@ fn clips_from_files_are_transcribed_with_images() {
     fs::write(folder.join("seen/mixed.jsonl"), lines.concat()).unwrap();
     fs::write(folder.join("seen/bad.jsonl"), lines[1..3].concat()).unwrap();
     let mixed = "transcribe seen/mixed.jsonl --model speech --adapters run --out mixed.tsv";
-    refused(folder, &format!("{mixed} --quiet"), "broken.png");
-    refused(folder, &format!("{mixed} --quiet"), "line 2");
+    refused(folder, &format!("{mixed} --quiet"), &["broken.png", "line 2"]);
     assert!(!folder.join("mixed.tsv").exists());
     let all_broken = mixed.replace("mixed.jsonl", "bad.jsonl");
     refused(folder, &format!("{all_broken} --quiet --on-error skip"), "(2 clips skipped)");
@@ -113,19 +102,18 @@ fn clips_from_files_are_transcribed_with_images() {
     // Training on these clips also stops or skips them.
     let manifests =
         ["train", "validation", "test"].map(|key| format!(" --set data.{key}=seen/mixed.jsonl"));
-    let train_on_files = train.clone() + &manifests.concat();
+    let train_on_files = train.to_owned() + &manifests.concat();
     refused(folder, &format!("{train_on_files} --run files"), "line 3");
     assert!(!folder.join("files").exists());
     succeeds(folder, &format!("{train_on_files} --set data.on_error=skip --run files"));
-    let summary: Value = serde_json::from_slice(&read("files/summary.json")).unwrap();
+    let summary = read_json(&folder.join("files/summary.json"));
     assert_eq!(summary["skipped"].as_array().unwrap().len(), 6);
-    let printed = succeeds(folder, &format!("{mixed} --quiet --on-error skip --json"));
-    let summary: Value = serde_json::from_str(&printed).unwrap();
+    let summary = json(folder, &format!("{mixed} --quiet --on-error skip"));
     assert_eq!((&summary["clips"], &summary["with_frames"]), (&14.into(), &14.into()));
     let skipped = summary["skipped"].to_string();
     assert!(skipped.contains("broken.png") && skipped.contains("has no frames"), "{skipped}");
     assert_eq!(fs::read_to_string(folder.join("mixed.tsv")).unwrap().lines().count(), 15);
-    published_data_sets_train_adapters(folder, &train);
+    published_data_sets_train_adapters(folder, train);
 }
 
 /// Videos with images, in the formats of HowTo100M and VisSpeech, become manifests for a recipe.
@@ -158,8 +146,7 @@ fn published_data_sets_train_adapters(folder: &Path, train: &str) {
         let manifests =
             ["train", "validation", "test"].map(|key| format!(" --set data.{key}={set}.jsonl"));
         succeeds(folder, &format!("{train}{} --run {set}", manifests.concat()));
-        let summary = fs::read(folder.join(set).join("summary.json")).unwrap();
-        let summary: Value = serde_json::from_slice(&summary).unwrap();
+        let summary = read_json(&folder.join(set).join("summary.json"));
         let systems = summary["systems"].as_array().unwrap().iter();
         let mut right_frames = systems
             .filter(|system| system["utterances"] == "test" && system["system"] == "right_frames");

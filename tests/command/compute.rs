@@ -1,10 +1,9 @@
 //! Training on another device or in another precision: `[compute]`, `--device` and `ENGRAM_FUSED`.
 
-use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
-use serde_json::Value;
+use crate::running::{Folder, command, errors, read_json_lines, refusal};
 
 /// The number of compared steps of a training.
 const STEPS: usize = 20;
@@ -17,19 +16,16 @@ const TRAININGS: [(&str, &str, &[&str]); 4] = [
     ("speech", "speech/tiny", &["phase.best_rq.steps=10", "phase.ctc.steps=10"]),
 ];
 
-fn train(study: &str, recipe: &str, set: &[&str], run: &Path, is_fused: bool) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-    command.args(["train", study, "--recipe", recipe, "--tiny", "--run"]).arg(run);
-    for set in ["log.every_steps=1"].iter().chain(set) {
-        command.args(["--set", set]);
-    }
-    command.env("ENGRAM_FUSED", if is_fused { "1" } else { "0" }).output().expect("engram runs")
+fn train(folder: &Path, study: &str, options: &str, set: &[&str], is_fused: bool) -> Output {
+    let train = format!("train {study} --tiny --set log.every_steps=1 {options}");
+    let mut command = command(folder, &train);
+    set.iter().for_each(|set| _ = command.args(["--set", set]));
+    command.env("ENGRAM_FUSED", if is_fused { "1" } else { "0" }).output().unwrap()
 }
 
 /// Returns the losses of the first steps.
 fn losses(run: &Path) -> Vec<f64> {
-    let log = fs::read_to_string(run.join("metrics.jsonl")).expect("a log");
-    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let lines = read_json_lines(&run.join("metrics.jsonl")).into_iter();
     let losses = lines.filter_map(|line| (line["kind"] == "train").then(|| line["loss"].as_f64()));
     losses.take(STEPS).map(|loss| loss.expect("a loss")).collect()
 }
@@ -42,15 +38,16 @@ fn largest_difference(losses: &[f64], expected: &[f64]) -> f64 {
 
 #[test]
 fn candle_operations_and_bf16_train_like_the_fused_kernels() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = &Folder::new();
     for (study, recipe, set) in TRAININGS {
         let run = |name: &str, set: &[&str], is_fused| {
-            let run = folder.path().join(format!("{study}-{name}"));
-            let output = train(study, recipe, set, &run, is_fused);
+            let run = format!("{study}-{name}");
+            let options = format!("--recipe {recipe} --run {run}");
+            let output = train(folder, study, &options, set, is_fused);
             // Exit code 1 is a failed `[check]`: the training is shorter than the recipe's.
-            let error = String::from_utf8_lossy(&output.stderr);
-            assert!(matches!(output.status.code(), Some(0 | 1)), "{study} {name}: {error}");
-            losses(&run)
+            let code = output.status.code();
+            assert!(matches!(code, Some(0 | 1)), "{study} {name}: {}", errors(&output));
+            losses(&folder.join(run))
         };
         let fused = run("fused", set, true);
         assert!(fused.len() >= 10, "{study}: {} steps", fused.len());
@@ -64,17 +61,14 @@ fn candle_operations_and_bf16_train_like_the_fused_kernels() {
 
 #[test]
 fn a_device_or_precision_that_does_not_exist_is_refused_before_the_run_folder_is_created() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = &Folder::new();
     for (set, expected) in [
         ("compute.device=\"tpu\"", "`cpu`, `cuda` or `cuda:N`"),
         ("compute.device=\"cuda:7\"", "cuda:7"),
         ("compute.precision=\"f16\"", "bf16"),
     ] {
-        let run = folder.path().join("run");
-        let output = train("patent", "patent/world", &[set], &run, true);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(error.contains(expected), "{error}");
-        assert!(!run.exists());
+        let options = "--recipe patent/world --run run";
+        refusal(&train(folder, "patent", options, &[set], true), set, expected);
+        assert!(!folder.join("run").exists());
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::running::{refused, succeeds};
+use crate::running::{Folder, json, refused, succeeds};
 use engram::memory::vectors::npy_bytes;
 
 fn write_files(folder: &Path) {
@@ -18,8 +18,7 @@ fn write_files(folder: &Path) {
 
 #[test]
 fn a_memory_is_built_from_converted_entries() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_files(folder);
     let printed = succeeds(
         folder,
@@ -34,8 +33,7 @@ fn a_memory_is_built_from_converted_entries() {
 
 #[test]
 fn triples_passages_and_questions_are_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_files(folder);
     let wikidata = "data entries wikidata edges.txt --labels labels.json";
     refused(
@@ -45,9 +43,7 @@ fn triples_passages_and_questions_are_written() {
     );
     assert!(!folder.join("w.jsonl").exists());
     let wikidata = &format!("{wikidata} --keep-ids");
-    let counts =
-        succeeds(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl --json"));
-    let counts: serde_json::Value = serde_json::from_str(&counts).unwrap();
+    let counts = json(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl"));
     assert_eq!(counts["entries"], 3);
     assert_eq!(counts["skipped"]["no_description"], 1);
     assert_eq!(counts["notes"]["entity_without_label"], 1);
@@ -69,27 +65,18 @@ fn triples_passages_and_questions_are_written() {
 
 #[test]
 fn an_error_leaves_no_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_files(folder);
     let before = fs::read_dir(folder).unwrap().count();
-    refused(folder, "data entries web a.tsv b.tsv --out o", "b.tsv:2: expected 2 columns");
-    refused(
-        folder,
-        "data entries web a.tsv --min-characters 9 --out o",
-        "a.tsv: no entries from 2 records",
-    );
-    refused(
-        folder,
-        "data entries web a.tsv --out ./a.tsv",
-        "./a.tsv: --out would overwrite the input a.tsv",
-    );
-    refused(folder, "data entries web none.tsv --out o", "none.tsv: No such file");
-    refused(folder, "data entries wikidata --out o", "no triples and no --descriptions");
-    refused(
-        folder,
-        "data entries vqa --questions q.json --out o",
-        "1 question files, 0 annotation",
-    );
+    for (arguments, part) in [
+        ("web a.tsv b.tsv --out o", "b.tsv:2: expected 2 columns"),
+        ("web a.tsv --min-characters 9 --out o", "a.tsv: no entries from 2 records"),
+        ("web a.tsv --out ./a.tsv", "./a.tsv: --out would overwrite the input a.tsv"),
+        ("web none.tsv --out o", "none.tsv: No such file"),
+        ("wikidata --out o", "no triples and no --descriptions"),
+        ("vqa --questions q.json --out o", "1 question files, 0 annotation"),
+    ] {
+        refused(folder, &format!("data entries {arguments}"), part);
+    }
     assert_eq!(fs::read_dir(folder).unwrap().count(), before);
 }

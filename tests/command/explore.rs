@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::explorer::{Explorer, Response, copy, copy_reveal};
-use crate::running::{refused, succeeds};
+use crate::explorer::{Explorer, copy_reveal};
+use crate::running::{Folder, copy, refused, succeeds};
 use base64::Engine;
 use engram::memory::vectors::npy_bytes;
 
@@ -29,10 +29,10 @@ fn build_memory(folder: &Path) {
 
 #[test]
 fn a_memory_is_searched() {
-    let root = tempfile::tempdir().unwrap();
-    let folder = root.path().join("there");
+    let root = &Folder::new();
+    let folder = root.join("there");
     fs::create_dir(&folder).unwrap();
-    image::RgbImage::new(2, 2).save(root.path().join("secret.png")).unwrap();
+    image::RgbImage::new(2, 2).save(root.join("secret.png")).unwrap();
     build_memory(&folder);
     let explorer = Explorer::open(&folder, &["m"]);
 
@@ -52,8 +52,8 @@ fn a_memory_is_searched() {
 
     let first = explorer.search(r#"{"k": 2}"#).body;
     assert!(first.contains("east") && first.contains("north") && !first.contains("up"), "{first}");
-    let near = explorer.search(r#"{"k": 2, "near": 7}"#).body;
-    let hits: serde_json::Value = serde_json::from_str(&near).unwrap();
+    let near = explorer.search(r#"{"k": 2, "near": 7}"#);
+    let (hits, near) = (near.json(), near.body);
     let ids: Vec<i64> =
         hits["hits"].as_array().unwrap().iter().map(|hit| hit["id"].as_i64().unwrap()).collect();
     assert_eq!(ids, [7, 6], "the entry itself, then the nearest");
@@ -70,13 +70,8 @@ fn a_memory_is_searched() {
     assert!(both.contains(r#""hits":[]"#) && both.contains(r#""containing":0"#), "{both}");
     let secret = containing(r#""containing": " secret  .png ""#);
     assert!(secret.contains("north") && !secret.contains("east"), "the image's name: {secret}");
-    let by_text = explorer.search(r#"{"text": "east"}"#);
-    assert_eq!(by_text.status, 422);
-    assert!(
-        by_text.body.contains("the model of this memory's keys is unknown"),
-        "{}",
-        by_text.body
-    );
+    let unknown = "the model of this memory's keys is unknown";
+    explorer.search(r#"{"text": "east"}"#).is_refused(422, unknown);
     // Errors of the web framework are JSON too.
     for request in [r#"{"k": -1}"#, "nonsense", r#"{"kk": 1}"#] {
         let response = explorer.search(request);
@@ -94,79 +89,60 @@ fn a_memory_is_searched() {
         let reason = "there is no source \\\"x\\\"; the sources are kg, wit";
         assert!(response.status == 422 && response.body.contains(reason), "{}", response.body);
     }
-    let unknown = explorer.search(r#"{"near": 70}"#);
-    assert!(unknown.status == 422 && unknown.body.contains("no entry 70"), "{}", unknown.body);
+    explorer.search(r#"{"near": 70}"#).is_refused(422, "no entry 70");
 
     let image = explorer.get("/api/memories/0/images/5");
     assert!(image.status == 200 && image.headers.contains("image/png"));
-    let outside = explorer.get("/api/memories/0/images/6");
-    assert!(outside.status == 422 && outside.body.contains("../secret.png is not in"));
-    let no_image = explorer.get("/api/memories/0/images/7");
-    assert!(no_image.status == 422 && no_image.body.contains("is not an image"));
+    explorer.get("/api/memories/0/images/6").is_refused(422, "../secret.png is not in");
+    explorer.get("/api/memories/0/images/7").is_refused(422, "is not an image");
 }
 
 /// The bundled models: changes while the page is open, and invalid requests.
 #[test]
 fn runs_are_opened_in_their_current_state() {
-    let folder = tempfile::tempdir().unwrap();
-    copy(
-        &Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled"),
-        &folder.path().join("bundled"),
-    );
-    copy_reveal(&folder.path().join("bundled/reveal"));
-    let explorer = Explorer::open(folder.path(), &["bundled"]);
-    let read = |response: Response| -> serde_json::Value {
-        assert_eq!(response.status, 200, "{}", response.body);
-        serde_json::from_str(&response.body).unwrap()
-    };
-    let runs = read(explorer.get("/api/runs"));
+    let folder = &Folder::new();
+    copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled"), &folder.join("bundled"));
+    copy_reveal(&folder.join("bundled/reveal"));
+    let explorer = Explorer::open(folder, &["bundled"]);
+    let runs = explorer.get("/api/runs").json();
     let index = |name: &str| runs.as_array().unwrap().iter().position(|run| run["name"] == name);
     let (reveal, avformer) = (index("reveal").unwrap(), index("avformer").unwrap());
     // Deleted entries are not found while the page is open.
     let spice = r#"{"text": "Which spice can be smelled near this?", "k": 3}"#;
-    let before = read(explorer.search(spice));
+    let before = explorer.search(spice).json();
     let id = before["hits"][0]["id"].as_i64().unwrap();
-    succeeds(folder.path(), &format!("memory delete bundled/reveal/memory --ids {id}"));
-    let after = read(explorer.search(spice));
+    succeeds(folder, &format!("memory delete bundled/reveal/memory --ids {id}"));
+    let after = explorer.search(spice).json();
     assert_eq!(after["generation"], before["generation"].as_u64().unwrap() + 1);
     assert_eq!(after["hits"].as_array().unwrap().len(), 3);
     assert!(after["hits"].as_array().unwrap().iter().all(|hit| hit["id"] != id), "{after}");
     // Invalid signal-to-noise ratios are refused.
     for snr_db in ["NaN", "inf", "1e39", "-101"] {
         let clip = format!("/api/runs/{avformer}/audio?name=0&noise=bands&snr_db={snr_db}");
-        let response = explorer.get(&clip);
-        assert!(response.status == 422 && response.body.contains("snr_db is"), "{}", response.body);
+        explorer.get(&clip).is_refused(422, "snr_db is");
     }
     assert_eq!(explorer.get(&format!("/api/runs/{avformer}/names")).status, 200);
     assert_eq!(runs[avformer]["is_world"], true);
-    let response = explorer.get(&format!("/api/runs/{avformer}/questions"));
-    assert!(
-        response.status == 422 && response.body.contains("has no answers"),
-        "{}",
-        response.body
-    );
-    let response = explorer.get(&format!("/api/runs/{reveal}/names"));
-    assert!(response.status == 422 && response.body.contains("has no speech"), "{}", response.body);
+    explorer.get(&format!("/api/runs/{avformer}/questions")).is_refused(422, "has no answers");
+    explorer.get(&format!("/api/runs/{reveal}/names")).is_refused(422, "has no speech");
     // A memory that was removed while the page is open is not rebuilt.
-    fs::rename(folder.path().join("bundled/reveal/memory"), folder.path().join("memory")).unwrap();
-    let response = explorer.get(&format!("/api/runs/{reveal}/questions"));
-    assert!(response.status == 422 && response.body.contains("has no memory"), "{}", response.body);
-    assert!(!folder.path().join("bundled/reveal/memory").exists());
-    assert_eq!(read(explorer.get("/api/runs"))[reveal]["has_memory"], false);
+    fs::rename(folder.join("bundled/reveal/memory"), folder.join("memory")).unwrap();
+    explorer.get(&format!("/api/runs/{reveal}/questions")).is_refused(422, "has no memory");
+    assert!(!folder.join("bundled/reveal/memory").exists());
+    assert_eq!(explorer.get("/api/runs").json()[reveal]["has_memory"], false);
     // Once the memory is back, the run has answers again.
-    fs::rename(folder.path().join("memory"), folder.path().join("bundled/reveal/memory")).unwrap();
+    fs::rename(folder.join("memory"), folder.join("bundled/reveal/memory")).unwrap();
     assert_eq!(explorer.get(&format!("/api/runs/{reveal}/questions")).status, 200);
 }
 
 /// The model is unreadable, but the memory is readable.
 #[test]
 fn a_damaged_model_gives_one_error_and_its_memory_is_searched() {
-    let folder = tempfile::tempdir().unwrap();
-    copy_reveal(&folder.path().join("reveal"));
-    let model =
-        fs::OpenOptions::new().write(true).open(folder.path().join("reveal/model.safetensors"));
+    let folder = &Folder::new();
+    copy_reveal(&folder.join("reveal"));
+    let model = fs::OpenOptions::new().write(true).open(folder.join("reveal/model.safetensors"));
     model.unwrap().set_len(100_000).unwrap();
-    let explorer = Explorer::open(folder.path(), &["reveal"]);
+    let explorer = Explorer::open(folder, &["reveal"]);
     let response = explorer.get("/api/runs/0/questions");
     assert_eq!(
         (response.status, response.body.matches("does not match its SHA-256").count()),
@@ -179,9 +155,9 @@ fn a_damaged_model_gives_one_error_and_its_memory_is_searched() {
 
 #[test]
 fn requests_from_other_sites_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    build_memory(folder.path());
-    let explorer = Explorer::open(folder.path(), &["m"]);
+    let folder = &Folder::new();
+    build_memory(folder);
+    let explorer = Explorer::open(folder, &["m"]);
     let response = explorer.request("GET /api/memories", &["Host: evil.example"], "");
     assert_eq!(response.status, 421, "another host name");
     assert!(!response.body.contains("entries"), "{}", response.body);
@@ -218,23 +194,20 @@ fn requests_from_other_sites_are_refused() {
 
 #[test]
 fn folders_without_runs_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("empty")).unwrap();
-    refused(folder.path(), "explore none", "none: is not a folder");
-    refused(folder.path(), "explore empty --images none", "none: is not a folder; --images");
-    refused(folder.path(), "explore empty", "contains no run and no memory; give the folder of");
-    build_memory(folder.path());
+    let folder = &Folder::new();
+    fs::create_dir(folder.join("empty")).unwrap();
+    refused(folder, "explore none", "none: is not a folder");
+    refused(folder, "explore empty --images none", "none: is not a folder; --images");
+    refused(folder, "explore empty", "contains no run and no memory; give the folder of");
+    build_memory(folder);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    refused(folder.path(), &format!("explore m --port {port}"), "give another --port, or none");
+    refused(folder, &format!("explore m --port {port}"), "give another --port, or none");
     // A broken memory is skipped; a second memory is shown.
-    succeeds(
-        folder.path(),
-        "memory build --keys keys.npy --entries entries.jsonl --out n/broken --quiet",
-    );
-    fs::write(folder.path().join("n/broken/CURRENT"), "nonsense").unwrap();
-    refused(folder.path(), "explore n", "no readable run or memory was found");
-    let explorer = Explorer::open(folder.path(), &["n", "m"]);
+    succeeds(folder, "memory build --keys keys.npy --entries entries.jsonl --out n/broken --quiet");
+    fs::write(folder.join("n/broken/CURRENT"), "nonsense").unwrap();
+    refused(folder, "explore n", "no readable run or memory was found");
+    let explorer = Explorer::open(folder, &["n", "m"]);
     let described = explorer.get("/api/memories").body;
     assert!(
         described.contains(r#""index":0"#) && !described.contains(r#""index":1"#),
@@ -246,9 +219,9 @@ fn folders_without_runs_are_refused() {
 /// Other accounts on this machine have no access: each request needs the token.
 #[test]
 fn without_the_token_all_requests_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    build_memory(folder.path());
-    let [explorer, other] = [(); 2].map(|()| Explorer::open(folder.path(), &["m"]));
+    let folder = &Folder::new();
+    build_memory(folder);
+    let [explorer, other] = [(); 2].map(|()| Explorer::open(folder, &["m"]));
     assert_ne!(explorer.token, other.token);
     let (_, port) = explorer.address.split_once(':').unwrap();
     let wrong = [
@@ -304,9 +277,9 @@ fn resident_bytes(program: &Child) -> u64 {
 /// Many incomplete requests do not block others.
 #[test]
 fn slow_requests_do_not_block_others() {
-    let folder = tempfile::tempdir().unwrap();
-    build_memory(folder.path());
-    let explorer = Explorer::open(folder.path(), &["m"]);
+    let folder = &Folder::new();
+    build_memory(folder);
+    let explorer = Explorer::open(folder, &["m"]);
     let incomplete_header = format!("GET /api/runs HTTP/1.1\r\nHost: {}\r\nX", explorer.address);
     let slow: Vec<TcpStream> = (0..400)
         .map(|_| {
@@ -331,9 +304,9 @@ fn slow_requests_do_not_block_others() {
 /// Incomplete bodies take little memory, and only for a short time.
 #[test]
 fn slow_bodies_take_little_memory() {
-    let folder = tempfile::tempdir().unwrap();
-    build_memory(folder.path());
-    let explorer = Explorer::open(folder.path(), &["m"]);
+    let folder = &Folder::new();
+    build_memory(folder);
+    let explorer = Explorer::open(folder, &["m"]);
     let before = resident_bytes(&explorer.program);
     let header = |cookie: &str| {
         format!(
@@ -376,9 +349,9 @@ fn slow_bodies_take_little_memory() {
 /// Oversized images are refused without decoding.
 #[test]
 fn large_images_are_refused_by_their_header() {
-    let folder = tempfile::tempdir().unwrap();
-    copy_reveal(&folder.path().join("reveal"));
-    let explorer = Explorer::open(folder.path(), &["reveal"]);
+    let folder = &Folder::new();
+    copy_reveal(&folder.join("reveal"));
+    let explorer = Explorer::open(folder, &["reveal"]);
     let ask_about_image = |side: u32| {
         let mut png = std::io::Cursor::new(Vec::new());
         image::GrayImage::new(side, side).write_to(&mut png, image::ImageFormat::Png).unwrap();

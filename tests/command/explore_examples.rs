@@ -3,17 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use crate::explorer::{Explorer, Response, copy, copy_reveal};
-use crate::running::succeeds;
+use crate::explorer::{Explorer, copy_reveal};
+use crate::running::{Folder, copy, succeeds};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use engram::memory::vectors::npy_bytes;
 use serde_json::{Value, json};
-
-fn read(response: Response) -> Value {
-    assert_eq!(response.status, 200, "{}", response.body);
-    serde_json::from_str(&response.body).unwrap()
-}
 
 fn bundled(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled").join(name)
@@ -23,16 +18,16 @@ fn bundled(name: &str) -> std::path::PathBuf {
 /// missing memory is built first.
 #[test]
 fn the_opening_question_has_a_right_answer_with_its_entry() {
-    let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("runs/reveal");
+    let folder = &Folder::new();
+    let run = folder.join("runs/reveal");
     copy(&bundled("reveal"), &run);
     let memory = run.join("memory");
     if memory.exists() {
         fs::remove_dir_all(&memory).unwrap();
     }
-    let explorer = Explorer::open(folder.path(), &["runs"]);
+    let explorer = Explorer::open(folder, &["runs"]);
     assert!(memory.join("CURRENT").is_file());
-    let question = read(explorer.get("/api/runs/0/example"))["question"].clone();
+    let question = explorer.get("/api/runs/0/example").json()["question"].clone();
     let (id, entry) = (&question["id"], question["entry"].as_i64().unwrap());
     let image = explorer.get(&format!("/api/runs/0/questions/{id}/image"));
     assert!(image.status == 200 && image.headers.contains("image/png"), "{}", image.headers);
@@ -42,47 +37,48 @@ fn the_opening_question_has_a_right_answer_with_its_entry() {
             "without": without, "test_question": test_question});
         explorer.post("/api/runs/0/answer", &request.to_string())
     };
-    let answer = read(ask(id, &[]));
+    let answer = ask(id, &[]).json();
     assert_eq!(answer["correct"], true, "{answer}");
     assert!(answer["evidence"].as_array().unwrap().iter().any(|hit| hit["id"] == entry));
-    assert_eq!(read(ask(id, &[entry]))["correct"], false);
+    assert_eq!(ask(id, &[entry]).json()["correct"], false);
     // A user's own question is not marked.
-    assert_eq!(read(ask(&Value::Null, &[]))["correct"], Value::Null);
-    let unknown = ask(&json!(-5), &[]);
-    assert!(unknown.status == 422 && unknown.body.contains("there is no test question -5"));
+    assert_eq!(ask(&Value::Null, &[]).json()["correct"], Value::Null);
+    ask(&json!(-5), &[]).is_refused(422, "there is no test question -5");
 }
 
 /// Images correct a word in the opening clip: with the stored test results, and without them.
 #[test]
 fn the_opening_clip_has_a_rescued_word() {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = &Folder::new();
     for model in ["clip", "conformer", "avformer"] {
-        copy(&bundled(model), &folder.path().join(model));
+        copy(&bundled(model), &folder.join(model));
     }
     // The number of the clip of the search for `run`.
     let opening_clip = || {
-        let explorer = Explorer::open(folder.path(), &["avformer"]);
-        let search = read(explorer.get("/api/runs/0/rescue"));
+        let explorer = Explorer::open(folder, &["avformer"]);
+        let search = explorer.get("/api/runs/0/rescue").json();
         let clip = &search["clip"];
-        let transcripts = read(explorer.get(&format!(
-            "/api/runs/0/transcribe?name={}&take={}&noise={}&snr_db={}&other={}",
-            clip["name"],
-            clip["take"],
-            clip["noise"].as_str().unwrap(),
-            clip["snr_db"],
-            clip["other"]
-        )));
+        let transcripts = explorer
+            .get(&format!(
+                "/api/runs/0/transcribe?name={}&take={}&noise={}&snr_db={}&other={}",
+                clip["name"],
+                clip["take"],
+                clip["noise"].as_str().unwrap(),
+                clip["snr_db"],
+                clip["other"]
+            ))
+            .json();
         let [_, without, with, _] = &transcripts["transcripts"].as_array().unwrap()[..] else {
             panic!("{transcripts}")
         };
         let errors = |transcript: &Value| transcript["errors"].as_u64().unwrap();
         assert!(errors(without) > errors(with), "{transcripts}");
         assert!(!transcripts["rescued"].as_array().unwrap().is_empty(), "{transcripts}");
-        let names = read(explorer.get("/api/runs/0/names"))["names"].as_array().unwrap().len();
+        let names = explorer.get("/api/runs/0/names").json()["names"].as_array().unwrap().len();
         let [name, take] = ["name", "take"].map(|field| clip[field].as_u64().unwrap() as usize);
         (take * names + name, search["tried"].as_u64().unwrap())
     };
-    let test = folder.path().join("avformer/test");
+    let test = folder.join("avformer/test");
     if test.exists() {
         fs::remove_dir_all(&test).unwrap();
     }
@@ -94,15 +90,14 @@ fn the_opening_clip_has_a_rescued_word() {
     assert_eq!(opening_clip(), (number, 1));
     // Without a rescued word, there is no clip.
     fs::write(test.join("rescued.jsonl"), "").unwrap();
-    let explorer = Explorer::open(folder.path(), &["avformer"]);
-    assert_eq!(read(explorer.get("/api/runs/0/rescue")), json!({"clip": null, "tried": 0}));
+    let explorer = Explorer::open(folder, &["avformer"]);
+    assert_eq!(explorer.get("/api/runs/0/rescue").json(), json!({"clip": null, "tried": 0}));
 }
 
 /// A run on files shows the images of its data folder, and no file outside of it.
 #[test]
 fn images_of_a_run_are_only_those_in_its_data_folder() {
-    let root = tempfile::tempdir().unwrap();
-    let folder = root.path();
+    let folder = &Folder::new();
     copy_reveal(&folder.join("run"));
     fs::create_dir_all(folder.join("data/photographs")).unwrap();
     let save = |file: &str| image::RgbImage::new(8, 8).save(folder.join(file)).unwrap();
@@ -151,12 +146,12 @@ fn images_of_a_run_are_only_those_in_its_data_folder() {
     );
 
     let explorer = Explorer::open(folder, &["run", "unfinished"]);
-    let questions = read(explorer.get("/api/runs/0/questions"));
+    let questions = explorer.get("/api/runs/0/questions").json();
     assert_eq!(questions["found"], paths.len(), "{questions}");
     assert_eq!(questions["questions"][0]["image"], "photographs/1.png");
     // All stored answers are wrong, so there is no example.
-    assert_eq!(read(explorer.get("/api/runs/0/example")), json!({"question": null, "tried": 0}));
-    let memories = read(explorer.get("/api/memories"));
+    assert_eq!(explorer.get("/api/runs/0/example").json(), json!({"question": null, "tried": 0}));
+    let memories = explorer.get("/api/memories").json();
     let memories = memories.as_array().unwrap();
     let memory = memories.iter().position(|memory| memory["run"] == 1).unwrap();
     for (index, path) in paths.iter().enumerate() {

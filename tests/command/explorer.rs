@@ -4,11 +4,13 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::LazyLock;
 
 use engram::train::studies::reveal::evaluation::restore_missing_memory;
-use tempfile::TempDir;
+use serde_json::Value;
+
+use crate::running::{Folder, command, copy};
 
 /// A running explorer with its address and token; killed on drop.
 pub struct Explorer {
@@ -27,10 +29,25 @@ pub struct Response {
     pub bytes: Vec<u8>,
 }
 
+impl Response {
+    /// The JSON of a successful response.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        assert_eq!(self.status, 200, "{}", self.body);
+        serde_json::from_str(&self.body).unwrap()
+    }
+
+    /// Checks that the request was refused with this status, and that the body contains `part`.
+    #[track_caller]
+    pub fn is_refused(&self, status: u16, part: &str) {
+        assert!(self.status == status && self.body.contains(part), "{} {}", self.status, self.body);
+    }
+}
+
 impl Explorer {
     pub fn open(folder: &Path, arguments: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-        command.current_dir(folder).arg("explore").args(arguments);
+        let mut command = command(folder, "explore");
+        command.args(arguments);
         let mut program = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(program.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -99,28 +116,15 @@ impl Drop for Explorer {
 /// Copies the bundled REVEAL run, with its memory, to a folder.
 pub fn copy_reveal(to: &Path) {
     // The memory is built once for all tests of a file.
-    static MEMORY: LazyLock<TempDir> = LazyLock::new(|| {
-        let folder = tempfile::tempdir().unwrap();
+    static MEMORY: LazyLock<Folder> = LazyLock::new(|| {
+        let folder = Folder::new();
         let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled/reveal");
         for entry in fs::read_dir(bundled).unwrap().flatten().filter(|entry| entry.path().is_file())
         {
-            fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
+            fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
         }
-        restore_missing_memory(folder.path(), true).unwrap();
+        restore_missing_memory(&folder, true).unwrap();
         folder
     });
-    copy(MEMORY.path(), to);
-}
-
-/// Copies a folder with its contents.
-pub fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
-        if path.is_dir() {
-            copy(&path, &to.join(name))
-        } else {
-            fs::copy(&path, to.join(name)).map(|_| ()).unwrap()
-        }
-    }
+    copy(&MEMORY, to);
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::running::succeeds;
+use crate::running::{Folder, json, succeeds};
 use serde_json::{Value, json};
 
 const ITEMS: usize = 12;
@@ -31,8 +31,7 @@ fn lines(line: impl Fn(usize) -> String) -> String {
 
 #[test]
 fn perfect_and_useless_systems_have_intervals_with_a_width() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
+    let root = &Folder::new();
     let write = |name: &str, text: String| fs::write(root.join(name), text).unwrap();
     write("ref.tsv", lines(|i| format!("u{i}\ta cat sat {i}")));
     write("wrong.tsv", lines(|i| format!("u{i}\txx yy zz q{i}z")));
@@ -79,8 +78,7 @@ fn perfect_and_useless_systems_have_intervals_with_a_width() {
         ("compare ref.items.jsonl wrong.items.jsonl", 3),
         ("compare wrong.items.jsonl wrong.items.jsonl", 3),
     ] {
-        let report = serde_json::from_str(&succeeds(root, &format!("eval {command} --json")));
-        let intervals = count_intervals(&report.unwrap(), command);
+        let intervals = count_intervals(&json(root, &format!("eval {command}")), command);
         assert!(intervals >= at_least, "{command}: {intervals}");
     }
 }

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use crate::running::{engram, refused, succeeds};
+use crate::running::{Folder, engram, refused, succeeds};
 use serde_json::Value;
 
 /// A search that prints a warning and writes the ids to standard output.
-const SEARCH: &str = "memory search m --queries keys.npy -k 1 --index hnsw --out -";
+const SEARCH: &str = "memory search m --queries keys.npy -k 1 --index graph --out -";
 
 fn build_memory(folder: &Path) {
     let keys = engram::memory::vectors::npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap();
@@ -24,8 +24,7 @@ fn json_lines(folder: &Path, arguments: &str) -> Vec<Value> {
 
 #[test]
 fn quiet_and_verbose_select_the_log_lines() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     build_memory(folder);
     let lines = |options: &str| {
         let output = engram(folder, &format!("{SEARCH} {options}"));
@@ -46,8 +45,7 @@ fn quiet_and_verbose_select_the_log_lines() {
 
 #[test]
 fn json_logs_have_one_object_per_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     build_memory(folder);
     let lines = json_lines(folder, &format!("{SEARCH} --log-format json"));
     let [warning] = &lines[..] else { panic!("{lines:?}") };
@@ -68,11 +66,4 @@ fn json_logs_have_one_object_per_line() {
         assert_eq!(line["level"], level, "{arguments}");
         assert!(line["message"].as_str().unwrap().contains(part), "{arguments}: {line}");
     }
-}
-
-#[test]
-fn the_former_command_names_its_successors() {
-    let folder = tempfile::tempdir().unwrap();
-    let tip = "`engram predict` is now `engram transcribe`, `answer` and `score`";
-    refused(folder.path(), "predict runs/r1 --input questions.jsonl", tip);
 }

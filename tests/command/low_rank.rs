@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use candle_core::Device;
 use candle_core::safetensors::load;
 
+use crate::running::{Folder, command, errors, refusal, until};
+
 const BRANCHES: &str = "low_rank=[{match=\"**.self_attn.*_proj\", rank=2, alpha=4.0, dropout=0.1}]";
 
-fn command(run: &Path, set: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-    command.args(["train", "speech", "--recipe", "speech/tiny", "--tiny", "--run"]).arg(run);
+fn train(run: &Path, set: &[&str]) -> Command {
+    let folder = run.parent().unwrap();
+    let mut command = command(folder, "train speech --recipe speech/tiny --tiny --run");
+    command.arg(run);
     for set in ["log.every_steps=1", "phase.best_rq.steps=0"].iter().chain(set) {
         command.args(["--set", set]);
     }
@@ -24,8 +25,7 @@ fn command(run: &Path, set: &[&str]) -> Command {
 
 /// Exit code 1 is a failed `[check]`: the training is shorter than the recipe's.
 fn assert_trained(output: &Output) {
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{error}");
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", errors(output));
 }
 
 /// The values of all tensors, as bits.
@@ -41,14 +41,14 @@ fn weights(run: &Path) -> BTreeMap<String, Vec<u32>> {
 /// Only the layers with branches change. A stopped and resumed run gives the same bytes.
 #[test]
 fn branches_are_trained_on_frozen_weights_and_merged_at_the_end() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let base = folder.path().join("base");
-    assert_trained(&command(&base, &["phase.ctc.steps=5"]).output().expect("engram runs"));
+    let folder = &Folder::new();
+    let base = folder.join("base");
+    assert_trained(&train(&base, &["phase.ctc.steps=5"]).output().unwrap());
     let start = format!("start={{run={:?}}}", base.display().to_string());
     let set = ["phase.ctc.steps=40", "evaluation.keep_best=false", BRANCHES, &start];
 
-    let whole = folder.path().join("whole");
-    assert_trained(&command(&whole, &set).output().expect("engram runs"));
+    let whole = folder.join("whole");
+    assert_trained(&train(&whole, &set).output().unwrap());
     let (before, after) = (weights(&base), weights(&whole));
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
     for (name, values) in &after {
@@ -62,43 +62,36 @@ fn branches_are_trained_on_frozen_weights_and_merged_at_the_end() {
 
     let quantised = "quantised=[\"**.self_attn.*_proj\"]";
     let set_quantised = [&["phase.ctc.steps=3"], &set[1..], &[quantised]].concat();
-    let run = folder.path().join("quantised");
-    assert_trained(&command(&run, &set_quantised).output().expect("engram runs"));
+    let run = folder.join("quantised");
+    assert_trained(&train(&run, &set_quantised).output().unwrap());
     let after = weights(&run);
     for (name, values) in &before {
         let is_quantised = name.contains(".self_attn.") && name.ends_with("_proj.weight");
         assert_eq!(after[name] != *values, is_quantised, "{name}");
     }
 
-    let stopped = folder.path().join("stopped");
-    let child = command(&stopped, &set).spawn().expect("engram starts");
-    let begin = Instant::now();
+    let stopped = folder.join("stopped");
+    let child = train(&stopped, &set).spawn().expect("engram starts");
     let log = || fs::read_to_string(stopped.join("metrics.jsonl")).unwrap_or_default();
-    while log().lines().count() < 8 {
-        assert!(begin.elapsed() < Duration::from_secs(300), "no step was made");
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("a step is made", || log().lines().count() >= 8);
     let signal = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(signal.expect("kill runs").success());
     let output = child.wait_with_output().expect("an end");
     assert!(!stopped.join("model.safetensors").exists(), "the run ended before the signal");
     assert_eq!(output.status.code(), Some(143));
-    assert_trained(&command(&stopped, &set).arg("--resume").output().expect("engram runs"));
+    assert_trained(&train(&stopped, &set).arg("--resume").output().unwrap());
     let bytes = |run: &Path| fs::read(run.join("model.safetensors")).expect("weights");
     assert!(bytes(&stopped) == bytes(&whole));
 }
 
 fn assert_refused(run: &Path, set: &[&str], expected: &str) {
-    let output = command(run, set).output().expect("engram runs");
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{set:?}: {error}");
-    assert!(error.contains(expected), "{set:?}: {error}");
+    refusal(&train(run, set).output().unwrap(), &set.join(" "), expected);
 }
 
 #[test]
 fn branches_that_do_not_fit_are_refused_with_their_line() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let run = folder.path().join("run");
+    let folder = &Folder::new();
+    let run = folder.join("run");
     for (branch, expected) in [
         ("match=\"**.q_porj\", rank=2, alpha=4.0", "matches no linear layer"),
         ("match=\"**.norm_conv\", rank=2, alpha=4.0", "is not one"),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::running::{engram, refused, succeeds};
+use crate::running::{Folder, command, engram, refusal, refused, succeeds};
 use engram::memory::vectors::npy_bytes;
 
 /// Reads the `count` numbers of a `.npy` file of 8-byte integers.
@@ -38,8 +38,7 @@ fn write_files(folder: &Path) {
 
 #[test]
 fn a_memory_is_built_searched_and_edited() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_files(folder);
     let search = |options: &str| -> Vec<i64> {
         let (count, k) = match options {
@@ -80,7 +79,7 @@ fn a_memory_is_built_searched_and_edited() {
     assert_eq!(search("-k 1000000")[..], [0, 2, 3, 2, 0, 3]);
     assert_eq!(search("-k 1000000 --source kg")[..], [2, -1, -1, 2, -1, -1]);
     succeeds(folder, "memory index m --quiet");
-    assert_eq!(search("--index hnsw"), [0, 2, 2, 0]);
+    assert_eq!(search("--index graph"), [0, 2, 2, 0]);
     succeeds(folder, "memory compact m");
     assert_eq!(search("-k 1000000")[..], [0, 2, 3, 2, 0, 3]);
     let info: String = succeeds(folder, "memory info m");
@@ -90,76 +89,49 @@ fn a_memory_is_built_searched_and_edited() {
 
 #[test]
 fn mismatched_inputs_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_files(folder);
     refused(folder, "memory info m", "m: is not a memory; build one with `engram memory build`");
+    let write = |name: &str, numbers: &[f32], width| {
+        fs::write(folder.join(name), npy_bytes(numbers, width).unwrap()).unwrap();
+    };
+    write("turned.npy", &[1.0; 4], 1);
+    write("nan_gates.npy", &[1.0, 1.0, 1.0, f32::NAN], 2);
+    write("nan.npy", &[1.0, f32::NAN], 2);
+    fs::write(folder.join("one.txt"), b"d1\n").unwrap();
     let build = "memory build --keys keys.npy --entries entries.jsonl --out m";
-    refused(
-        folder,
-        "memory build --keys keys.npy --values wide.npy --out m",
-        "wide.npy: has 2 rows, but keys.npy has 4",
-    );
-    refused(
-        folder,
-        "memory build --keys keys.npy --entries same.jsonl --out m",
-        "same.jsonl: ends",
-    );
+    let wide = "memory build --keys keys.npy --values wide.npy --out m";
+    refused(folder, wide, "wide.npy: has 2 rows, but keys.npy has 4");
+    let short = "memory build --keys keys.npy --entries same.jsonl --out m";
+    refused(folder, short, "same.jsonl: ends");
     assert!(!folder.join("m/CURRENT").exists());
     succeeds(folder, build);
     refused(folder, build, "m: already exists");
-    let search = "memory search m --queries";
-    refused(
-        folder,
-        &format!("{search} wide.npy"),
-        "wide.npy: queries of width 3, but the memory has width 2",
-    );
-    refused(folder, &format!("{search} none.npy"), "none.npy: could not be read");
-    refused(folder, &format!("{search} queries.npy --source web"), "the sources are `kg`, `wit`");
-    refused(folder, &format!("{search} queries.npy -k 0"), "k is 0");
-    refused(folder, "memory update m --keys keys.npy", "give --entries");
-    refused(folder, "memory delete m --ids 0,9", "no entry has the id 9 (1 of 2 ids are unknown)");
-    refused(
-        folder,
-        "memory add m --keys keys.npy --entries entries.jsonl --values values.npy",
-        "values.npy: has values, but the memory has none; leave them out",
-    );
-    refused(
-        folder,
-        "memory add m --keys wide.npy",
-        "wide.npy: keys of width 3, but the memory has",
-    );
-    fs::write(folder.join("one.txt"), b"d1\n").unwrap();
-    refused(
-        folder,
-        &format!("{search} queries.npy --exclude one.txt"),
-        "one.txt: has 1 line for 2 queries; write one line per query",
-    );
-    fs::write(folder.join("turned.npy"), npy_bytes(&[1f32; 4], 1).unwrap()).unwrap();
-    refused(
-        folder,
-        &format!("{search} queries.npy --gates turned.npy"),
-        "turned.npy: has the shape [4, 1], but queries and sources need [2, 2]; give one row",
-    );
-    fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, 1.0, 1.0, f32::NAN], 2).unwrap()).unwrap();
-    refused(
-        folder,
-        &format!("{search} queries.npy --gates nan.npy"),
-        "nan.npy: row 1 has a NaN or infinite weight; give finite weights",
-    );
-    fs::write(folder.join("nan.npy"), npy_bytes(&[1f32, f32::NAN], 2).unwrap()).unwrap();
-    refused(
-        folder,
-        "memory add m --keys nan.npy",
-        "nan.npy: row 0 contains NaN or infinity; correct or remove",
-    );
+    let search = "search m --queries queries.npy";
+    let shape = "turned.npy: has the shape [4, 1], but queries and sources need [2, 2]; give one";
+    for (arguments, part) in [
+        ("search m --queries wide.npy", "wide.npy: queries of width 3, but the memory has width 2"),
+        ("search m --queries none.npy", "none.npy: could not be read"),
+        (&format!("{search} --source web"), "the sources are `kg`, `wit`"),
+        (&format!("{search} -k 0"), "k is 0"),
+        (&format!("{search} --exclude one.txt"), "one.txt: has 1 line for 2 queries; write one"),
+        (&format!("{search} --gates turned.npy"), shape),
+        (&format!("{search} --gates nan_gates.npy"), "nan_gates.npy: row 1 has a NaN or infinite"),
+        ("update m --keys keys.npy", "give --entries"),
+        ("delete m --ids 0,9", "no entry has the id 9 (1 of 2 ids are unknown)"),
+        ("add m --keys keys.npy --values values.npy", "values.npy: has values, but the memory has"),
+        ("add m --keys wide.npy", "wide.npy: keys of width 3, but the memory has"),
+        ("add m --keys nan.npy", "nan.npy: row 0 contains NaN or infinity; correct or remove"),
+    ] {
+        refused(folder, &format!("memory {arguments}"), part);
+    }
     let keys = folder.join("m/gen-000001/keys.safetensors");
     let mut bytes = fs::read(&keys).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&keys, bytes).unwrap();
     let search = "memory search m --queries queries.npy";
-    refused(folder, search, "m/gen-000001/keys.safetensors: was changed");
-    refused(folder, search, "`engram memory verify`");
+    let parts = ["m/gen-000001/keys.safetensors: was changed", "`engram memory verify`"];
+    refused(folder, search, &parts);
     // A failed check is a result, not an error.
     let verify = engram(folder, "memory verify m");
     assert_eq!(verify.status.code(), Some(1));
@@ -178,14 +150,13 @@ fn read_floats(path: &Path, count: usize) -> Vec<f32> {
 
 #[test]
 fn scores_are_cosines_unless_no_normalize_is_given() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_files(folder);
     fs::write(folder.join("long.npy"), npy_bytes(&[30f32, 0.0, 0.0, 0.02], 2).unwrap()).unwrap();
     fs::write(folder.join("zero.npy"), npy_bytes(&[30f32, 0.0, 0.0, 0.0], 2).unwrap()).unwrap();
     succeeds(folder, "memory build --keys keys.npy --out m --quiet");
     succeeds(folder, "memory index m --quiet");
-    for index in ["exact", "hnsw"] {
+    for index in ["exact", "graph"] {
         let search = format!("memory search m --queries long.npy -k 2 --index {index}");
         succeeds(folder, &format!("{search} --scores scores.npy --force"));
         let scores = read_floats(&folder.join("scores.npy"), 4);
@@ -205,8 +176,7 @@ fn scores_are_cosines_unless_no_normalize_is_given() {
 #[test]
 fn a_file_truncated_while_it_is_mapped_is_named() {
     use std::process::{Command, Stdio};
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     // Opening a memory reads the first MiB of a file.
     let keys: Vec<f32> = (0..1 << 20).map(|i| (i % 97) as f32 + 1.0).collect();
     fs::write(folder.join("keys.npy"), npy_bytes(&keys, 64).unwrap()).unwrap();
@@ -214,8 +184,7 @@ fn a_file_truncated_while_it_is_mapped_is_named() {
     // Several threads read the file, and exactly one reports it. Which one is a race.
     for _ in 0..8 {
         succeeds(folder, "memory build --keys keys.npy --out m --quiet");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-        command.current_dir(folder).args(["memory", "search", "m", "--queries", "q.npy"]);
+        let mut command = command(folder, "memory search m --queries q.npy");
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // The pipe opens when the command reads its queries; the memory is then already mapped.
         let mut pipe = fs::File::options().write(true).open(folder.join("q.npy")).unwrap();
@@ -226,7 +195,7 @@ fn a_file_truncated_while_it_is_mapped_is_named() {
         let output = child.wait_with_output().unwrap();
         let message =
             "error: m/gen-000001/keys.safetensors: the file was truncated while it was read";
-        crate::running::refusal(&output, "memory search", &[message]);
+        refusal(&output, "memory search", message);
         assert_eq!(String::from_utf8_lossy(&output.stderr).matches("error").count(), 1);
         fs::remove_dir_all(folder.join("m")).unwrap();
     }
@@ -234,8 +203,7 @@ fn a_file_truncated_while_it_is_mapped_is_named() {
 
 #[test]
 fn a_killed_first_build_is_not_a_memory_and_is_replaced() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_files(folder);
     let build = "memory build --keys keys.npy --out m --quiet";
     succeeds(folder, build);
@@ -258,8 +226,7 @@ fn a_killed_first_build_is_not_a_memory_and_is_replaced() {
 #[cfg(not(feature = "objects"))]
 #[test]
 fn object_stores_need_a_feature() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_files(folder);
     succeeds(folder, "memory build --keys keys.npy --out m");
     refused(folder, "memory push m s3://bucket/m", "--features objects");
@@ -269,8 +236,7 @@ fn object_stores_need_a_feature() {
 #[cfg(not(feature = "postgres"))]
 #[test]
 fn memories_on_servers_need_a_feature() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_files(folder);
     succeeds(folder, "memory build --keys keys.npy --out m");
     for command in [

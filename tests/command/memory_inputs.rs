@@ -3,27 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use crate::running::{refused, succeeds};
+use crate::running::{Folder, hits, refused, succeeds};
 use engram::memory::vectors::npy_bytes;
-use serde_json::Value;
 
 fn write_keys(folder: &Path, name: &str, keys: &[f32], width: usize) {
     fs::write(folder.join(name), npy_bytes(keys, width).unwrap()).unwrap();
 }
 
-/// The ids and scores of each query's hits.
-fn search(folder: &Path, arguments: &str) -> Vec<Vec<(i64, f64)>> {
-    let report = succeeds(folder, &format!("memory search {arguments} --json"));
-    let report: Value = serde_json::from_str(&report).unwrap();
-    let hit = |hit: &Value| (hit["id"].as_i64().unwrap(), hit["score"].as_f64().unwrap());
-    let hits = |query: &Value| query["hits"].as_array().unwrap().iter().map(hit).collect();
-    report["queries"].as_array().unwrap().iter().map(hits).collect()
-}
-
 #[test]
 fn keys_and_queries_without_a_direction_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_keys(folder, "good.npy", &[1.0, 0.0, 0.0, 1.0], 2);
     succeeds(folder, "memory build --keys good.npy --out m --quiet");
     succeeds(folder, "memory build --keys good.npy --no-normalize --out raw --quiet");
@@ -50,15 +39,15 @@ fn keys_and_queries_without_a_direction_are_refused() {
     refused(folder, "memory add m --keys zero.npy", expected);
     refused(folder, "memory search m --queries zero.npy", expected);
     succeeds(folder, "memory add raw --keys zero.npy --quiet");
-    let hits = search(folder, "raw --queries zero.npy");
-    assert_eq!(hits[0], [(0, 1.0), (2, 1.0), (1, 0.0), (3, 0.0)]);
-    assert_eq!(hits[1], [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0)]);
+    let found = hits(folder, "raw --queries zero.npy");
+    assert_eq!(found[0], [(0, 1.0), (2, 1.0), (1, 0.0), (3, 0.0)]);
+    assert_eq!(found[1], [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0)]);
     // The largest and the smallest numbers.
     write_keys(folder, "long.npy", &[f32::MAX, f32::MAX, 1e-42, 0.0], 2);
     succeeds(folder, "memory build --keys long.npy --out long --quiet");
     write_keys(folder, "query.npy", &[1.0, 1.0, 1e-42, 0.0], 2);
-    let hits = search(folder, "long --queries query.npy");
-    assert_eq!((hits[0][0].0, hits[1][0]), (0, (1, 1.0)));
+    let found = hits(folder, "long --queries query.npy");
+    assert_eq!((found[0][0].0, found[1][0]), (0, (1, 1.0)));
     let expected = "long.npy: row 0 has a norm above 1e18";
     refused(folder, "memory search long --queries long.npy", expected);
     refused(folder, "memory build --keys long.npy --no-normalize --out new", expected);
@@ -66,35 +55,33 @@ fn keys_and_queries_without_a_direction_are_refused() {
 
 #[test]
 fn memories_of_no_and_one_entry_are_searched() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_keys(folder, "none.npy", &[], 3);
     refused(folder, "memory build --keys none.npy --out m", "none.npy: is empty");
     write_keys(folder, "one.npy", &[0.0, 2.0, 0.0], 3);
     succeeds(folder, "memory build --keys one.npy --out m --quiet");
     refused(folder, "memory add m --keys none.npy", "none.npy: is empty");
-    for options in ["", "-k 1000000", "--mmr 0.5 -k 7", "--index hnsw"] {
-        assert_eq!(search(folder, &format!("m --queries one.npy {options}")), [[(0, 1.0)]]);
+    for options in ["", "-k 1000000", "--mmr 0.5 -k 7", "--index graph"] {
+        assert_eq!(hits(folder, &format!("m --queries one.npy {options}")), [[(0, 1.0)]]);
     }
     succeeds(folder, "memory index m --quiet");
-    assert_eq!(search(folder, "m --queries one.npy --index hnsw -k 5"), [[(0, 1.0)]]);
+    assert_eq!(hits(folder, "m --queries one.npy --index graph -k 5"), [[(0, 1.0)]]);
     succeeds(folder, "memory delete m --ids 0");
-    for options in ["", "-k 1000000", "--mmr 0.5", "--index hnsw", "--min-score 0"] {
-        assert_eq!(search(folder, &format!("m --queries one.npy {options}")), [[]]);
+    for options in ["", "-k 1000000", "--mmr 0.5", "--index graph", "--min-score 0"] {
+        assert_eq!(hits(folder, &format!("m --queries one.npy {options}")), [[]]);
     }
     succeeds(folder, "memory compact m");
-    assert_eq!(search(folder, "m --queries one.npy"), [[]]);
+    assert_eq!(hits(folder, "m --queries one.npy"), [[]]);
     succeeds(folder, "memory index m --quiet");
     succeeds(folder, "memory verify m");
     assert!(succeeds(folder, "memory info m").starts_with("0 entries"));
     succeeds(folder, "memory add m --keys one.npy --quiet");
-    assert_eq!(search(folder, "m --queries one.npy -k 9"), [[(1, 1.0)]]);
+    assert_eq!(hits(folder, "m --queries one.npy -k 9"), [[(1, 1.0)]]);
 }
 
 #[test]
 fn thousands_of_equal_keys_are_sorted_by_id() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     let mut keys = [0.6f32, 0.8].repeat(9000);
     keys.extend([1.0, 0.0].repeat(1000));
     write_keys(folder, "keys.npy", &keys, 2);
@@ -102,22 +89,21 @@ fn thousands_of_equal_keys_are_sorted_by_id() {
     for normalise in ["", "--no-normalize"] {
         succeeds(folder, &format!("memory build --keys keys.npy --out m --quiet {normalise}"));
         for k in [1, 10, 2500] {
-            let hits = search(folder, &format!("m --queries query.npy -k {k}"));
+            let found = hits(folder, &format!("m --queries query.npy -k {k}"));
             let ids = |hits: &[(i64, f64)]| hits.iter().map(|(id, _)| *id).collect::<Vec<_>>();
-            assert_eq!(ids(&hits[0]), (0..k).collect::<Vec<_>>());
+            assert_eq!(ids(&found[0]), (0..k).collect::<Vec<_>>());
             let second: Vec<i64> = (9000..10_000).chain(0..9000).take(k as usize).collect();
-            assert_eq!(ids(&hits[1]), second);
+            assert_eq!(ids(&found[1]), second);
         }
-        let hits = search(folder, "m --queries query.npy -k 3 --mmr 0.3 --candidates 9500");
-        assert_eq!(hits[0].iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 9000, 1]);
+        let found = hits(folder, "m --queries query.npy -k 3 --mmr 0.3 --candidates 9500");
+        assert_eq!(found[0].iter().map(|(id, _)| *id).collect::<Vec<_>>(), [0, 9000, 1]);
         fs::remove_dir_all(folder.join("m")).unwrap();
     }
 }
 
 #[test]
 fn keys_of_every_width_are_searched_as_by_brute_force() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     let mut state = 7u64;
     let mut number = || {
         state =
@@ -133,9 +119,9 @@ fn keys_of_every_width_are_searched_as_by_brute_force() {
         for normalise in [true, false] {
             let option = if normalise { "" } else { "--no-normalize" };
             succeeds(folder, &format!("memory build --keys keys.npy --out m --quiet {option}"));
-            let hits = search(folder, "m --queries queries.npy -k 10");
+            let found = hits(folder, "m --queries queries.npy -k 10");
             fs::remove_dir_all(folder.join("m")).unwrap();
-            for (query, hits) in queries.chunks(width).zip(&hits) {
+            for (query, hits) in queries.chunks(width).zip(&found) {
                 let dot = |a: &[f32], b: &[f32]| -> f64 {
                     a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
                 };
@@ -159,8 +145,7 @@ fn keys_of_every_width_are_searched_as_by_brute_force() {
 
 #[test]
 fn numpys_byte_orders_and_array_orders_give_the_same_memory() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("memory/tests/fixtures/npy");
     let fixture = |name: &str| fixtures.join(name).display().to_string();
     let mut files = Vec::new();
@@ -172,8 +157,8 @@ fn numpys_byte_orders_and_array_orders_give_the_same_memory() {
             let build = format!("memory build --keys {keys} --values {values} --out {name}");
             succeeds(folder, &build);
             let queries = fixture(&format!("keys_{number}_{order}.npy"));
-            let hits = search(folder, &format!("{name} --queries {queries} -k 2"));
-            assert!(hits.iter().zip(0..).all(|(hits, id)| hits[0].0 == id), "{hits:?}");
+            let found = hits(folder, &format!("{name} --queries {queries} -k 2"));
+            assert!(found.iter().zip(0..).all(|(hits, id)| hits[0].0 == id), "{found:?}");
             let read = |file: &str| fs::read(folder.join(&name).join("gen-000001").join(file));
             files.push((read("keys.safetensors").unwrap(), read("values.safetensors").unwrap()));
         }

@@ -3,19 +3,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
-use crate::running::{engram_with, printed, refused, succeeds};
+use crate::running::{Arguments, Folder, command, engram, json, refused, succeeds, until};
 use crate::tiny_models::{bert_folder, clip_folder, json_lines, mixed_entries};
 use engram::memory::vectors::npy_bytes;
 use serde_json::{Value, json};
 
-/// The JSON report of `memory search`, whose arguments may contain spaces.
-fn search(folder: &Path, arguments: &[&str]) -> Value {
-    let arguments = [&["memory", "search"], arguments, &["--json"]].concat();
-    let output = engram_with(folder, &arguments);
-    serde_json::from_str(&printed(&output, &arguments.join(" "))).unwrap()
+/// The JSON report of `memory search`.
+fn search(folder: &Path, arguments: &(impl Arguments + ?Sized)) -> Value {
+    json(folder, &[vec!["memory", "search"], arguments.words()].concat())
 }
 
 /// The ids of the hits of the first query.
@@ -34,23 +31,20 @@ fn write_memory(folder: &Path) {
 
 #[test]
 fn mmr_and_a_minimum_score_choose_among_the_entries_found() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     write_memory(folder);
-    let found = |options: &[&str]| {
-        ids(&search(folder, &[&["m", "--queries", "query.npy"], options].concat()))
-    };
-    assert_eq!(found(&["-k", "2"]), [0, 1]);
-    assert_eq!(found(&["-k", "2", "--mmr", "0.5"]), [0, 3]);
-    assert_eq!(found(&["-k", "2", "--mmr", "1"]), [0, 1]);
-    assert_eq!(found(&["-k", "9", "--mmr", "0.5"]).len(), 4);
+    let found = |options: &str| ids(&search(folder, &format!("m --queries query.npy {options}")));
+    assert_eq!(found("-k 2"), [0, 1]);
+    assert_eq!(found("-k 2 --mmr 0.5"), [0, 3]);
+    assert_eq!(found("-k 2 --mmr 1"), [0, 1]);
+    assert_eq!(found("-k 9 --mmr 0.5").len(), 4);
     // With two candidates there is no choice.
-    assert_eq!(found(&["-k", "2", "--mmr", "0.5", "--candidates", "2"]), [0, 1]);
+    assert_eq!(found("-k 2 --mmr 0.5 --candidates 2"), [0, 1]);
     // The cosines are 0.98, 0.98, 0.98 and 0.83.
-    assert_eq!(found(&["--min-score", "0.9"]), [0, 1, 2]);
-    assert_eq!(found(&["--min-score", "0.9", "--mmr", "0.01", "-k", "2"]), [0, 2]);
-    assert_eq!(found(&["--min-score", "-1"]), [0, 1, 2, 3]);
-    assert!(found(&["--min-score", "0.999"]).is_empty());
+    assert_eq!(found("--min-score 0.9"), [0, 1, 2]);
+    assert_eq!(found("--min-score 0.9 --mmr 0.01 -k 2"), [0, 2]);
+    assert_eq!(found("--min-score -1"), [0, 1, 2, 3]);
+    assert!(found("--min-score 0.999").is_empty());
     // The files have k columns whatever the number of entries found.
     let files = "--min-score 0.9 -k 4 --out ids.npy --scores scores.npy";
     succeeds(folder, &format!("memory search m --queries query.npy {files}"));
@@ -75,8 +69,7 @@ fn mmr_and_a_minimum_score_choose_among_the_entries_found() {
 
 #[test]
 fn a_hybrid_search_finds_words_that_keys_miss() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     clip_folder(folder);
     let mut entries: Vec<Value> = (0..150)
         .map(|id| {
@@ -90,10 +83,10 @@ fn a_hybrid_search_finds_words_that_keys_miss() {
     entries[141]["text"] = json!("E0382 E0382");
     fs::write(folder.join("entries.jsonl"), json_lines(&entries)).unwrap();
     succeeds(folder, "memory build --entries entries.jsonl --model clip --out m --quiet");
-    let found = |options: &[&str]| {
-        search(folder, &[&["m", "-k", "4", "--text", "part e0382"], options].concat())
+    let found = |options: &str| {
+        search(folder, &[vec!["m", "-k", "4", "--text", "part e0382"], options.words()].concat())
     };
-    let report = found(&["--hybrid", "--candidates", "20"]);
+    let report = found("--hybrid --candidates 20");
     let hits = report["queries"][0]["hits"].as_array().unwrap();
     let hit = |id: i64| hits.iter().find(|hit| hit["id"] == id).unwrap();
     // Both words are in one entry, and the other has one word twice.
@@ -108,23 +101,23 @@ fn a_hybrid_search_finds_words_that_keys_miss() {
         assert!((score - part("vector") - part("text")).abs() < 1e-8, "{report}");
     }
     // The ranks of the keys are those of a search by keys.
-    let by_keys = ids(&found(&[]));
+    let by_keys = ids(&found(""));
     let by_rank = |rank: u64| hits.iter().find(|hit| hit["ranks"]["vector"]["rank"] == rank);
     assert_eq!(by_rank(1).unwrap()["id"], by_keys[0]);
-    assert!(found(&[])["queries"][0]["hits"][0].get("ranks").is_none());
+    assert!(found("")["queries"][0]["hits"][0].get("ranks").is_none());
     // Filters apply to the search in texts, too.
-    assert!(!ids(&found(&["--hybrid", "--source", "b"])).contains(&140));
+    assert!(!ids(&found("--hybrid --source b")).contains(&140));
     fs::write(folder.join("exclude.txt"), "d\n").unwrap();
-    assert!(!ids(&found(&["--hybrid", "--exclude", "exclude.txt"])).contains(&140));
+    assert!(!ids(&found("--hybrid --exclude exclude.txt")).contains(&140));
     // A minimum score applies to keys only.
-    assert_eq!(ids(&found(&["--hybrid", "--min-score", "2"])), [140, 141]);
+    assert_eq!(ids(&found("--hybrid --min-score 2")), [140, 141]);
     let text = ["memory", "search", "m", "-k", "3", "--text", "part e0382", "--hybrid"];
-    let text = printed(&engram_with(folder, &text), "search");
+    let text = succeeds(folder, &text);
     assert!(text.contains("text 1  the part E0382 failed"), "{text}");
 
     // Queries from a file; a query without a text is refused.
     fs::write(folder.join("q.txt"), "e0382\nunknown words\n").unwrap();
-    let report = search(folder, &["m", "-k", "2", "--texts", "q.txt", "--hybrid"]);
+    let report = search(folder, "m -k 2 --texts q.txt --hybrid");
     assert_eq!(report["queries"][0]["hits"][0]["ranks"]["text"]["rank"], 1);
     assert!(report["queries"][1]["hits"][0]["ranks"]["text"].is_null());
     mixed_entries(folder);
@@ -136,19 +129,15 @@ fn a_hybrid_search_finds_words_that_keys_miss() {
     refused(folder, mmr, "cannot be used with");
     // Other threads, same bytes.
     let bytes = |threads: &str| {
-        let options = ["--hybrid", "--threads", threads, "--json"];
-        engram_with(
-            folder,
-            &[&["memory", "search", "m", "--texts", "q.txt"], &options[..]].concat(),
-        )
+        let search = "memory search m --texts q.txt --hybrid --json --threads";
+        engram(folder, &format!("{search} {threads}"))
     };
     assert_eq!(bytes("1").stdout, bytes("3").stdout);
 }
 
 #[test]
 fn another_model_encodes_the_entries_of_a_memory() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     clip_folder(folder);
     bert_folder(folder);
     let entries = [
@@ -183,7 +172,7 @@ fn another_model_encodes_the_entries_of_a_memory() {
     assert!(manifest.contains("\"graph\""), "{manifest}");
     assert_eq!(hits("m"), hits("expected"));
     assert_eq!(hits("m")[0]["id"], 5);
-    let info: Value = serde_json::from_str(&succeeds(folder, "memory info m --json")).unwrap();
+    let info = json(folder, "memory info m");
     assert_eq!((&info["width"], &info["deleted"]), (&json!(32), &json!(0)));
     assert_eq!(info["encoders"].as_array().unwrap().len(), 1);
     assert!(info["encoders"][0]["name"].as_str().unwrap().ends_with("bert"));
@@ -197,14 +186,13 @@ fn another_model_encodes_the_entries_of_a_memory() {
     // Ids that deleted entries had are not used again.
     fs::write(folder.join("more.jsonl"), "{\"text\": \"new\"}\n").unwrap();
     succeeds(folder, "memory add m --entries more.jsonl --model bert --quiet");
-    let report = search(folder, &["m", "--text", "new", "-k", "1"]);
+    let report = search(folder, "m --text new -k 1");
     assert_eq!(ids(&report), [10]);
 }
 
 #[test]
 fn entries_and_values_that_the_new_model_cannot_encode_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     clip_folder(folder);
     bert_folder(folder);
     mixed_entries(folder);
@@ -215,7 +203,7 @@ fn entries_and_values_that_the_new_model_cannot_encode_are_refused() {
     let skip = format!("{re_encode} --skip-unencodable");
     refused(folder, &skip, "would delete entries of m; write a new memory with --out");
     succeeds(folder, &format!("{skip} --out texts"));
-    let info: Value = serde_json::from_str(&succeeds(folder, "memory info texts --json")).unwrap();
+    let info = json(folder, "memory info texts");
     assert_eq!(info["entries"], 4);
     let clip = "memory reencode m --model clip";
     refused(folder, clip, "m: the image of the entry 10 is not at red.png; give the base folder");
@@ -231,8 +219,8 @@ fn entries_and_values_that_the_new_model_cannot_encode_are_refused() {
     let build = "memory build --keys keys.npy --values values.npy --texts two.txt --out v";
     succeeds(folder, build);
     let re_encode = "memory reencode v --model bert";
-    refused(folder, re_encode, "v: its entries have values (1 x 2 f16), which ");
-    refused(folder, re_encode, "keep the old values with --keep-values");
+    let part = "v: its entries have values (1 x 2 f16), which ";
+    refused(folder, re_encode, &[part, "keep the old values with --keep-values"]);
     let value_bytes =
         |generation: &str| fs::read(folder.join("v").join(generation).join("values.safetensors"));
     let before = value_bytes("gen-000001").unwrap();
@@ -244,23 +232,17 @@ fn entries_and_values_that_the_new_model_cannot_encode_are_refused() {
 
 #[test]
 fn a_killed_re_encoding_leaves_the_memory_unchanged() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     clip_folder(folder);
     bert_folder(folder);
     let texts: String = (0..20_000).map(|id| format!("text number {id}\n")).collect();
     fs::write(folder.join("texts.txt"), texts).unwrap();
     succeeds(folder, "memory build --texts texts.txt --model bert --out m --quiet");
     let before = search(folder, &["m", "--text", "text number seven"]);
-    let arguments = ["memory", "reencode", "m", "--model", "clip", "--batch", "1", "--quiet"];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-    let mut child = command.current_dir(folder).args(arguments).stderr(Stdio::null()).spawn();
-    let child = child.as_mut().unwrap();
-    let start = Instant::now();
-    while !folder.join("m/gen-000002.partial/keys.safetensors").exists() {
-        assert!(start.elapsed() < Duration::from_secs(60), "no generation is written");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let arguments = "memory reencode m --model clip --batch 1 --quiet";
+    let mut child = command(folder, arguments).stderr(Stdio::null()).spawn().unwrap();
+    let keys = folder.join("m/gen-000002.partial/keys.safetensors");
+    until("a generation is written", || keys.exists());
     child.kill().unwrap();
     assert!(!child.wait().unwrap().success());
     assert_eq!(search(folder, &["m", "--text", "text number seven"]), before);
@@ -272,8 +254,7 @@ fn a_killed_re_encoding_leaves_the_memory_unchanged() {
 
 #[test]
 fn keys_of_two_models_are_not_mixed() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     clip_folder(folder);
     bert_folder(folder);
     fs::write(folder.join("one.txt"), "first\nsecond\n").unwrap();
@@ -291,24 +272,23 @@ fn keys_of_two_models_are_not_mixed() {
         "memory update m --entries more.jsonl --model clip",
         "memory add m --entries added.jsonl --model clip --same-model",
     ] {
-        for part in ["m: its keys come from ", "bert (SHA-256 ", "engram memory reencode"] {
-            refused(folder, command, part);
-        }
+        let parts = ["m: its keys come from ", "bert (SHA-256 ", "engram memory reencode"];
+        refused(folder, command, &parts);
     }
     // A key file, which does not name its model.
     for command in [add, update] {
         let command = format!("{command} m --keys key.npy --entries");
         let entries = if command.starts_with(add) { "added.jsonl" } else { "more.jsonl" };
-        refused(folder, &format!("{command} {entries}"), "key.npy: does not name the model");
-        refused(folder, &format!("{command} {entries}"), "add --same-model");
+        let parts = ["key.npy: does not name the model", "add --same-model"];
+        refused(folder, &format!("{command} {entries}"), &parts);
         succeeds(folder, &format!("{command} {entries} --same-model --quiet"));
     }
     // A memory that does not name its model.
     succeeds(folder, "memory build --keys keys.npy --out unknown --quiet");
     for command in ["add unknown --entries added.jsonl", "update unknown --entries more.jsonl"] {
         let command = format!("memory {command} --model clip");
-        refused(folder, &command, "unknown: does not name the model of its keys, so keys of ");
-        refused(folder, &command, "engram memory reencode");
+        let part = "unknown: does not name the model of its keys, so keys of ";
+        refused(folder, &command, &[part, "engram memory reencode"]);
         succeeds(folder, &format!("{command} --same-model --quiet"));
     }
     succeeds(folder, "memory add unknown --keys keys.npy --quiet");

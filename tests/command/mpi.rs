@@ -8,8 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::equal_runs::reproducible_files;
-
-const RECIPES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes");
+use crate::running::{Folder, command, errors, folder_of, until};
 
 /// Settings of a study's tiny recipe, with 4 micro-batches a step.
 struct Study {
@@ -20,7 +19,7 @@ struct Study {
 
 const PATENT: Study = Study {
     name: "patent",
-    recipe: "patent/world.toml",
+    recipe: "patent/world",
     set: &[
         "batch.examples=16",
         "batch.accumulate=4",
@@ -35,7 +34,7 @@ const PATENT: Study = Study {
 /// A memory that is refreshed several times. The last step of an epoch has fewer micro-batches.
 const REVEAL: Study = Study {
     name: "reveal",
-    recipe: "reveal/laptop.toml",
+    recipe: "reveal/laptop",
     set: &[
         "batch.examples=8",
         "batch.accumulate=4",
@@ -52,36 +51,13 @@ const REVEAL: Study = Study {
     ],
 };
 
-/// The environment with `mpirun`; `None` without `ENGRAM_MPI`.
-fn environment() -> Option<PathBuf> {
-    let environment = std::env::var_os("ENGRAM_MPI").map(PathBuf::from);
-    if environment.is_none() {
-        eprintln!(
-            "SKIPPED: set ENGRAM_MPI to a virtual environment with Open MPI to test training \
-                   on several processes"
-        );
-    }
-    environment
-}
-
 impl Study {
     /// The arguments of a training command.
     fn arguments(&self, run: &Path, options: &[&str]) -> Vec<String> {
-        let recipe = format!("{RECIPES}/{}", self.recipe);
-        let mut arguments: Vec<String> = [
-            "train",
-            self.name,
-            "--tiny",
-            "--quiet",
-            "--threads",
-            "1",
-            "--recipe",
-            &recipe,
-            "--run",
-        ]
-        .map(str::to_owned)
-        .to_vec();
-        arguments.push(run.display().to_string());
+        let (name, recipe, run) = (self.name, self.recipe, run.display());
+        let train =
+            format!("train {name} --recipe {recipe} --tiny --quiet --threads 1 --run {run}");
+        let mut arguments: Vec<String> = train.split(' ').map(str::to_owned).collect();
         for set in self.set {
             arguments.extend(["--set".to_owned(), (*set).to_owned()]);
         }
@@ -90,17 +66,17 @@ impl Study {
     }
 
     /// A training command on one process, without `mpirun`.
-    fn alone(&self, environment: &Path, run: &Path, options: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
+    fn alone(&self, run: &Path, options: &[&str]) -> Command {
+        let mut command = command(Path::new("."), "");
         // `mpirun` sets this by itself.
-        command.env("LD_LIBRARY_PATH", environment.join("lib"));
+        command.env("LD_LIBRARY_PATH", folder_of("ENGRAM_MPI").join("lib"));
         command.args(self.arguments(run, options));
         command
     }
 
     /// A training command on several processes.
-    fn on_ranks(&self, environment: &Path, ranks: usize, run: &Path, options: &[&str]) -> Command {
-        let mut command = Command::new(environment.join("bin/mpirun"));
+    fn on_ranks(&self, ranks: usize, run: &Path, options: &[&str]) -> Command {
+        let mut command = Command::new(folder_of("ENGRAM_MPI").join("bin/mpirun"));
         command.args(["-n", &ranks.to_string(), "--oversubscribe", "--allow-run-as-root"]);
         command.arg(env!("CARGO_BIN_EXE_engram")).args(self.arguments(run, options));
         command
@@ -111,11 +87,7 @@ impl Study {
 #[track_caller]
 fn succeeds(mut command: Command) {
     let output = command.output().expect("a command");
-    assert!(output.status.success(), "{command:?}: {}", text(&output.stderr));
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    assert!(output.status.success(), "{command:?}: {}", errors(&output));
 }
 
 #[track_caller]
@@ -171,12 +143,8 @@ fn send_signal(process: u32, name: &str) {
 /// Starts a command and waits until its run has this number of log lines.
 fn start(mut command: Command, run: &Path, lines: usize) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
-    let start = Instant::now();
     let log = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
-    while log().lines().count() < lines {
-        assert!(start.elapsed() < Duration::from_secs(120), "no step was made");
-        thread::sleep(Duration::from_millis(5));
-    }
+    until("a step is made", || log().lines().count() >= lines);
     child
 }
 
@@ -200,15 +168,15 @@ fn assert_says_how_to_resume(error: &str) {
 }
 
 #[test]
+#[ignore = "needs ENGRAM_MPI: an environment with Open MPI"]
 fn one_two_and_four_processes_write_the_same_bytes() {
-    let Some(environment) = environment() else { return };
     for (study, sizes) in [(PATENT, &[1, 2, 4][..]), (REVEAL, &[2, 4])] {
-        let folder = tempfile::tempdir().unwrap();
-        let reference = folder.path().join("alone");
-        succeeds(study.alone(&environment, &reference, &[]));
+        let folder = &Folder::new();
+        let reference = folder.join("alone");
+        succeeds(study.alone(&reference, &[]));
         for &ranks in sizes {
-            let run = folder.path().join(ranks.to_string());
-            succeeds(study.on_ranks(&environment, ranks, &run, &[]));
+            let run = folder.join(ranks.to_string());
+            succeeds(study.on_ranks(ranks, &run, &[]));
             assert_equal_runs(&reference, &run);
         }
     }
@@ -217,116 +185,113 @@ fn one_two_and_four_processes_write_the_same_bytes() {
 /// Embedding tables that the processes keep in parts: checkpoints, weights, metrics and scores have
 /// the bytes of a run with whole tables. A killed run continues on another number of processes.
 #[test]
+#[ignore = "needs ENGRAM_MPI: an environment with Open MPI"]
 fn embedding_tables_in_parts_give_the_bytes_of_whole_tables() {
-    let Some(environment) = environment() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let whole = folder.path().join("whole");
-    succeeds(PATENT.alone(&environment, &whole, &[]));
+    let folder = &Folder::new();
+    let whole = folder.join("whole");
+    succeeds(PATENT.alone(&whole, &[]));
     let in_parts = |set: &'static str| {
         ["--set", r#"embedding_tables.match=["**_embeddings.weight"]"#, "--set", set]
     };
     let by_row = in_parts("embedding_tables.row_threshold=0");
     let by_column = in_parts("embedding_tables.column_threshold=3000");
     for (ranks, options) in [(2, by_row), (4, by_column)] {
-        let run = folder.path().join(ranks.to_string());
-        succeeds(PATENT.on_ranks(&environment, ranks, &run, &options));
+        let run = folder.join(ranks.to_string());
+        succeeds(PATENT.on_ranks(ranks, &run, &options));
         assert_equal_results(&whole, &run);
     }
-    let run = folder.path().join("killed");
-    let child = start(PATENT.on_ranks(&environment, 2, &run, &by_row), &run, 14);
+    let run = folder.join("killed");
+    let child = start(PATENT.on_ranks(2, &run, &by_row), &run, 14);
     send_signal(process_of(1, &run).expect("a process"), "-KILL");
     assert!(!ends_in_time(child).status.success());
-    succeeds(PATENT.on_ranks(&environment, 3, &run, &[&by_row[..], &["--resume"]].concat()));
+    succeeds(PATENT.on_ranks(3, &run, &[&by_row[..], &["--resume"]].concat()));
     assert_equal_results(&whole, &run);
 }
 
 #[test]
+#[ignore = "needs ENGRAM_MPI: an environment with Open MPI"]
 fn a_killed_run_says_how_to_continue_and_does_on_another_number_of_processes() {
-    let Some(environment) = environment() else { return };
     for (study, killed, ranks) in [(PATENT, 0, 4), (REVEAL, 1, 1)] {
-        let folder = tempfile::tempdir().unwrap();
-        let reference = folder.path().join("alone");
-        succeeds(study.alone(&environment, &reference, &[]));
-        let run = folder.path().join(format!("killed-{killed}"));
-        let child = start(study.on_ranks(&environment, 2, &run, &[]), &run, 14);
+        let folder = &Folder::new();
+        let reference = folder.join("alone");
+        succeeds(study.alone(&reference, &[]));
+        let run = folder.join(format!("killed-{killed}"));
+        let child = start(study.on_ranks(2, &run, &[]), &run, 14);
         send_signal(process_of(killed, &run).expect("a process"), "-KILL");
         let output = ends_in_time(child);
-        let error = text(&output.stderr);
+        let error = errors(&output);
         assert!(!output.status.success(), "{error}");
         let message = format!("rank {killed} has ended without a result");
         assert!(error.contains(&message), "{error}");
         assert_says_how_to_resume(&error);
         if ranks == 1 {
-            succeeds(study.alone(&environment, &run, &["--resume"]));
+            succeeds(study.alone(&run, &["--resume"]));
         } else {
-            succeeds(study.on_ranks(&environment, ranks, &run, &["--resume"]));
+            succeeds(study.on_ranks(ranks, &run, &["--resume"]));
         }
         assert_equal_runs(&reference, &run);
     }
 }
 
 #[test]
+#[ignore = "needs ENGRAM_MPI: an environment with Open MPI"]
 fn a_stopped_process_ends_the_run_with_a_message() {
-    let Some(environment) = environment() else { return };
-    let folder = tempfile::tempdir().unwrap();
+    let folder = &Folder::new();
     for stopped in [0, 1] {
-        let run = folder.path().join(stopped.to_string());
-        let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 10);
+        let run = folder.join(stopped.to_string());
+        let child = start(PATENT.on_ranks(2, &run, &[]), &run, 10);
         let process = process_of(stopped, &run).expect("a process");
         send_signal(process, "-STOP");
         let output = ends_in_time(child);
-        let error = text(&output.stderr);
+        let error = errors(&output);
         assert!(!output.status.success(), "{error}");
         let message = format!("rank {stopped} has sent no heartbeat for 15 seconds");
         assert!(error.contains(&message), "{error}");
         assert_says_how_to_resume(&error);
         // The launcher ends the stopped process after its own end.
-        let (start, process) = (Instant::now(), PathBuf::from(format!("/proc/{process}")));
-        while process.exists() {
-            assert!(start.elapsed() < Duration::from_secs(10), "the stopped process is left");
-            thread::sleep(Duration::from_millis(50));
-        }
+        let process = PathBuf::from(format!("/proc/{process}"));
+        until("the stopped process ends", || !process.exists());
     }
 }
 
 /// A process that gets no more memory ends the run.
 #[test]
+#[ignore = "needs ENGRAM_MPI: an environment with Open MPI"]
 fn a_process_without_memory_ends_the_run_and_it_continues() {
-    let Some(environment) = environment() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let reference = folder.path().join("alone");
-    succeeds(REVEAL.alone(&environment, &reference, &[]));
-    let run = folder.path().join("run");
-    let child = start(REVEAL.on_ranks(&environment, 2, &run, &[]), &run, 1);
+    let folder = &Folder::new();
+    let reference = folder.join("alone");
+    succeeds(REVEAL.alone(&reference, &[]));
+    let run = folder.join("run");
+    let child = start(REVEAL.on_ranks(2, &run, &[]), &run, 1);
     let process = process_of(1, &run).expect("a process").to_string();
     // The process keeps its address space, but gets no more: the first refresh of the memory fails.
     let limited = Command::new("prlimit").args(["--pid", &process, "--as=1"]).status().unwrap();
     assert!(limited.success());
     let output = ends_in_time(child);
-    let error = text(&output.stderr);
+    let error = errors(&output);
     assert!(!output.status.success(), "{error}");
     // If a library of MPI ends the process, the launcher may end the others before their message.
     if !error.contains("Exit code") {
         assert!(error.contains("a rank is out of memory"), "{error}");
         assert_says_how_to_resume(&error);
     }
-    succeeds(REVEAL.on_ranks(&environment, 2, &run, &["--resume"]));
+    succeeds(REVEAL.on_ranks(2, &run, &["--resume"]));
     assert_equal_runs(&reference, &run);
 }
 
 /// `mpirun` kills all processes soon after Ctrl-C, but passes SIGUSR1 on.
 #[test]
+#[ignore = "needs ENGRAM_MPI: an environment with Open MPI"]
 fn signals_to_mpirun_stop_the_run_and_it_continues() {
-    let Some(environment) = environment() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let reference = folder.path().join("alone");
-    succeeds(PATENT.alone(&environment, &reference, &[]));
+    let folder = &Folder::new();
+    let reference = folder.join("alone");
+    succeeds(PATENT.alone(&reference, &[]));
     for signal in ["-INT", "-USR1"] {
-        let run = folder.path().join(signal);
-        let child = start(PATENT.on_ranks(&environment, 2, &run, &[]), &run, 10);
+        let run = folder.join(signal);
+        let child = start(PATENT.on_ranks(2, &run, &[]), &run, 10);
         send_signal(child.id(), signal);
         let output = ends_in_time(child);
-        let error = text(&output.stderr);
+        let error = errors(&output);
         assert!(!output.status.success(), "{error}");
         if signal == "-USR1" {
             // The last step is saved: by this checkpoint, or by a regular one just before.
@@ -338,19 +303,19 @@ fn signals_to_mpirun_stop_the_run_and_it_continues() {
             assert!(error.contains("stopped; the newest checkpoint is in"), "{error}");
             assert_says_how_to_resume(&error);
         }
-        succeeds(PATENT.on_ranks(&environment, 3, &run, &["--resume"]));
+        succeeds(PATENT.on_ranks(3, &run, &["--resume"]));
         assert_equal_runs(&reference, &run);
     }
 }
 
 #[test]
+#[ignore = "needs ENGRAM_MPI: an environment with Open MPI"]
 fn more_processes_than_micro_batches_are_an_error() {
-    let Some(environment) = environment() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    let mut command = PATENT.on_ranks(&environment, 3, &run, &["--set", "batch.accumulate=2"]);
+    let folder = &Folder::new();
+    let run = folder.join("run");
+    let mut command = PATENT.on_ranks(3, &run, &["--set", "batch.accumulate=2"]);
     let output = command.output().unwrap();
-    let error = text(&output.stderr);
+    let error = errors(&output);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("batch.accumulate"), "{error}");
     assert_eq!(error.matches("but 3 ranks share the micro-batches").count(), 1, "{error}");
@@ -358,15 +323,15 @@ fn more_processes_than_micro_batches_are_an_error() {
 }
 
 #[test]
+#[ignore = "needs ENGRAM_MPI: an environment with Open MPI"]
 fn processes_with_different_recipes_are_an_error() {
-    let Some(environment) = environment() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    let mut command = PATENT.on_ranks(&environment, 1, &run, &[]);
+    let folder = &Folder::new();
+    let run = folder.join("run");
+    let mut command = PATENT.on_ranks(1, &run, &[]);
     command.args([":", "-n", "1", env!("CARGO_BIN_EXE_engram")]);
     command.args(PATENT.arguments(&run, &["--set", "seed=2"]));
     let output = command.output().unwrap();
-    let error = text(&output.stderr);
+    let error = errors(&output);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert_eq!(error.matches("rank 1 has another recipe").count(), 1, "{error}");
 }

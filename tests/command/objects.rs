@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::explorer::{Explorer, copy_reveal};
-use crate::running::{engram, refusal, refused, succeeds};
+use crate::running::{Folder, engram, errors, json, printed, refused, succeeds};
 use base64::Engine;
 use engram::memory::Memory;
 use engram::memory::vectors::npy_bytes;
@@ -41,8 +41,7 @@ fn values(memory: &Path) -> Vec<f32> {
 
 #[test]
 fn values_are_copied_and_moved() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     build(folder);
     let search = "memory search m --queries queries.npy --json";
     let (hits, expected) = (succeeds(folder, search), values(&folder.join("m")));
@@ -58,7 +57,7 @@ fn values_are_copied_and_moved() {
     assert_eq!(first(&succeeds(folder, search)), hits);
     let verified = engram(folder, "memory verify m");
     assert!(verified.status.success());
-    let notes = String::from_utf8(verified.stderr).unwrap();
+    let notes = errors(&verified);
     assert!(notes.contains("not checked: the values of 1000 entries at "), "{notes}");
 
     // The folder names the address, so a copy there would be confusing. Moved values stay as they are.
@@ -70,7 +69,7 @@ fn values_are_copied_and_moved() {
     let shard = fs::read_dir(folder.join("store/shards")).unwrap().next().unwrap().unwrap().path();
     let bytes = fs::read(&shard).unwrap();
     let is_refused = |parts: &[&str]| {
-        refusal(&engram(folder, "memory compact m"), "memory compact m", parts);
+        refused(folder, "memory compact m", parts);
         assert_eq!(first(&succeeds(folder, search)), hits);
     };
     fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
@@ -91,8 +90,7 @@ fn values_are_copied_and_moved() {
 
 #[test]
 fn damaged_values_are_sent_again_and_old_generations_are_removed() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     build(folder);
     let names = |part: &str| -> Vec<PathBuf> {
         let entries = fs::read_dir(folder.join("store").join(part)).unwrap();
@@ -116,9 +114,7 @@ fn damaged_values_are_sent_again_and_old_generations_are_removed() {
     let swept = succeeds(folder, "memory sweep ./store");
     assert!(swept.contains("removed 1 generation and 0 objects, 0 bytes"), "{swept}");
     refused(folder, "memory push m ./store --insecure", "leave it out");
-    let swept = succeeds(folder, "memory sweep ./store --keep 1 --json");
-    let swept: serde_json::Value = serde_json::from_str(&swept).unwrap();
-    assert_eq!(swept["generations"], 1);
+    assert_eq!(json(folder, "memory sweep ./store --keep 1")["generations"], 1);
     succeeds(folder, "memory push m ./store --move");
 
     // Values of a small change stay in the folder.
@@ -126,16 +122,15 @@ fn damaged_values_are_sent_again_and_old_generations_are_removed() {
     let more = "memory add m --keys more.npy --values more-values.npy --entries more.jsonl";
     succeeds(folder, more);
     let pushed = engram(folder, "memory push m ./store --move");
-    let (out, notes) = (pushed.stdout, String::from_utf8(pushed.stderr).unwrap());
-    assert!(String::from_utf8(out).unwrap().contains("values of 998 entries"));
+    let notes = errors(&pushed);
+    assert!(printed(&pushed, "push").contains("values of 998 entries"));
     assert!(notes.contains("the values of 2 entries stay in m"), "{notes}");
     succeeds(folder, "memory compact m");
 }
 
 #[test]
 fn a_run_answers_with_moved_values() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     copy_reveal(&folder.join("run"));
     succeeds(folder, "data world --out world --images 40");
     let questions = fs::read_to_string(folder.join("world/questions.jsonl")).unwrap();
@@ -144,15 +139,11 @@ fn a_run_answers_with_moved_values() {
     let answer = "answer run --questions world/few.jsonl --quiet --evidence --out";
     let question = || -> serde_json::Value {
         let explorer = Explorer::open(folder, &["run"]);
-        let read = |response: crate::explorer::Response| -> serde_json::Value {
-            assert_eq!(response.status, 200, "{}", response.body);
-            serde_json::from_str(&response.body).unwrap()
-        };
-        let question = read(explorer.get("/api/runs/0/example"))["question"].clone();
+        let question = explorer.get("/api/runs/0/example").json()["question"].clone();
         let image = explorer.get(&format!("/api/runs/0/questions/{}/image", question["id"]));
         let image = base64::engine::general_purpose::STANDARD.encode(&image.bytes);
         let request = serde_json::json!({"question": question["text"], "image": image});
-        let mut answer = read(explorer.post("/api/runs/0/answer", &request.to_string()));
+        let mut answer = explorer.post("/api/runs/0/answer", &request.to_string()).json();
         answer.as_object_mut().unwrap().remove("seconds");
         answer
     };
@@ -171,14 +162,17 @@ fn a_run_answers_with_moved_values() {
 
 #[test]
 fn a_folder_is_a_store_and_other_addresses_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     build(folder);
-    refused(folder, "memory push m elsewhere", "must be an address");
-    refused(folder, "memory push m ftp://host/values", "address of an object store");
-    refused(folder, "memory push m ./store --replace", "leave it out");
-    refused(folder, "memory push m postgres://host/db --recheck", "leave it out");
-    refused(folder, "memory sweep ./elsewhere", "has no values of a memory; check the address");
+    for (arguments, part) in [
+        ("push m elsewhere", "must be an address"),
+        ("push m ftp://host/values", "address of an object store"),
+        ("push m ./store --replace", "leave it out"),
+        ("push m postgres://host/db --recheck", "leave it out"),
+        ("sweep ./elsewhere", "has no values of a memory; check the address"),
+    ] {
+        refused(folder, &format!("memory {arguments}"), part);
+    }
     assert!(!folder.join("elsewhere").exists());
     let expected = values(&folder.join("m"));
     succeeds(folder, "memory push m ./store --move");

@@ -3,9 +3,8 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 
-use crate::running::{engram, engram_reading, engram_with, printed, refusal, refused, succeeds};
+use crate::running::{Folder, engram, engram_reading, errors, printed, refusal, refused, succeeds};
 use engram::memory::vectors::npy_bytes;
 
 /// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
@@ -42,12 +41,11 @@ const COMMANDS: [&str; 28] = [
 
 #[test]
 fn no_output_replaces_an_input() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     fs::write(folder.join("input"), "mine").unwrap();
     fs::hard_link(folder.join("input"), folder.join("hard")).unwrap();
     symlink("input", folder.join("soft")).unwrap();
-    symlink(folder, folder.join("around")).unwrap();
+    symlink(&**folder, folder.join("around")).unwrap();
     for command in COMMANDS {
         for output in ["input", "./input", "hard", "soft", "around/input"] {
             let arguments = command.replace("IN", "input").replace("OUT", output);
@@ -71,8 +69,7 @@ fn no_output_replaces_an_input() {
 
 #[test]
 fn no_output_changes_a_run_or_a_memory() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     fs::create_dir_all(folder.join("memory/gen-000001")).unwrap();
     fs::create_dir_all(folder.join("run/test")).unwrap();
     for file in ["memory/CURRENT", "memory/gen-000001/keys.f32", "run/recipe.toml", "run/.lock"] {
@@ -118,8 +115,7 @@ fn no_output_changes_a_run_or_a_memory() {
 
 #[test]
 fn two_outputs_need_different_paths() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     fs::create_dir(folder.join("there")).unwrap();
     symlink("x", folder.join("link")).unwrap();
     let message = "both write there";
@@ -136,20 +132,18 @@ fn two_outputs_need_different_paths() {
 
 #[test]
 fn a_dash_is_standard_output() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
     for command in
         ["eval wer --pairs p.jsonl --items -", "eval wer --pairs p.jsonl --items - --json"]
     {
         let output = engram(folder, command);
-        let items = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success());
+        let items = printed(&output, command);
         // Every line is an item; the report goes to standard error.
         let all_json =
             items.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
         assert!(items.lines().count() == 1 && all_json && items.contains("numerator"), "{items}");
-        assert!(String::from_utf8_lossy(&output.stderr).to_lowercase().contains("wer"));
+        assert!(errors(&output).to_lowercase().contains("wer"));
     }
     let page = succeeds(folder, "eval wer --pairs p.jsonl --html -");
     assert!(page.starts_with("<!") && page.trim_end().ends_with("</html>"), "{page}");
@@ -185,25 +179,23 @@ fn a_dash_is_standard_output() {
 
 #[test]
 fn a_dash_is_standard_input() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let arguments = ["eval", "wer", "--pairs", "-", "--json", "--resamples", "0"];
+    let folder = &Folder::new();
+    let arguments = "eval wer --pairs - --json --resamples 0";
     let pairs = "{\"id\": 1, \"ref\": \"a b\", \"hyp\": \"a c\"}\n";
-    let output = engram_reading(folder, &arguments, pairs);
+    let output = engram_reading(folder, arguments, pairs);
     assert!(printed(&output, "eval wer").contains("0.5"));
     // Paths in a manifest start from the current folder.
     fs::write(folder.join("a.wav"), "audio").unwrap();
     let clips = "{\"audio\": \"a.wav\", \"text\": \"one\"}\n";
-    let arguments = ["data", "clips", "manifest", "-", "--out", "clips.jsonl"];
-    printed(&engram_reading(folder, &arguments, clips), "data clips");
+    let arguments = "data clips manifest - --out clips.jsonl";
+    printed(&engram_reading(folder, arguments, clips), arguments);
     let written = fs::read_to_string(folder.join("clips.jsonl")).unwrap();
     assert!(written.contains("\"audio\":\"a.wav\""), "{written}");
     let table = "key,yt_id,start_time,end_time,annotation\na,v,0,1000000,one\n";
-    let arguments = ["data", "clips", "visspeech", "-", "--audio", ".", "--out", "table.jsonl"];
-    printed(&engram_reading(folder, &arguments, table), "data clips");
-    let arguments =
-        ["transcribe", "clips.jsonl", "--model", "none", "--boost", "-", "--out", "o.jsonl"];
-    let output = engram_reading(folder, &arguments, "a word\n<|a token|>\n");
+    let arguments = "data clips visspeech - --audio . --out table.jsonl";
+    printed(&engram_reading(folder, arguments, table), arguments);
+    let arguments = "transcribe clips.jsonl --model none --boost - --out o.jsonl";
+    let output = engram_reading(folder, arguments, "a word\n<|a token|>\n");
     refusal(&output, "transcribe", &["line 2", "special token"]);
     refused(folder, "transcribe - --model none --boost - --out o", "both read standard input");
     refused(folder, "eval wer --ref - --hyp -", "both read standard input");
@@ -212,8 +204,7 @@ fn a_dash_is_standard_input() {
 /// Files that an input file refers to are inputs too.
 #[test]
 fn files_in_a_manifest_are_inputs() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     fs::write(folder.join("a.jsonl"), "audio").unwrap();
     fs::write(folder.join("clips.jsonl"), "{\"audio\": \"a.jsonl\", \"frames\": [\"f.png\"]}\n")
         .unwrap();
@@ -232,8 +223,7 @@ fn files_in_a_manifest_are_inputs() {
 /// Nothing that exists is overwritten without `--force`. The check comes before any work.
 #[test]
 fn existing_files_need_force() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     fs::write(folder.join("mine"), "mine").unwrap();
     symlink("mine", folder.join("link")).unwrap();
     for command in COMMANDS {
@@ -259,8 +249,7 @@ fn existing_files_need_force() {
 /// An incomplete output is not left on disk.
 #[test]
 fn data_sets_are_written_completely_or_not_at_all() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+    let folder = &Folder::new();
     fs::create_dir(folder.join("filled")).unwrap();
     fs::write(folder.join("filled/notes.txt"), "mine").unwrap();
     for command in [
@@ -275,10 +264,6 @@ fn data_sets_are_written_completely_or_not_at_all() {
     assert_eq!(fs::read_dir(folder.join("new/phrases")).unwrap().count(), 4);
     assert_eq!(fs::read_dir(folder.join("new")).unwrap().count(), 1, "nothing is left beside");
     assert_eq!(fs::read(folder.join("filled/notes.txt")).unwrap(), b"mine");
-    assert!(
-        engram_with(folder, &["data", "speech", "--out", "spaced name", "--count", "1"])
-            .status
-            .success()
-    );
-    assert!(Path::new(&folder.join("spaced name/clips.jsonl")).is_file());
+    succeeds(folder, &["data", "speech", "--out", "spaced name", "--count", "1"]);
+    assert!(folder.join("spaced name/clips.jsonl").is_file());
 }

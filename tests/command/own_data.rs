@@ -4,23 +4,19 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use crate::running::{engram, printed, refusal, refused, succeeds};
+use crate::running::{Folder, engram, errors, json, printed, refused, succeeds};
 use serde_json::Value;
 
 /// Trains a small text encoder on the embedded phrases, in the folder `encoder`.
 fn train_encoder(folder: &Path) {
-    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/patent/world.toml");
-    let arguments =
-        format!("train patent --recipe {} --tiny --quiet --run encoder", recipe.display());
     // The recipe's check may fail at this size.
-    let output = engram(folder, &arguments);
+    let output = engram(folder, "train patent --recipe patent/world --tiny --quiet --run encoder");
     assert!(folder.join("encoder/model.safetensors").is_file(), "{output:?}");
 }
 
 #[test]
 fn a_memory_is_built_from_a_text_file_or_a_table() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     train_encoder(folder);
     fs::write(folder.join("notes.txt"), "steel bolt\n\n  \nglass pane\nwooden door\n").unwrap();
     let table = "Nr,Body,Topic\n7,\"steel, bolt\",metal\n9,glass pane,\n";
@@ -28,29 +24,23 @@ fn a_memory_is_built_from_a_text_file_or_a_table() {
 
     let build = "memory build --model encoder --quiet";
     let output = engram(folder, "memory build --model encoder --texts notes.txt --out notes");
-    let note = String::from_utf8_lossy(&output.stderr).into_owned();
+    let note = errors(&output);
     assert!(note.contains("notes.txt: skipped 2 empty lines"), "{note}");
     assert!(printed(&output, "build").contains("3 entries"));
     succeeds(folder, "memory add notes --model encoder --quiet --texts notes.txt");
     let columns = "--csv facts.csv --columns id=Nr,text=Body,source=Topic";
     succeeds(folder, &format!("{build} {columns} --out facts"));
     let best_hit = |memory: &str, query: &str| {
-        let search = crate::running::engram_with(
-            folder,
-            &["memory", "search", memory, "--text", query, "--json"],
-        );
-        let report: Value = serde_json::from_str(&printed(&search, "search")).unwrap();
+        let report = json(folder, &["memory", "search", memory, "--text", query]);
         let hit = &report["queries"][0]["hits"][0];
         (hit["id"].as_i64().unwrap(), hit["source"].as_str().unwrap().to_owned())
     };
     assert_eq!(best_hit("notes", "glass pane"), (4, "notes.txt".to_owned()));
     assert_eq!(best_hit("facts", "steel, bolt"), (7, "metal".to_owned()));
     assert_eq!(best_hit("facts", "glass pane"), (9, "facts.csv".to_owned()));
-    let info: Value = serde_json::from_str(&succeeds(folder, "memory info notes --json")).unwrap();
-    assert_eq!(info["entries"], 6);
+    assert_eq!(json(folder, "memory info notes")["entries"], 6);
     // The next id after 5 is 6, which is line 1 of the second file.
-    let again = engram(folder, "memory update notes --model encoder --quiet --texts notes.txt");
-    printed(&again, "update");
+    succeeds(folder, "memory update notes --model encoder --quiet --texts notes.txt");
 
     for (arguments, part) in [
         ("--csv facts.csv", "facts.csv:1: no column of texts; the header has: Nr, Body, Topic"),
@@ -72,16 +62,16 @@ fn a_memory_is_built_from_a_text_file_or_a_table() {
 
 #[test]
 fn a_model_name_without_hf_is_suggested() {
-    let temporary = tempfile::tempdir().unwrap();
-    fs::write(temporary.path().join("notes.txt"), "a\n").unwrap();
-    fs::write(temporary.path().join("p.csv"), "a,b,score\nx,y,1\nz,y,0\n").unwrap();
+    let temporary = &Folder::new();
+    fs::write(temporary.join("notes.txt"), "a\n").unwrap();
+    fs::write(temporary.join("p.csv"), "a,b,score\nx,y,1\nz,y,0\n").unwrap();
     for arguments in [
         "memory build --texts notes.txt --model owner/name --out m",
         "train similarity --csv p.csv --model owner/name --run r",
         "data fetch owner/name",
     ] {
         let part = "owner/name: there is no such folder; check the path, or write hf://owner/name";
-        refused(temporary.path(), arguments, part);
+        refused(temporary, arguments, part);
     }
 }
 
@@ -103,8 +93,7 @@ fn write_pairs(path: &Path) {
 
 #[test]
 fn training_starts_with_the_pooling_of_the_encoder() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     train_encoder(folder);
     write_pairs(&folder.join("pairs.csv"));
     let modules = r#"[
@@ -123,7 +112,7 @@ fn training_starts_with_the_pooling_of_the_encoder() {
         let report: Value = serde_json::from_str(&printed(&output, train)).unwrap();
         let recipe = fs::read_to_string(folder.join(mode).join("recipe.toml")).unwrap();
         assert!(recipe.contains(&format!("pooling = \"{pooling}\"")), "{mode}: {recipe}");
-        let messages = String::from_utf8_lossy(&output.stderr);
+        let messages = errors(&output);
         assert_eq!(messages.contains("mean pooling is used"), mode == "max", "{messages}");
         let r = |system: &str| report["comparison"][system]["value"].as_f64().unwrap();
         // At this learning rate nothing is learnt, so both systems have almost the same r. The
@@ -134,14 +123,12 @@ fn training_starts_with_the_pooling_of_the_encoder() {
 
 #[test]
 fn pairs_of_any_columns_train_a_model() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     train_encoder(folder);
     write_pairs(&folder.join("pairs.csv"));
     let train = "train similarity --csv pairs.csv --columns left,right,rating --model encoder --quiet \
                  --set model.max_tokens=64";
-    let report: Value =
-        serde_json::from_str(&succeeds(folder, &format!("{train} --run s --json"))).unwrap();
+    let report = json(folder, &format!("{train} --run s"));
     assert_eq!(report["pairs"], 200);
     let validation = report["validation_pairs"].as_u64().unwrap();
     assert!((30..=50).contains(&validation), "{validation}");
@@ -150,8 +137,7 @@ fn pairs_of_any_columns_train_a_model() {
         assert!(report["comparison"][system]["interval"].is_object(), "{report}");
     }
     // The recipe in the run's folder repeats the run.
-    let repeat = engram(folder, "train patent --recipe s/recipe.toml --quiet --run again");
-    printed(&repeat, "repeat");
+    succeeds(folder, "train patent --recipe s/recipe.toml --quiet --run again");
     let weights = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();
     assert!(weights("s") == weights("again"));
 
@@ -184,7 +170,7 @@ fn pairs_of_any_columns_train_a_model() {
     ] {
         let arguments =
             format!("train similarity --csv pairs.csv {arguments} --model encoder --run bad");
-        refusal(&engram(folder, &arguments), &arguments, &[part]);
+        refused(folder, &arguments, part);
         assert!(!folder.join("bad").exists(), "{arguments}");
     }
 }

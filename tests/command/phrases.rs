@@ -1,240 +1,153 @@
-//! The whole command as a user runs it: results, resumed runs, and every kind of bad input.
+//! The study of phrases as a user runs it: results, resumed runs, and every kind of bad input; shell
+//! completions and manual pages.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::fs;
+use std::process::Stdio;
 
-/// A recipe that trains on the embedded phrases.
-const WORLD_RECIPE: &str = "train/recipes/patent/world.toml";
+use crate::equal_runs::reproducible_files;
+use crate::running::{
+    Arguments, Folder, command, engram, errors, folder_of, json, printed, refused, succeeds, until,
+};
 
-fn engram(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_engram"))
-        .args(arguments)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .expect("the binary runs")
+/// Trains on the phrases in the folder `data`, which is current.
+const TRAIN: &str = "train patent --recipe patent/world --tiny --quiet --set data.dir=data";
+
+/// A folder with the embedded phrases in `data`, for tests to damage.
+fn phrase_files() -> Folder {
+    let folder = Folder::new();
+    succeeds(&folder, "data phrases --out data");
+    folder
 }
 
-/// Runs a command that must succeed. Returns its standard output.
-fn succeeds(arguments: &[&str]) -> String {
-    let output = engram(arguments);
-    let (out, err) = output_texts(&output);
-    assert!(output.status.success(), "{arguments:?}\n{out}\n{err}");
-    out
+/// The arguments that train a run with settings, which may contain spaces.
+fn train(run: &str, set: &[&str]) -> Vec<String> {
+    let mut arguments: Vec<String> = TRAIN.words().into_iter().map(String::from).collect();
+    arguments.extend(["--run".to_owned(), run.to_owned()]);
+    arguments.extend(set.iter().flat_map(|set| ["--set".to_owned(), (*set).to_owned()]));
+    arguments
 }
 
-/// Runs a command that must fail. Its message must be one line that contains all of `parts`.
-fn refused(arguments: &[&str], parts: &[&str]) {
-    let output = engram(arguments);
-    let (out, err) = output_texts(&output);
-    assert_eq!(output.status.code(), Some(2), "{arguments:?}\n{out}\n{err}");
-    let message = err.lines().last().unwrap_or_default();
-    for part in parts {
-        assert!(message.contains(part), "`{part}` is not in: {message}");
-    }
-    assert!(!err.contains("panicked"), "{err}");
+/// Changes a file.
+fn edit(folder: &Folder, name: &str, change: impl Fn(String) -> String) {
+    let path = folder.join(name);
+    fs::write(&path, change(fs::read_to_string(&path).unwrap())).unwrap();
 }
 
-fn output_texts(output: &Output) -> (String, String) {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (text(&output.stdout), text(&output.stderr))
+/// Checks that training is refused after a change of `data/train.csv`; then restores the file.
+#[track_caller]
+fn refused_after_edit(folder: &Folder, change: impl Fn(String) -> String, parts: &[&str]) {
+    let path = folder.join("data/train.csv");
+    let original = fs::read(&path).unwrap();
+    edit(folder, "data/train.csv", change);
+    refused(folder, &train("refused", &[]), parts);
+    fs::write(path, original).unwrap();
 }
 
-/// A folder with the embedded phrases as files, for tests to damage.
-struct PhraseFiles {
-    folder: tempfile::TempDir,
+/// Replaces a field in the first row of a CSV.
+fn with_field(text: String, index: usize, value: &str) -> String {
+    let row = text.lines().nth(1).unwrap();
+    let mut fields: Vec<&str> = row.split(',').collect();
+    fields[index] = value;
+    text.replacen(row, &fields.join(","), 1)
 }
 
-impl PhraseFiles {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        succeeds(&[
-            "data",
-            "phrases",
-            "--out",
-            folder.path().join("data").to_str().expect("a name"),
-        ]);
-        Self { folder }
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.folder.path().join(name).display().to_string()
-    }
-
-    /// Runs `engram train patent --tiny` on these files, with further arguments.
-    fn train_arguments<'a>(&self, run: &'a str, data: &'a str, extra: &[&'a str]) -> Vec<&'a str> {
-        let mut arguments = vec!["train", "patent", "--recipe", WORLD_RECIPE, "--tiny", "--quiet"];
-        arguments.extend(["--set", data, "--run", run]);
-        arguments.extend(extra);
-        arguments
-    }
-
-    fn edit(&self, name: &str, change: impl Fn(String) -> String) {
-        let path = self.path(name);
-        let text = std::fs::read_to_string(&path).expect("a file");
-        std::fs::write(&path, change(text)).expect("a file");
-    }
-
-    /// Checks that training is refused after a change of a file; then restores the file.
-    fn refused_after_edit(&self, name: &str, change: impl Fn(String) -> String, parts: &[&str]) {
-        let original = std::fs::read(self.path(name)).expect("a file");
-        self.edit(name, change);
-        let (run, data) = (self.path("refused"), format!("data.dir={}", self.path("data")));
-        refused(&self.train_arguments(&run, &data, &[]), parts);
-        std::fs::write(self.path(name), original).expect("a file");
-    }
-}
-
-/// All files in a folder with their contents, except files that record times.
-fn contents(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(subfolder) = folders.pop() {
-        for entry in std::fs::read_dir(subfolder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let varying = ["timing", "events", ".lock", "README"];
-            if path.is_dir() {
-                folders.push(path);
-            } else if !varying.iter().any(|varying| name.starts_with(varying)) {
-                let content = std::fs::read(&path).expect("a file");
-                files.push((path.strip_prefix(folder).expect("inside").to_path_buf(), content));
-            }
-        }
-    }
-    files.sort();
-    files
+#[track_caller]
+fn assert_equal_runs(folder: &Folder, run: &str, other: &str) {
+    let files = |run: &str| reproducible_files(&folder.join(run), |_| true);
+    assert_eq!(files(run), files(other));
 }
 
 #[test]
 fn a_run_predicts_and_a_run_on_one_thread_has_the_same_bytes() {
-    let files = PhraseFiles::new();
-    let data = format!("data.dir={}", files.path("data"));
-    let (first, second) = (files.path("first"), files.path("second"));
-    let folds = ["--set", "data.folds=2", "--set", "check.metric_value=-1"];
-    succeeds(&files.train_arguments(&first, &data, &folds));
-    let mut one_thread = files.train_arguments(&second, &data, &folds);
-    one_thread.extend(["--threads", "1"]);
-    succeeds(&one_thread);
-    assert_eq!(contents(Path::new(&first)), contents(Path::new(&second)));
+    let folder = &phrase_files();
+    let folds = ["data.folds=2", "check.metric_value=-1"];
+    succeeds(folder, &train("first", &folds));
+    let mut one_thread = train("second", &folds);
+    one_thread.extend(["--threads", "1"].map(String::from));
+    succeeds(folder, &one_thread);
+    assert_equal_runs(folder, "first", "second");
 
-    let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-    succeeds(&["score", &input, "--model", &first, "--out", &output, "--quiet"]);
-    let lines = |path: &str| std::fs::read_to_string(path).expect("a file").lines().count();
-    assert_eq!(lines(&output), lines(&input));
-    let report = succeeds(&["eval", "phrase", "--ref", &input, "--hyp", &output, "--json"]);
-    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    succeeds(folder, "score data/test.csv --model first --out predictions.csv --quiet");
+    let lines = |path: &str| fs::read_to_string(folder.join(path)).unwrap().lines().count();
+    assert_eq!(lines("predictions.csv"), lines("data/test.csv"));
+    let report = json(folder, "eval phrase --ref data/test.csv --hyp predictions.csv");
     assert_eq!(report["metric"], "pearson");
-    assert_eq!(report["n"], lines(&input) - 1);
+    assert_eq!(report["n"], lines("data/test.csv") - 1);
     assert!(report["ci95"][0].as_f64() < report["value"].as_f64());
 }
 
 #[test]
 fn a_killed_run_resumes_to_the_same_bytes() {
-    let files = PhraseFiles::new();
-    let (uninterrupted, killed) = (files.path("uninterrupted"), files.path("killed"));
+    let folder = &phrase_files();
     let variants = "variant=[{name=\"a\"}, {name=\"b\", seed=2}]";
-    let long = ["--set", "phase.train.epochs=60", "--set", "data.folds=2", "--set", variants];
-    let long = [&long[..], &["--set", "data.combine=stacked"]].concat();
-    let data = format!("data.dir={}", files.path("data"));
-    let child = Command::new(env!("CARGO_BIN_EXE_engram"))
-        .args(files.train_arguments(&killed, &data, &long))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .spawn();
-    let mut child = child.expect("the binary runs");
-    let checkpoints = Path::new(&killed).join("fold-0-b/checkpoints/LATEST");
-    while !checkpoints.exists() && child.try_wait().expect("a child").is_none() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
-    child.kill().expect("a child");
-    child.wait().expect("a child");
-    assert!(!Path::new(&killed).join("summary.json").exists(), "it was killed too late");
-    let mut resumed = files.train_arguments(&killed, &data, &long);
-    resumed.push("--resume");
-    succeeds(&resumed);
-    succeeds(&files.train_arguments(&uninterrupted, &data, &long));
-    assert_eq!(contents(Path::new(&killed)), contents(Path::new(&uninterrupted)));
-    let files_of_a_run = [
-        "README.md",
-        "recipe.toml",
-        "held_out.csv",
-        "validation.csv",
-        "summary.json",
-        "stacking.json",
-    ];
-    for name in files_of_a_run {
-        assert!(Path::new(&uninterrupted).join(name).is_file(), "no {name}");
+    let long = ["phase.train.epochs=60", "data.folds=2", variants, "data.combine=stacked"];
+    let mut command = command(folder, &train("killed", &long));
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let checkpoints = folder.join("killed/fold-0-b/checkpoints/LATEST");
+    until("a checkpoint is written", || checkpoints.exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!folder.join("killed/summary.json").exists(), "it was killed too late");
+    let mut resumed = train("killed", &long);
+    resumed.push("--resume".to_owned());
+    succeeds(folder, &resumed);
+    succeeds(folder, &train("uninterrupted", &long));
+    assert_equal_runs(folder, "killed", "uninterrupted");
+    let names = ["README.md", "recipe.toml", "held_out.csv", "validation.csv", "stacking.json"];
+    for name in names {
+        assert!(folder.join("uninterrupted").join(name).is_file(), "no {name}");
     }
 
-    refused(&files.train_arguments(&uninterrupted, &data, &long), &[&uninterrupted, "--resume"]);
-    files.edit("data/train.csv", |text| {
-        let row = text.lines().nth(1).expect("a row");
-        let mut fields: Vec<&str> = row.split(',').collect();
-        fields[2] = "another target";
-        text.replacen(row, &fields.join(","), 1)
-    });
-    refused(&resumed, &["training rows", "inputs.json"]);
+    refused(folder, &train("uninterrupted", &long), &["uninterrupted", "--resume"]);
+    edit(folder, "data/train.csv", |text| with_field(text, 2, "another target"));
+    refused(folder, &resumed, &["training rows", "inputs.json"]);
 }
 
 #[test]
 fn variants_are_trained_on_every_fold_then_weighted_and_stacked() {
-    let files = PhraseFiles::new();
-    let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
-    let apart_settings = "model={group='context', targets_apart=true, passes=1}";
-    let apart_settings = apart_settings.replace('\'', "\"");
+    let folder = &phrase_files();
+    let apart_settings = "model={group=\"context\", targets_apart=true, passes=1}";
     let variants = format!(
         "variant=[{{name=\"together\"}}, {{name=\"apart\", weight=3, seed=2, {apart_settings}}}]"
     );
-    let extra = ["--set", "data.folds=2", "--set", "check.metric_value=-1", "--set", &variants];
-    let extra = [&extra[..], &["--set", "data.combine=stacked"]].concat();
-    succeeds(&files.train_arguments(&run, &data, &extra));
+    let set = ["data.folds=2", "check.metric_value=-1", &variants, "data.combine=stacked"];
+    succeeds(folder, &train("run", &set));
     for fold in ["fold-0-together", "fold-0-apart", "fold-1-together", "fold-1-apart"] {
-        assert!(Path::new(&run).join(fold).join("model.safetensors").is_file(), "no {fold}");
+        assert!(folder.join("run").join(fold).join("model.safetensors").is_file(), "no {fold}");
     }
     let scores = |name: &str| -> Vec<f64> {
-        let text = std::fs::read_to_string(name).expect("a file");
-        let score = |line: &str| line.rsplit(',').next().and_then(|score| score.parse().ok());
-        text.lines().skip(1).map(|line| score(line).expect("a score")).collect()
-    };
-    let run_scores = |name: &str| scores(&format!("{run}/{name}"));
-    let weighted = |together: &[f64], apart: &[f64], found: &[f64]| {
-        assert_eq!(found.len(), together.len());
-        for ((together, apart), found) in together.iter().zip(apart).zip(found) {
-            assert!((0.25 * together + 0.75 * apart - found).abs() < 1e-6);
-        }
+        let text = fs::read_to_string(folder.join(name)).unwrap();
+        let score = |line: &str| line.rsplit(',').next().unwrap().parse().unwrap();
+        text.lines().skip(1).map(score).collect()
     };
     for name in ["held_out", "validation"] {
         let [together, apart, mean, combined] = ["-together", "-apart", "-mean", ""]
-            .map(|kind| run_scores(&format!("{name}{kind}.csv")));
+            .map(|kind| scores(&format!("run/{name}{kind}.csv")));
         assert_ne!(together, apart);
-        weighted(&together, &apart, &mean);
         assert_ne!(mean, combined);
+        assert_eq!(mean.len(), together.len());
+        for ((together, apart), mean) in together.iter().zip(&apart).zip(&mean) {
+            assert!((0.25 * together + 0.75 * apart - mean).abs() < 1e-6);
+        }
     }
     // Predictions equal the scores of the run.
-    let (input, output) = (files.path("data/validation.csv"), files.path("predictions.csv"));
-    succeeds(&["score", &input, "--model", &run, "--out", &output, "--quiet"]);
-    for (found, expected) in scores(&output).iter().zip(run_scores("validation.csv")) {
+    succeeds(folder, "score data/validation.csv --model run --out predictions.csv --quiet");
+    for (found, expected) in scores("predictions.csv").iter().zip(scores("run/validation.csv")) {
         assert!((found - expected).abs() < 1e-6);
     }
     let refuse = |set: &str, parts: &[&str]| {
-        let extra = ["--set", "data.folds=2", "--set", &variants, "--set", set];
-        refused(&files.train_arguments(&files.path("refused"), &data, &extra), parts);
+        refused(folder, &train("refused", &["data.folds=2", &variants, set]), parts);
     };
     refuse("variant.apart.data.folds=3", &["`variant.1.data`", "cannot differ"]);
     refuse("variant.apart.model.group=section", &["targets_apart", "group = \"context\""]);
     refuse("data.folds=0", &["`variant` needs `data.folds`"]);
-    let without_folds = ["--set", "data.folds=0", "--set", "data.combine=stacked"];
-    let run = files.path("refused");
-    refused(
-        &files.train_arguments(&run, &data, &without_folds),
-        &["data.combine=stacked", "data.folds"],
-    );
+    let without_folds = train("refused", &["data.folds=0", "data.combine=stacked"]);
+    refused(folder, &without_folds, &["data.combine=stacked", "data.folds"]);
 }
 
 #[test]
 fn every_layout_and_loss_trains_and_predicts() {
-    let files = PhraseFiles::new();
+    let folder = &phrase_files();
     for (layout, loss, pooling) in [
         ("listwise", "bce", "attention"),
         ("listwise", "mse", "first"),
@@ -244,55 +157,40 @@ fn every_layout_and_loss_trains_and_predicts() {
         ("bi_encoder", "cosine_mse", "first"),
         ("bi_encoder", "contrastive", "mean"),
     ] {
-        let run = files.path(&format!("{layout}-{loss}"));
-        let data = format!("data.dir={}", files.path("data"));
-        let (layout, loss) = (format!("model.layout={layout}"), format!("model.loss={loss}"));
-        let pooling = format!("model.pooling={pooling}");
-        let varied = ["--set", &layout, "--set", &loss, "--set", &pooling];
-        let fixed = ["--set", "model.other_targets=3", "--set", "check.metric_value=-1"];
-        succeeds(&files.train_arguments(&run, &data, &[&varied[..], &fixed].concat()));
-        let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-        succeeds(&["score", &input, "--model", &run, "--out", &output, "--force", "--quiet"]);
+        let run = format!("{layout}-{loss}");
+        let varied = format!(
+            "--set model.layout={layout} --set model.loss={loss} --set model.pooling={pooling}"
+        );
+        let fixed = "--set model.other_targets=3 --set check.metric_value=-1";
+        succeeds(folder, &format!("{TRAIN} --run {run} {varied} {fixed}"));
+        succeeds(folder, &format!("score data/test.csv --model {run} --out {run}.csv --quiet"));
     }
 }
 
 #[test]
 fn invalid_pairs_are_refused_with_file_and_line() {
-    let files = PhraseFiles::new();
-    let train = "data/train.csv";
-    files.refused_after_edit(
-        train,
-        |t| t.replacen(",target,", ",tarjet,", 1),
-        &["train.csv", "target"],
-    );
-    files.refused_after_edit(train, |_| String::new(), &["train.csv", "empty"]);
-    let second = |text: &str| text.lines().nth(1).expect("a row").to_string();
-    let with_score = |text: String, score: &str| {
-        let row = second(&text);
-        let last_comma = row.rfind(',').expect("a score");
-        text.replacen(&row, &format!("{},{score}", &row[..last_comma]), 1)
+    let folder = &phrase_files();
+    let refused = |change: &dyn Fn(String) -> String, parts: &[&str]| {
+        refused_after_edit(folder, change, parts);
     };
-    files.refused_after_edit(train, |t| with_score(t, "1.5"), &["train.csv:2: ", "1.5"]);
-    files.refused_after_edit(train, |t| with_score(t, "high"), &["train.csv:2: ", "high"]);
-    files.refused_after_edit(train, |t| format!("{t}{}\n", second(&t)), &["train.csv", "id"]);
-    let unknown = |t: String| t.replacen(",A61,", ",A62,", 1);
-    files.refused_after_edit(train, unknown, &["train.csv", "A62", "A61"]);
+    refused(&|t| t.replacen(",target,", ",tarjet,", 1), &["train.csv", "target"]);
+    refused(&|_| String::new(), &["train.csv", "empty"]);
+    refused(&|t| with_field(t, 4, "1.5"), &["train.csv:2: ", "1.5"]);
+    refused(&|t| with_field(t, 4, "high"), &["train.csv:2: ", "high"]);
+    refused(&|t| format!("{t}{}\n", t.lines().nth(1).unwrap()), &["train.csv", "id"]);
+    refused(&|t| t.replacen(",A61,", ",A62,", 1), &["train.csv", "A62", "A61"]);
 }
 
 #[test]
 fn shared_anchors_of_training_and_validation_give_a_warning() {
-    let files = PhraseFiles::new();
-    let lines = |name: &str| std::fs::read_to_string(files.path(name)).expect("a file");
-    let (train, validation) = (lines("data/train.csv"), lines("data/validation.csv"));
-    let row = train.lines().nth(1).expect("a row");
-    let copy = format!("again{}", &row[row.find(',').expect("an id")..]);
-    std::fs::write(files.path("data/validation.csv"), format!("{validation}{copy}\n"))
-        .expect("a file");
-    let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
-    let output = engram(&files.train_arguments(&run, &data, &["--json"]));
-    let (out, err) = output_texts(&output);
-    assert!(output.status.success() && err.contains("1 anchors of the validation rows"), "{err}");
-    let summary: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let folder = &phrase_files();
+    let train_rows = fs::read_to_string(folder.join("data/train.csv")).unwrap();
+    let row = train_rows.lines().nth(1).unwrap();
+    let copy = format!("again{}\n", &row[row.find(',').unwrap()..]);
+    edit(folder, "data/validation.csv", |text| text + &copy);
+    let output = engram(folder, &format!("{TRAIN} --run run --json"));
+    let summary: serde_json::Value = serde_json::from_str(&printed(&output, TRAIN)).unwrap();
+    assert!(errors(&output).contains("1 anchors of the validation rows"), "{output:?}");
     let warnings = summary["warnings"].to_string();
     assert!(warnings.contains("anchors of the validation rows"), "{warnings}");
     assert_eq!(summary["held_out"]["metric"], "pearson");
@@ -300,133 +198,112 @@ fn shared_anchors_of_training_and_validation_give_a_warning() {
 
 #[test]
 fn windows_line_ends_and_a_long_target_are_read() {
-    let files = PhraseFiles::new();
-    files.edit("data/train.csv", |text| text.replace('\n', "\r\n"));
-    files.edit("data/test.csv", |text| {
-        let row = text.lines().nth(1).expect("a row");
-        let mut fields: Vec<String> = row.split(',').map(String::from).collect();
-        fields[2] = "metal fastener ".repeat(1500);
-        text.replacen(row, &fields.join(","), 1)
-    });
-    let (run, data) = (files.path("run"), format!("data.dir={}", files.path("data")));
-    succeeds(&files.train_arguments(&run, &data, &[]));
-    let (input, output) = (files.path("data/test.csv"), files.path("predictions.csv"));
-    succeeds(&["score", &input, "--model", &run, "--out", &output, "--quiet"]);
+    let folder = &phrase_files();
+    edit(folder, "data/train.csv", |text| text.replace('\n', "\r\n"));
+    edit(folder, "data/test.csv", |text| with_field(text, 2, &"metal fastener ".repeat(1500)));
+    succeeds(folder, &format!("{TRAIN} --run run"));
+    succeeds(folder, "score data/test.csv --model run --out predictions.csv --quiet");
 }
 
 #[test]
 fn bad_recipes_are_refused_with_line_and_remedy() {
-    let files = PhraseFiles::new();
-    let (run, data) = (files.path("run"), "data.dir=");
-    let with_setting = |set: &'static str| files.train_arguments(&run, data, &["--set", set]);
-    refused(&with_setting("optimiser.learning_rte=1"), &["learning_rte", "learning_rate"]);
-    refused(&with_setting("model.layot=pairs"), &["layot", "layout"]);
-    refused(&with_setting("model.loss=cosent"), &["loss", "bi_encoder"]);
-    refused(&with_setting("model.hidden_dropout=1.5"), &["hidden_dropout", "1.5"]);
-    refused(&with_setting("model.weights=/nowhere"), &["/nowhere", "config.json"]);
-    refused(&with_setting("model.max_tokens=1000000000000"), &["max_tokens", "65536"]);
-    refused(&with_setting("model.fresh.num_heads=0"), &["fresh"]);
-    refused(&with_setting("data.folds=1"), &["--set data.folds=1", "folds"]);
-    refused(&with_setting("data.members=3"), &["--set data.members=3", "folds"]);
-    refused(&with_setting("data.folds=100000"), &["--set data.folds=100000", "use at most"]);
-    refused(&with_setting("study=\"reveal\""), &["--set study", "patent"]);
-    let recipe = files.path("typo.toml");
-    let text = std::fs::read_to_string(WORLD_RECIPE).expect("the recipe");
-    std::fs::write(&recipe, text.replace("warmup_fraction", "warmup_fracton")).expect("a file");
-    refused(
-        &["train", "patent", "--recipe", &recipe, "--run", &run],
-        &["typo.toml:", "warmup_fracton", "warmup_fraction"],
-    );
-    refused(&["train", "patent", "--recipe", "no.toml", "--run", &run], &["no.toml"]);
+    let folder = &phrase_files();
+    let world = succeeds(folder, "recipe show patent/world");
+    fs::write(folder.join("typo.toml"), world.replace("warmup_fraction", "warmup_fracton"))
+        .unwrap();
+    for (set, parts) in [
+        ("optimiser.learning_rte=1", &["learning_rte", "learning_rate"][..]),
+        ("model.layot=pairs", &["layot", "layout"]),
+        ("model.loss=cosent", &["loss", "bi_encoder"]),
+        ("model.hidden_dropout=1.5", &["hidden_dropout", "1.5"]),
+        ("model.weights=/nowhere", &["/nowhere", "config.json"]),
+        ("model.max_tokens=1000000000000", &["max_tokens", "65536"]),
+        ("model.fresh.num_heads=0", &["fresh"]),
+        ("data.folds=1", &["--set data.folds=1", "folds"]),
+        ("data.members=3", &["--set data.members=3", "folds"]),
+        ("data.folds=100000", &["--set data.folds=100000", "use at most"]),
+        ("study=\"reveal\"", &["--set study", "patent"]),
+    ] {
+        refused(folder, &train("run", &[set]), parts);
+    }
+    let parts = ["typo.toml:", "warmup_fracton", "warmup_fraction"];
+    refused(folder, "train patent --recipe typo.toml --run run", &parts);
+    refused(folder, "train patent --recipe no.toml --run run", "no.toml");
 }
 
 #[test]
 fn bad_weights_are_refused_with_name_and_shapes() {
-    let files = PhraseFiles::new();
-    let (run, data) = (files.path("run"), "data.dir=".to_string());
-    succeeds(&files.train_arguments(&run, &data, &[]));
+    let folder = &phrase_files();
+    succeeds(folder, &format!("{TRAIN} --run run"));
     // The run's own encoder files are used as published weights that do not fit.
-    let weights = files.path("weights");
-    std::fs::create_dir(&weights).expect("a folder");
+    fs::create_dir(folder.join("weights")).unwrap();
     for name in ["config.json", "tokenizer.json", "model.safetensors"] {
-        std::fs::copy(Path::new(&run).join(name), Path::new(&weights).join(name)).expect("a copy");
+        fs::copy(folder.join("run").join(name), folder.join("weights").join(name)).unwrap();
     }
-    let use_weights = format!("model.weights={weights}");
-    let again = files.path("again");
-    let arguments = files.train_arguments(&again, &data, &["--set", &use_weights]);
-    succeeds(&arguments);
-    let refused_run = files.path("refused");
-    let arguments = files.train_arguments(&refused_run, &data, &["--set", &use_weights]);
-    files.edit("weights/config.json", |text| {
-        text.replace("\"intermediate_size\": 256", "\"intermediate_size\": 128")
-    });
-    refused(&arguments, &["intermediate.dense.weight", "[128, 32]", "[256, 32]"]);
-    files.edit("weights/config.json", |text| {
-        text.replace("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2")
-            .replace("\"intermediate_size\": 128", "\"intermediate_size\": 256")
-    });
-    refused(&arguments, &["encoder.layer.1", "missing"]);
-    files.edit("weights/config.json", |text| {
-        let size = text.find("\"vocab_size\": ").expect("a size") + 14;
-        let end = size + text[size..].find(',').expect("an end");
+    let train = format!("{TRAIN} --set model.weights=weights --run");
+    succeeds(folder, &format!("{train} again"));
+    let train = format!("{train} refused");
+    let replace = |from: &str, to: &str| {
+        edit(folder, "weights/config.json", |text| text.replace(from, to));
+    };
+    replace("\"intermediate_size\": 256", "\"intermediate_size\": 128");
+    refused(folder, &train, &["intermediate.dense.weight", "[128, 32]", "[256, 32]"]);
+    replace("\"intermediate_size\": 128", "\"intermediate_size\": 256");
+    replace("\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2");
+    refused(folder, &train, &["encoder.layer.1", "missing"]);
+    edit(folder, "weights/config.json", |text| {
+        let size = text.find("\"vocab_size\": ").unwrap() + 14;
+        let end = size + text[size..].find(',').unwrap();
         format!("{}7{}", &text[..size], &text[end..])
     });
-    refused(&arguments, &["tokenizer.json", "7"]);
-    let bytes = std::fs::read(Path::new(&weights).join("model.safetensors")).expect("a file");
-    std::fs::copy(Path::new(&run).join("config.json"), files.path("weights/config.json"))
-        .expect("a copy");
-    std::fs::write(files.path("weights/model.safetensors"), &bytes[..bytes.len() / 2])
-        .expect("a file");
-    refused(&arguments, &["model.safetensors", "it is truncated or damaged"]);
+    refused(folder, &train, &["tokenizer.json", "7"]);
+    fs::copy(folder.join("run/config.json"), folder.join("weights/config.json")).unwrap();
+    let weights = folder.join("weights/model.safetensors");
+    let bytes = fs::read(&weights).unwrap();
+    fs::write(&weights, &bytes[..bytes.len() / 2]).unwrap();
+    refused(folder, &train, &["model.safetensors", "it is truncated or damaged"]);
 }
 
 #[test]
 fn a_used_run_folder_and_a_folder_without_a_run_are_refused() {
-    let files = PhraseFiles::new();
-    let (run, data) = (files.path("run"), "data.dir=".to_string());
-    succeeds(&files.train_arguments(&run, &data, &[]));
-    refused(&files.train_arguments(&run, &data, &[]), &["--resume"]);
-    let (input, output) = (files.path("data/test.csv"), files.path("p.csv"));
-    let no_run = files.path("data");
-    files.edit("data/test.csv", |text| text.replacen(",A61,", ",Z99,", 1));
-    refused(&["score", &input, "--model", &run, "--out", &output], &["test.csv", "Z99"]);
-    refused(&["score", &input, "--model", &no_run, "--out", &output], &["engram train patent"]);
-    assert!(!Path::new(&output).exists());
+    let folder = &phrase_files();
+    let train = format!("{TRAIN} --run run");
+    succeeds(folder, &train);
+    refused(folder, &train, "--resume");
+    edit(folder, "data/test.csv", |text| text.replacen(",A61,", ",Z99,", 1));
+    let score = "score data/test.csv --out p.csv --model";
+    refused(folder, &format!("{score} run"), &["test.csv", "Z99"]);
+    refused(folder, &format!("{score} data"), "engram train patent");
+    assert!(!folder.join("p.csv").exists());
 }
 
-/// Real data and real weights: Pearson's r of the published sentence encoder's cosine, 0.5487 in
-/// the reference implementation (`sentence-transformers`). Checks tokenizer, model and pooling
-/// together.
+/// Pearson's r of the published sentence encoder's cosine, 0.5487 in the reference implementation
+/// (`sentence-transformers`). Checks tokenizer, model and pooling together.
 #[test]
+#[ignore = "needs ENGRAM_DATA: patent; and all-MiniLM-L6-v2 in the cache"]
 fn zero_shot_minilm_on_the_real_validation_pairs() {
-    let Some(data) = std::env::var_os("ENGRAM_DATA") else {
-        eprintln!("SKIPPED: set ENGRAM_DATA to the folder of the real data to run this check");
-        return;
-    };
-    let gold = Path::new(&data).join("patent/validation.csv").display().to_string();
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let output = folder.path().join("p.csv").display().to_string();
+    let folder = &Folder::new();
+    let gold = folder_of("ENGRAM_DATA").join("patent/validation.csv").display().to_string();
     let encoder = "hf://sentence-transformers/all-MiniLM-L6-v2";
-    succeeds(&["score", &gold, "--model", encoder, "--out", &output]);
-    let report = succeeds(&["eval", "phrase", "--ref", &gold, "--hyp", &output, "--json"]);
-    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
-    let pearson = report["value"].as_f64().expect("a number");
+    succeeds(folder, &format!("score {gold} --model {encoder} --out p.csv"));
+    let report = json(folder, &format!("eval phrase --ref {gold} --hyp p.csv"));
+    let pearson = report["value"].as_f64().unwrap();
     assert!((pearson - 0.5487).abs() < 0.0005, "{pearson}");
 }
 
 #[test]
 fn completions_and_manual_pages_have_all_commands() {
+    let folder = &Folder::new();
     for (shell, word) in
         [("bash", "complete -F"), ("zsh", "#compdef engram"), ("fish", "complete -c engram")]
     {
-        let script = succeeds(&["completions", shell]);
+        let script = succeeds(folder, &format!("completions {shell}"));
         assert!(script.contains(word) && script.contains("avformer"), "{shell}: {script}");
     }
-    refused(&["completions", "tcsh"], &["For more information"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let manual = folder.path().join("man1");
-    succeeds(&["man", "--out", &manual.display().to_string()]);
-    let page = |name: &str| std::fs::read_to_string(manual.join(name)).expect(name);
+    refused(folder, "completions tcsh", "For more information");
+    let manual = folder.join("man1");
+    succeeds(folder, "man --out man1");
+    let page = |name: &str| fs::read_to_string(manual.join(name)).expect(name);
     assert!(page("engram.1").contains("engram\\-reproduce(1)"), "{}", page("engram.1"));
     for (name, word) in [
         ("engram-train.1", "\\-\\-recipe"),
@@ -436,22 +313,21 @@ fn completions_and_manual_pages_have_all_commands() {
         assert!(page(name).contains(word), "{name}: {}", page(name));
     }
     assert!(!manual.join("engram-help.1").exists());
-    let file = manual.join("engram.1").display().to_string();
-    refused(&["man", "--out", &file], &[&file, "could not be created"]);
+    refused(folder, "man --out man1/engram.1", &["man1/engram.1", "could not be created"]);
 }
 
 #[test]
 fn the_markdown_page_has_the_help_of_all_commands() {
-    let page = succeeds(&["man", "--markdown"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let manual = folder.path().join("man1");
-    succeeds(&["man", "--out", &manual.display().to_string()]);
-    for file in std::fs::read_dir(&manual).expect("the manual pages") {
-        let file = file.expect("a manual page").file_name().into_string().expect("a name");
+    let folder = &Folder::new();
+    let page = succeeds(folder, "man --markdown");
+    let manual = folder.join("man1");
+    succeeds(folder, "man --out man1");
+    for file in fs::read_dir(&manual).unwrap() {
+        let file = file.unwrap().file_name().into_string().unwrap();
         let command = file.trim_end_matches(".1").replace('-', " ");
         assert!(page.contains(&format!("\n## {command}\n\n```text\n")), "{command}");
     }
-    let wer = page.split("\n## engram eval wer\n").nth(1).expect("the section of eval wer");
+    let wer = page.split("\n## engram eval wer\n").nth(1).unwrap();
     let wer = wer.split("\n## ").next().unwrap_or_default();
     assert!(wer.contains("Usage: engram eval wer") && wer.contains("--normalizer"), "{wer}");
     assert!(!wer.contains("--log-format"), "global options are only in the section of engram");

@@ -8,19 +8,17 @@ use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::equal_runs::reproducible_files;
-use crate::explorer::copy;
 use crate::postgres_server::Server;
-use crate::running::{engram, refusal, refused, succeeds};
+use crate::running::{
+    Folder, command, copy, engram, errors, json, read_json, refusal, refused, succeeds, until,
+};
 use engram::memory::search::{Filter, Queries};
 use engram::memory::{Method, Row, Store};
 use engram_memory_postgres::{Connect, PostgresStore};
 use serde_json::Value;
-use tempfile::TempDir;
-
-const RECIPE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes/reveal/laptop.toml");
 
 /// Two phases read the memory, and it is refreshed several times in the second one.
 const SETTINGS: [&str; 10] = [
@@ -40,7 +38,7 @@ const SETTINGS: [&str; 10] = [
 fn train(run: &Path, options: &str) -> String {
     let set: String = SETTINGS.iter().map(|set| format!(" --set {set}")).collect();
     let run = run.display();
-    format!("train reveal --recipe {RECIPE} --tiny --quiet --run {run}{set} {options}")
+    format!("train reveal --recipe reveal/laptop --tiny --quiet --run {run}{set} {options}")
 }
 
 fn server(url: &str) -> String {
@@ -48,29 +46,29 @@ fn server(url: &str) -> String {
 }
 
 /// A run with its memory in its folder, and questions.
-struct Local(TempDir);
+struct Local(Folder);
 
 static LOCAL: LazyLock<Local> = LazyLock::new(|| {
-    let folder = tempfile::tempdir().unwrap();
-    succeeds(folder.path(), "data world --out world --images 60");
-    let questions = fs::read_to_string(folder.path().join("world/questions.jsonl")).unwrap();
+    let folder = Folder::new();
+    succeeds(&folder, "data world --out world --images 60");
+    let questions = fs::read_to_string(folder.join("world/questions.jsonl")).unwrap();
     let few: Vec<&str> = questions.lines().take(40).collect();
-    fs::write(folder.path().join("world/few.jsonl"), few.join("\n")).unwrap();
+    fs::write(folder.join("world/few.jsonl"), few.join("\n")).unwrap();
     let local = Local(folder);
-    succeeds(local.0.path(), &train(&local.run(), ""));
+    succeeds(&local.0, &train(&local.run(), ""));
     local
 });
 
 impl Local {
     fn run(&self) -> PathBuf {
-        self.0.path().join("run")
+        self.0.join("run")
     }
 
     /// The answers of a run, with the options `options`.
     fn answers(&self, run: &Path, options: &str) -> Vec<u8> {
-        let out = tempfile::tempdir().unwrap();
-        let file = out.path().join("answers.jsonl");
-        succeeds(self.0.path(), &self.answer(run, &file, options));
+        let out = &Folder::new();
+        let file = out.join("answers.jsonl");
+        succeeds(&self.0, &self.answer(run, &file, options));
         fs::read(file).unwrap()
     }
 
@@ -88,8 +86,7 @@ fn assert_equal(local: &Path, run: &Path) {
         assert!(read(local) == read(run), "{file} differs");
     }
     let summary = |run: &Path| -> Value {
-        let text = fs::read_to_string(run.join("summary.json")).unwrap();
-        let mut summary: Value = serde_json::from_str(&text).unwrap();
+        let mut summary = read_json(&run.join("summary.json"));
         summary["recipe_hash"] = Value::Null;
         summary
     };
@@ -100,10 +97,11 @@ fn assert_equal(local: &Path, run: &Path) {
 }
 
 #[test]
+#[ignore = "needs ENGRAM_POSTGRES: the folder of PostgreSQL's binaries"]
 fn answers_from_servers_equal_the_answers_from_the_folder() {
-    let Some([first, second]) = Server::shared() else { return };
-    let (local, folder) = (&*LOCAL, tempfile::tempdir().unwrap());
-    let (run, folder) = (local.run(), folder.path());
+    let [first, second] = Server::shared();
+    let (local, folder) = (&*LOCAL, &Folder::new());
+    let run = local.run();
     let memory = run.join("memory").display().to_string();
     let expected = local.answers(&run, "--evidence");
     for urls in
@@ -121,14 +119,13 @@ fn answers_from_servers_equal_the_answers_from_the_folder() {
         let out = folder.join("replies.jsonl");
         let (run, out) = (run.display(), out.display());
         let command = format!("answer {run} --haystack world/haystack.jsonl --out {out} --force");
-        succeeds(local.0.path(), &format!("{command} --quiet {options}"));
+        succeeds(&local.0, &format!("{command} --quiet {options}"));
         fs::read(folder.join("replies.jsonl")).unwrap()
     };
     assert!(haystack(&format!("--memory {}", first.url("run"))) == haystack(""));
 
     // Memories of other models.
-    let made_by = fs::read_to_string(run.join("memory/made-by.json")).unwrap();
-    let made_by: Value = serde_json::from_str(&made_by).unwrap();
+    let made_by = read_json(&run.join("memory/made-by.json"));
     let answer =
         |url: &str| local.answer(&run, &folder.join("x.jsonl"), &format!("--memory {url}"));
     for (field, name, part) in [
@@ -142,22 +139,21 @@ fn answers_from_servers_equal_the_answers_from_the_folder() {
         changed[field] = "0".repeat(64).into();
         fs::write(copied.join("made-by.json"), changed.to_string()).unwrap();
         succeeds(folder, &format!("memory push {name} {url}"));
-        let output = engram(local.0.path(), &answer(&url));
-        refusal(&output, name, &[&url, part, "use the memory of this run"]);
+        refused(&local.0, &answer(&url), &[&*url, part, "use the memory of this run"]);
     }
     fs::remove_file(folder.join("weights/made-by.json")).unwrap();
     let url = first.url("nobody");
     succeeds(folder, &format!("memory push weights {url}"));
-    refused(local.0.path(), &answer(&url), "has neither made-by.json");
+    refused(&local.0, &answer(&url), "has neither made-by.json");
 
     // No memory, no server, a password in the address.
-    refused(local.0.path(), &answer(&first.url("none")), "is not a memory");
+    refused(&local.0, &answer(&first.url("none")), "is not a memory");
     let away = "postgres://app@/memories?host=/nowhere";
-    refusal(&engram(local.0.path(), &answer(away)), away, &["/nowhere", "the server runs"]);
+    refused(&local.0, &answer(away), &["/nowhere", "the server runs"]);
     let secret = format!("{} --verbose", answer("postgres://app:secret@localhost/memories"));
-    let output = engram(local.0.path(), &secret.replace("--quiet", ""));
+    let output = engram(&local.0, &secret.replace("--quiet", ""));
     refusal(&output, "a password", &["localhost", "put it in PGPASSWORD"]);
-    assert!(!String::from_utf8_lossy(&output.stderr).contains("secret"));
+    assert!(!errors(&output).contains("secret"));
 }
 
 /// Searches every new state of a memory until `is_done`, and returns the number of states. Each
@@ -214,18 +210,18 @@ fn follow(url: &str, entries: usize, is_done: &AtomicBool) -> usize {
 }
 
 #[test]
+#[ignore = "needs ENGRAM_POSTGRES: the folder of PostgreSQL's binaries"]
 fn a_run_on_a_server_writes_the_same_bytes_while_others_search_its_memory() {
-    let Some([first, second]) = Server::shared() else { return };
-    let (local, folder) = (&*LOCAL, tempfile::tempdir().unwrap());
-    let (run, url) = (folder.path().join("run"), first.url("trained"));
-    let info = succeeds(local.0.path(), "memory info run/memory --json");
-    let entries = serde_json::from_str::<Value>(&info).unwrap()["entries"].as_u64().unwrap();
+    let [first, second] = Server::shared();
+    let (local, folder) = (&*LOCAL, &Folder::new());
+    let (run, url) = (folder.join("run"), first.url("trained"));
+    let entries = json(&local.0, "memory info run/memory")["entries"].as_u64().unwrap();
     let is_done = AtomicBool::new(false);
     let states = thread::scope(|scope| {
         let reader = scope.spawn(|| follow(&url, entries as usize, &is_done));
-        let output = engram(folder.path(), &train(&run, &server(&url)));
+        let output = engram(folder, &train(&run, &server(&url)));
         is_done.store(true, Ordering::Relaxed);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}", errors(&output));
         reader.join().unwrap()
     });
     // Two phases, their refreshes, and the finished memory.
@@ -236,40 +232,36 @@ fn a_run_on_a_server_writes_the_same_bytes_while_others_search_its_memory() {
         assert!(local.answers(&run, &format!("--evidence {options}")) == expected, "{options}");
     }
     // Another run, and a run that lost its folder, leave the memory as it is.
-    let before = succeeds(folder.path(), &format!("memory info {url} --json"));
-    let other = train(&folder.path().join("other"), &server(&url));
-    let output = engram(folder.path(), &other);
-    refusal(&output, &other, &[&url, "belongs to another run", "another name", "memory.server"]);
-    assert!(!folder.path().join("other").exists());
-    assert_eq!(succeeds(folder.path(), &format!("memory info {url} --json")), before);
+    let before = succeeds(folder, &format!("memory info {url} --json"));
+    let other = train(&folder.join("other"), &server(&url));
+    let parts = [&*url, "belongs to another run", "another name", "memory.server"];
+    refused(folder, &other, &parts);
+    assert!(!folder.join("other").exists());
+    assert_eq!(succeeds(folder, &format!("memory info {url} --json")), before);
 
     // On two servers.
-    let run = folder.path().join("two");
+    let run = folder.join("two");
     let urls = format!("{},{}", first.url("trained2"), second.url("trained2"));
-    succeeds(folder.path(), &train(&run, &server(&urls)));
+    succeeds(folder, &train(&run, &server(&urls)));
     assert_equal(&local.run(), &run);
 }
 
 #[test]
+#[ignore = "needs ENGRAM_POSTGRES: the folder of PostgreSQL's binaries"]
 fn a_killed_or_stopped_run_continues_to_the_same_bytes() {
-    let Some([_, second]) = Server::shared() else { return };
-    let (local, folder) = (&*LOCAL, tempfile::tempdir().unwrap());
+    let [_, second] = Server::shared();
+    let (local, folder) = (&*LOCAL, &Folder::new());
     for (signal, lines) in [("-KILL", 1), ("-KILL", 8), ("-INT", 12), ("-KILL", 16)] {
         let name = format!("ended{lines}");
-        let (run, url) = (folder.path().join(&name), second.url(&name));
+        let (run, url) = (folder.join(&name), second.url(&name));
         let arguments = train(&run, &server(&url));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
-        command.args(arguments.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
-        let start = Instant::now();
+        let mut command = command(folder, &arguments);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let log = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
-        while log().lines().count() < lines {
-            assert!(start.elapsed() < Duration::from_secs(120), "no step was made");
-            thread::sleep(Duration::from_millis(2));
-        }
+        until("a step is made", || log().lines().count() >= lines);
         let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
         assert!(sent.success() && !child.wait().unwrap().success());
-        succeeds(folder.path(), &format!("{arguments} --resume"));
+        succeeds(folder, &format!("{arguments} --resume"));
         assert_equal(&local.run(), &run);
         let options = format!("--memory {url}");
         assert!(local.answers(&run, &options) == local.answers(&local.run(), ""), "{name}");
@@ -277,10 +269,11 @@ fn a_killed_or_stopped_run_continues_to_the_same_bytes() {
 }
 
 #[test]
+#[ignore = "needs ENGRAM_POSTGRES: the folder of PostgreSQL's binaries"]
 fn other_memories_and_unusable_addresses_are_refused() {
-    let Some([server_of_other, _]) = Server::shared() else { return };
-    let (local, folder) = (&*LOCAL, tempfile::tempdir().unwrap());
-    let (folder, run) = (folder.path(), folder.path().join("run"));
+    let [server_of_other, _] = Server::shared();
+    let (local, folder) = (&*LOCAL, &Folder::new());
+    let run = folder.join("run");
     let memory = local.run().join("memory").display().to_string();
     let url = server_of_other.url("foreign");
     succeeds(folder, &format!("memory push {memory} {url}"));
@@ -289,7 +282,7 @@ fn other_memories_and_unusable_addresses_are_refused() {
         let command = train(&run, options);
         let output = engram(folder, &command);
         refusal(&output, &command, parts);
-        assert!(!String::from_utf8_lossy(&output.stderr).contains("secret"));
+        assert!(!errors(&output).contains("secret"));
         assert!(!run.exists());
     };
     is_refused(&server(&url), &[&url, "belongs to another run", "another name"]);

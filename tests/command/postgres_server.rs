@@ -10,6 +10,8 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
+use crate::running::folder_of;
+
 /// A running server. It ends when this value is dropped.
 pub struct Server {
     process: Child,
@@ -18,18 +20,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server; `None` without `ENGRAM_POSTGRES`.
-    pub fn start() -> Option<Self> {
-        let Ok(binaries) = std::env::var("ENGRAM_POSTGRES") else {
-            let message = "SKIPPED: set ENGRAM_POSTGRES to the folder of PostgreSQL's binaries\n";
-            std::io::stderr().write_all(message.as_bytes()).unwrap();
-            return None;
-        };
+    /// Starts a server.
+    pub fn start() -> Self {
+        let binaries = folder_of("ENGRAM_POSTGRES");
         let folder = tempfile::Builder::new().prefix("engram-pg").tempdir_in("/tmp").unwrap();
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/memory/postgres/tests/server/server.sh");
         let mut process = Command::new(script)
-            .args([binaries.as_ref(), folder.path()])
+            .args([&*binaries, folder.path()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -37,17 +35,17 @@ impl Server {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        let server = Self { process, binaries: binaries.into(), folder };
+        let server = Self { process, binaries, folder };
         server.sql("postgres", "CREATE ROLE app LOGIN");
         server.sql("postgres", "CREATE DATABASE memories OWNER app");
         server.sql("memories", "CREATE EXTENSION vector");
-        Some(server)
+        server
     }
 
     /// Two servers for all tests that do not stop them. Each test needs memories of its own.
-    pub fn shared() -> Option<&'static [Self; 2]> {
-        static SERVERS: OnceLock<Option<[Server; 2]>> = OnceLock::new();
-        SERVERS.get_or_init(|| Some([Self::start()?, Self::start()?])).as_ref()
+    pub fn shared() -> &'static [Self; 2] {
+        static SERVERS: OnceLock<[Server; 2]> = OnceLock::new();
+        SERVERS.get_or_init(|| [Self::start(), Self::start()])
     }
 
     /// Runs SQL, and returns its rows.

@@ -2,12 +2,11 @@
 
 use std::fs::{self, File};
 
-use crate::running::refused;
+use crate::running::{Folder, refused};
 
 #[test]
 fn inputs_are_validated_before_training() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
+    let root = &Folder::new();
     fs::create_dir_all(root.join("data/patent")).unwrap();
     fs::write(root.join("data/patent/validation.csv"), "id,anchor,target,context,score\nx\n")
         .unwrap();
@@ -27,10 +26,7 @@ fn inputs_are_validated_before_training() {
         ("--whisper none", "none"),
         (&conformer, "is not a Whisper model; give another --whisper"),
         ("--export-bundled mine", "mine: contains files other than bundled models"),
-        (
-            "--export-bundled file",
-            "file: cannot store bundled models; give another --export-bundled",
-        ),
+        ("--export-bundled file", "file: cannot store bundled models; give another --export"),
         ("--out file", "file: could not be created; give another --out"),
         ("--claim reveal.x", "--claim reveal.x: scale smoke has no such claim"),
         ("--claim avformer.tokens_help", "scale smoke has no such claim"),

@@ -1,29 +1,24 @@
 //! `engram train reveal` and `engram answer` on a small world.
 
 use std::fs;
-use std::path::Path;
 
-use crate::running::{engram, refused, succeeds};
+use crate::running::{
+    Folder, engram, engram_reading, errors, json, printed, read_json_lines as lines, refused,
+    succeeds,
+};
 use serde_json::Value;
-
-fn lines(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
 
 #[test]
 fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
-    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/laptop.toml");
+    let folder = &Folder::new();
     succeeds(folder, "data world --out world --images 60");
-    let train = format!("train reveal --recipe {} --tiny --run run --quiet", recipe.display());
-    let printed = succeeds(folder, &train);
-    assert!(printed.contains("held_out") && printed.contains("facts changed"), "{printed}");
+    let train = "train reveal --recipe reveal/laptop --tiny --run run --quiet";
+    let report = succeeds(folder, train);
+    assert!(report.contains("held_out") && report.contains("facts changed"), "{report}");
 
     // The number of threads does not change the results.
     let single = train.replace("--run run", "--run single --threads 1");
-    assert_eq!(succeeds(folder, &single), printed);
+    assert_eq!(succeeds(folder, &single), report);
     for file in ["model.safetensors", "metrics.jsonl", "test.jsonl", "summary.json"] {
         let read = |run: &str| fs::read(folder.join(run).join(file)).unwrap();
         assert!(read("single") == read("run"), "{file} differs with one thread");
@@ -33,8 +28,8 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let few: String = questions.lines().take(5).map(|line| format!("{line}\n")).collect();
     fs::write(folder.join("world/few.jsonl"), few).unwrap();
     let answer = "answer run --questions world/few.jsonl --quiet --out";
-    let printed = succeeds(folder, &format!("{answer} answers.jsonl --evidence --curves"));
-    assert!(printed.contains("Spearman") && printed.contains("insertion"), "{printed}");
+    let report = succeeds(folder, &format!("{answer} answers.jsonl --evidence --curves"));
+    assert!(report.contains("Spearman") && report.contains("insertion"), "{report}");
     let answers = lines(&folder.join("answers.jsonl"));
     assert_eq!(answers.len(), 5);
     for answer in &answers {
@@ -70,8 +65,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
             assert!(ids.len() == 10 && ids.iter().all(|id| haystack.contains(id)));
         }
     }
-    let score = "eval haystack --hyp replies.jsonl --json";
-    let report: Value = serde_json::from_str(&succeeds(folder, score)).unwrap();
+    let report = json(folder, "eval haystack --hyp replies.jsonl");
     assert_eq!(report["detail"]["compliance"], 1.0);
     assert_eq!(report["n"], tasks.len());
     // The run also replies to tasks without gold answers.
@@ -84,10 +78,8 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     // Replies that the input already has are replaced.
     fs::copy(folder.join("unlabelled.jsonl"), folder.join("world/again.jsonl")).unwrap();
     succeeds(folder, "answer run --haystack world/again.jsonl --quiet --out again.jsonl");
-    assert_eq!(
-        fs::read(folder.join("again.jsonl")).unwrap(),
-        fs::read(folder.join("unlabelled.jsonl")).unwrap()
-    );
+    let read = |file: &str| fs::read(folder.join(file)).unwrap();
+    assert!(read("again.jsonl") == read("unlabelled.jsonl"));
     for (reply, other) in replies.iter().zip(lines(&folder.join("unlabelled.jsonl"))) {
         assert_eq!(
             (&reply["response"], &reply["answers"]),
@@ -97,20 +89,11 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     for (old, new, part) in [
         ("smell of", "taste of", "unlabelled.jsonl:1: the question is not"),
         ("\"view\":2", "\"view\":9", "image not found"),
-        ("\"haystack\":[", "\"haystack\":[1000000,", "use a haystack of this memory"),
-        (
-            "\"haystack\":[",
-            "\"haystack\":[1000000,",
-            "unlabelled.jsonl:1: no entry has the id 1000000",
-        ),
+        ("\"haystack\":[", "\"haystack\":[1000000,", ":1: no entry has the id 1000000"),
         ("\"haystack\":[", "\"haystack\":[],\"was\":[", ":1: has no entries in `haystack`"),
         ("\"haystack\":[", "\"haystack\":[7,7,", "unlabelled.jsonl:1: the entry 7 occurs twice"),
         ("\"seed\":1", "\"seed\":7", "unlabelled.jsonl:1: is about the world of seed 7"),
-        (
-            "\"1-in-10-1\"",
-            "\"1-in-10-0\"",
-            "unlabelled.jsonl:2: the id `1-in-10-0` is already used in line 1",
-        ),
+        ("\"1-in-10-1\"", "\"1-in-10-0\"", "jsonl:2: the id `1-in-10-0` is already used"),
     ] {
         fs::write(folder.join("world/unlabelled.jsonl"), text.replace(old, new)).unwrap();
         refused(folder, "answer run --haystack world/unlabelled.jsonl --quiet --out x.jsonl", part);
@@ -131,26 +114,19 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     ] {
         fs::write(folder.join("bad.jsonl"), format!("\u{feff}{line}\n")).unwrap();
         let answer = "answer run --questions bad.jsonl --out x.jsonl";
-        refused(folder, answer, "bad.jsonl:1");
-        refused(folder, answer, part);
+        refused(folder, answer, &["bad.jsonl:1", part]);
         assert!(!folder.join("x.jsonl").exists());
     }
     fs::write(folder.join("bad.jsonl"), "\n").unwrap();
-    refused(
-        folder,
-        "answer run --questions bad.jsonl --out x.jsonl",
-        "bad.jsonl: has no questions",
-    );
+    let bad = "answer run --questions bad.jsonl --out x.jsonl";
+    refused(folder, bad, "bad.jsonl: has no questions");
     fs::write(folder.join("bad.jsonl"), b"\n\xff\n").unwrap();
-    refused(folder, "answer run --questions bad.jsonl --out x.jsonl", "bad.jsonl:2: is not UTF-8");
+    refused(folder, bad, "bad.jsonl:2: is not UTF-8");
 
     // Image paths in questions from standard input start from the current folder.
     let few = fs::read(folder.join("world/few.jsonl")).unwrap();
-    let piped = ["answer", "../run", "--questions", "-", "--quiet", "--out", "../piped.jsonl"];
-    crate::running::printed(
-        &crate::running::engram_reading(&folder.join("world"), &piped, few),
-        "answer",
-    );
+    let piped = "answer ../run --questions - --quiet --out ../piped.jsonl";
+    printed(&engram_reading(&folder.join("world"), piped, few), piped);
     let piped = lines(&folder.join("piped.jsonl"));
     assert_eq!(piped.len(), answers.len());
     assert!(piped.iter().zip(&answers).all(|(piped, answer)| piped["answer"] == answer["answer"]));
@@ -169,11 +145,8 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     }
     refused(folder, &format!("{answer} world"), "is a folder");
     assert_eq!(fs::read(folder.join("world/few.jsonl")).unwrap(), few);
-    refused(
-        folder,
-        &format!("{answer} x.jsonl -k 0 --evidence"),
-        "--evidence needs retrieved entries",
-    );
+    let part = "--evidence needs retrieved entries";
+    refused(folder, &format!("{answer} x.jsonl -k 0 --evidence"), part);
 
     // Truncated questions give a note.
     let line = few.split(|byte| *byte == b'\n').next().unwrap();
@@ -181,7 +154,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     long["text"] = "what is it ".repeat(30).into();
     fs::write(folder.join("world/long.jsonl"), long.to_string()).unwrap();
     let output = engram(folder, "answer run --questions world/long.jsonl --out long.jsonl --quiet");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("1 question, the first"));
+    assert!(errors(&output).contains("1 question, the first"));
 
     // The run's memory is replaced by the memory of another model.
     let made_by = folder.join("run/memory/made-by.json");
@@ -198,11 +171,8 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     fs::remove_dir_all(folder.join("run/memory")).unwrap();
     let loud = answer.replace(" --quiet", "");
     let output = engram(folder, &format!("{loud} anew.jsonl"));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is built again"));
-    assert_eq!(
-        fs::read(folder.join("anew.jsonl")).unwrap(),
-        fs::read(folder.join("x.jsonl")).unwrap()
-    );
+    assert!(errors(&output).contains("is built again"));
+    assert!(read("anew.jsonl") == read("x.jsonl"));
 
     // Damaged weights are refused.
     let weights = folder.join("run/model.safetensors");
@@ -242,14 +212,12 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
 
 #[test]
 fn a_grid_of_two_configurations_writes_its_reports() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
-    let grid = Path::new(env!("CARGO_MANIFEST_DIR")).join("train/recipes/reveal/ablations.toml");
+    let folder = &Folder::new();
     let small_settings = "--set data.max_images=60 --set data.vocabulary=600 --set model.d_model=32 \
                  --set model.d_kv=8 --set model.d_ff=64 --set model.image_width=32 \
                  --set phase.images.steps=2 --set phase.warm-start.steps=2 \
                  --set phase.questions.steps=2 --set phase.fine-tune.steps=2";
-    let grid = format!("grid {}", grid.display());
+    let grid = "grid reveal/ablations";
     let run =
         format!("{grid} --configurations main-eval-k-0 {small_settings} --out g --quiet --json");
     let printed = succeeds(folder, &run);

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use crate::running::{engram, refusal, refused, succeeds};
+use crate::running::{Folder, copy, json, read_json, read_json_lines, refused, succeeds};
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
 
@@ -130,27 +130,9 @@ feed = { examples = "questions", knowledge = "retrieved", contrastive = 0.2 }
 files = ["model.safetensors"]
 "#;
 
-fn read_json(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
-}
-
-/// Copies a folder.
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().flatten() {
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy(&entry.path(), &to);
-        } else {
-            fs::copy(entry.path(), to).unwrap();
-        }
-    }
-}
-
 #[test]
 fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     write_data(&folder.join("data"));
     fs::write(folder.join("recipe.toml"), RECIPE).unwrap();
     let printed = succeeds(folder, "train reveal --recipe recipe.toml --run run --quiet");
@@ -167,8 +149,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         "eval aokvqa --ref run/test/aokvqa-questions.json \
          --hyp run/test/aokvqa-predictions.json",
     ]) {
-        let evaluated: Value =
-            serde_json::from_str(&succeeds(folder, &format!("{command} --json"))).unwrap();
+        let evaluated = json(folder, command);
         let measures = score["measures"].as_array().unwrap();
         for field in ["metric", "value", "n", "ci95"] {
             assert_eq!(measures[0][field], evaluated[field], "{command}: {field}");
@@ -180,17 +161,13 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     assert_eq!(scores.len(), 3);
     // The annotations of the data set give the same score.
     let command = "eval caption --ref data/captions.json --with-result \
-                 --hyp run/test/captions-results.json --json";
-    let report: Value = serde_json::from_str(&succeeds(folder, command)).unwrap();
+                 --hyp run/test/captions-results.json";
+    let report = json(folder, command);
     let value = |measure: &Value| measure["value"].as_f64().unwrap();
     assert!((value(&report) - value(&scores[0]["measures"][0])).abs() < 1e-9, "{report}");
 
     // Entries retrieved in the test belong to training images only.
-    let tested: Vec<Value> = fs::read_to_string(folder.join("run/test.jsonl"))
-        .unwrap()
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let tested = read_json_lines(&folder.join("run/test.jsonl"));
     assert_eq!(tested.len(), 36);
     let memory = engram_memory::Memory::open(folder.join("run/memory")).unwrap().generation();
     let document = |id: &Value| {
@@ -229,10 +206,8 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     };
     copy_memory("copy");
     succeeds(folder, &format!("{answer} again.jsonl --memory copy"));
-    assert_eq!(
-        fs::read(folder.join("answers.jsonl")).unwrap(),
-        fs::read(folder.join("again.jsonl")).unwrap()
-    );
+    let read = |file: &str| fs::read(folder.join(file)).unwrap();
+    assert!(read("answers.jsonl") == read("again.jsonl"));
     let made_by = read_json(&folder.join("run/memory/made-by.json"));
     for (field, part) in [
         ("weights_sha256", "another model"),
@@ -243,19 +218,9 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
         let mut changed = made_by.clone();
         changed[field] = "0".repeat(64).into();
         fs::write(other_memory.join("made-by.json"), changed.to_string()).unwrap();
-        refused(folder, &format!("{answer} x.jsonl --memory {field}"), part);
-        refused(
-            folder,
-            &format!("{answer} x.jsonl --memory {field}"),
-            "use the memory of this run",
-        );
+        let parts = [part, "use the memory of this run"];
+        refused(folder, &format!("{answer} x.jsonl --memory {field}"), &parts);
     }
-    // A memory of an older version, without the hash of the inputs, is accepted.
-    let older = copy_memory("older");
-    let mut changed = made_by.clone();
-    changed.as_object_mut().unwrap().remove("inputs_sha256");
-    fs::write(older.join("made-by.json"), changed.to_string()).unwrap();
-    succeeds(folder, &format!("{answer} older.jsonl --memory older"));
     fs::remove_file(copy_memory("nobody").join("made-by.json")).unwrap();
     refused(folder, &format!("{answer} x.jsonl --memory nobody"), "has neither made-by.json");
     // A memory without the folder of its generation is refused.
@@ -270,8 +235,7 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
 
 #[test]
 fn missing_images_are_skipped_in_every_phase() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     write_data(&folder.join("data"));
     fs::remove_file(folder.join("data/pictures/7.jpg")).unwrap();
     let recipe = RECIPE.replace("steps = 20", "steps = 2").replace("steps = 60", "steps = 2");
@@ -291,8 +255,7 @@ fn missing_images_are_skipped_in_every_phase() {
 
 #[test]
 fn invalid_settings_for_files_are_refused() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     write_data(&folder.join("data"));
     fs::write(folder.join("recipe.toml"), RECIPE).unwrap();
     for (set, part) in [
@@ -314,6 +277,6 @@ fn invalid_settings_for_files_are_refused() {
     // A recipe without any source has no entries for a memory.
     let sourceless = RECIPE.lines().filter(|line| !line.starts_with("source = "));
     fs::write(folder.join("recipe.toml"), sourceless.collect::<Vec<_>>().join("\n")).unwrap();
-    let output = engram(folder, "train reveal --recipe recipe.toml --quiet --run run");
-    refusal(&output, "no source", &["memory.k", "no entries for a memory", "set `memory.k` to 0"]);
+    let parts = ["memory.k", "no entries for a memory", "set `memory.k` to 0"];
+    refused(folder, "train reveal --recipe recipe.toml --quiet --run run", &parts);
 }

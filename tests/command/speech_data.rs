@@ -2,14 +2,12 @@
 
 use std::fs;
 
-use crate::running::{refused, succeeds};
+use crate::running::{Folder, json, refused, succeeds};
 use engram_data::speech::manifest::read_manifest;
-use serde_json::Value;
 
 #[test]
 fn a_data_set_becomes_a_manifest() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     let chapter = folder.join("dev/12/34");
     fs::create_dir_all(&chapter).unwrap();
     let lines = "12-34-0000 HELLO THERE\n12-34-0001 AGAIN\n";
@@ -22,8 +20,7 @@ fn a_data_set_becomes_a_manifest() {
     assert!(printed.contains("1 clip; skipped 1 without audio"), "{printed}");
     let manifest = fs::read_to_string(folder.join("dev.jsonl")).unwrap();
     assert!(manifest.contains("\"text\":\"HELLO THERE\""), "{manifest}");
-    let printed = succeeds(folder, &format!("{clips} --skip-missing --json --force"));
-    let summary: Value = serde_json::from_str(&printed).unwrap();
+    let summary = json(folder, &format!("{clips} --skip-missing --force"));
     assert_eq!(summary["clips"], 1);
     assert_eq!(summary["missing"].as_array().unwrap().len(), 1);
     refused(folder, "data clips timit dev --out x.jsonl", "librispeech");
@@ -31,8 +28,7 @@ fn a_data_set_becomes_a_manifest() {
 
 #[test]
 fn sentences_of_held_out_voices_are_written_as_audio_files() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     succeeds(folder, "data speech --out a --count 3");
     succeeds(folder, "data speech --out b --count 3");
     succeeds(folder, "data speech --out c --count 3 --split validation");

@@ -2,39 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
 
-use crate::running::{refused, succeeds};
+use crate::running::{Folder, json, read_files, read_json_lines as json_lines, refused, succeeds};
 use serde_json::Value;
-
-fn json_lines(path: &Path) -> Vec<Value> {
-    let text = fs::read_to_string(path).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-/// The names and bytes of all files in a folder.
-fn read_files(folder: &Path) -> HashMap<String, Vec<u8>> {
-    let mut files = HashMap::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if path.is_dir() {
-            files.extend(
-                read_files(&path)
-                    .into_iter()
-                    .map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)),
-            )
-        } else {
-            _ = files.insert(name, fs::read(&path).unwrap())
-        }
-    }
-    files
-}
 
 #[test]
 fn a_memory_of_the_world_is_searched_and_updated() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     fs::create_dir(folder.join("w")).unwrap();
     succeeds(folder, "data world --out w --images 120 --size 32 --split test");
     let build = "memory build --keys w/keys.npy --values w/values.npy --entries w/entries.jsonl";
@@ -77,35 +51,37 @@ fn a_memory_of_the_world_is_searched_and_updated() {
     assert_eq!(tasks.lines().count(), 200, "1 in 10, 1 in 100");
     let replies = tasks.replace("}\n", ",\"response\":\"yes\"}\n");
     fs::write(folder.join("replies.jsonl"), replies).unwrap();
-    let report = succeeds(folder, "eval haystack --hyp replies.jsonl --json");
-    let report: Value = serde_json::from_str(&report).unwrap();
+    let report = json(folder, "eval haystack --hyp replies.jsonl");
     assert_eq!(report["detail"]["accuracy_plain"], 0.5);
 }
 
 #[test]
 fn the_folder_has_the_same_bytes_for_any_number_of_threads() {
-    let temporary = tempfile::tempdir().unwrap();
-    let folder = temporary.path();
+    let folder = &Folder::new();
     succeeds(folder, "data world --out one/w --images 60 --views 3 --threads 1");
     succeeds(folder, "data world --out two --images 60 --views 3 --threads 2");
     let single_thread = read_files(&folder.join("one/w"));
     assert_eq!(single_thread, read_files(&folder.join("two")));
-    assert_eq!(single_thread.keys().filter(|name| name.starts_with("views/")).count(), 180);
+    assert_eq!(single_thread.iter().filter(|(name, _)| name.starts_with("views/")).count(), 180);
     assert_eq!(fs::read_dir(folder).unwrap().count(), 2, "nothing is left beside them");
 
-    refused(folder, "data world --out two", "two: already contains files; give a new folder");
-    refused(folder, "data world --out two/README.md", "give a new folder");
-    refused(folder, "data world --out ..", "does not end in a folder name");
-    refused(folder, "data world --out three --images 3", "use 40 to 1881");
-    refused(folder, "data world --out three --size 0", "size is 0");
-    refused(folder, "data world --out three --views 1", "1 is not in 2..=1000");
+    for (arguments, part) in [
+        ("--out two", "two: already contains files; give a new folder"),
+        ("--out two/README.md", "give a new folder"),
+        ("--out ..", "does not end in a folder name"),
+        ("--out three --images 3", "use 40 to 1881"),
+        ("--out three --size 0", "size is 0"),
+        ("--out three --views 1", "1 is not in 2..=1000"),
+    ] {
+        refused(folder, &format!("data world {arguments}"), part);
+    }
     assert!(!folder.join("three").exists());
 }
 
 #[test]
 fn the_examples_of_the_help_work() {
-    let folder = tempfile::tempdir().unwrap();
-    let help = succeeds(folder.path(), "memory --help").replace("\\\n", "");
+    let folder = &Folder::new();
+    let help = succeeds(folder, "memory --help").replace("\\\n", "");
     let (_, examples) = help.split_once("(no download needed):\n").unwrap();
     let examples: Vec<&str> = examples.lines().take_while(|line| !line.is_empty()).collect();
     assert!(examples.len() > 8, "{help}");
@@ -114,6 +90,6 @@ fn the_examples_of_the_help_work() {
         // A smaller world, because the graph over the whole world takes a minute.
         let smaller =
             arguments.replace("data world --out world", "data world --out world --images 60");
-        succeeds(folder.path(), &smaller);
+        succeeds(folder, &smaller);
     }
 }

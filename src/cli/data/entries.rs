@@ -17,6 +17,7 @@ use engram_data::knowledge::{Collector, Counts, Input, coco, vqa, web, wikidata,
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::super::paths::{InputFile, OutputFile, path_list};
 use super::super::{Outcome, output};
 
 /// Convert a published data set to memory entries (JSON lines).
@@ -41,7 +42,7 @@ pub enum Entries {
 struct Output {
     /// Output file for the entries (JSON lines)
     #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    out: OutputFile,
     /// Skip and count malformed lines and items, instead of stopping with an error
     #[arg(long)]
     skip_bad_lines: bool,
@@ -64,10 +65,10 @@ Examples:
   engram data entries wikidata --labels entity2wikidata.json --descriptions --out passages.jsonl")]
 pub struct Wikidata {
     /// Files of triples
-    triples: Vec<PathBuf>,
+    triples: Vec<InputFile>,
     /// File of labels of entities, relations or both (repeatable)
     #[arg(long, value_name = "FILE")]
-    labels: Vec<PathBuf>,
+    labels: Vec<InputFile>,
     /// Use the id of an entity without a label, instead of stopping with an error
     #[arg(long, requires = "labels")]
     keep_ids: bool,
@@ -94,7 +95,7 @@ Example:
 pub struct Wit {
     /// WIT files, .tsv or .tsv.gz
     #[arg(required = true)]
-    files: Vec<PathBuf>,
+    files: Vec<InputFile>,
     /// Keep only this language, for example en; default: all
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
@@ -115,7 +116,7 @@ Examples:
 pub struct Web {
     /// Files with lines `URL TAB caption`
     #[arg(required = true)]
-    files: Vec<PathBuf>,
+    files: Vec<InputFile>,
     /// Read lines `caption TAB URL`, as in CC3M
     #[arg(long)]
     caption_first: bool,
@@ -141,7 +142,7 @@ Examples:
 pub struct Coco {
     /// Caption files; a CSV has the columns image, caption and optionally split
     #[arg(required = true)]
-    files: Vec<PathBuf>,
+    files: Vec<InputFile>,
     /// Folder name to put before the image file names
     #[arg(long, value_name = "DIR")]
     folder: Option<String>,
@@ -172,13 +173,13 @@ Examples:
 pub struct Vqa {
     /// Question file of VQA or OK-VQA (repeatable)
     #[arg(long, value_name = "FILE", required_unless_present = "aokvqa")]
-    questions: Vec<PathBuf>,
+    questions: Vec<InputFile>,
     /// Annotation file for each question file, in the same order
     #[arg(long, value_name = "FILE")]
-    annotations: Vec<PathBuf>,
+    annotations: Vec<InputFile>,
     /// A-OKVQA file with questions and answers (repeatable)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["questions", "annotations"])]
-    aokvqa: Vec<PathBuf>,
+    aokvqa: Vec<InputFile>,
     /// Pattern of image file names, where %012d, %d or %s stands for the image id; give one for all
     /// question files, or one for each
     #[arg(long = "image-name", value_name = "PATTERN")]
@@ -200,19 +201,19 @@ impl Entries {
             Self::Wikidata(command) => command.run()?,
             Self::Wit(Wit { files, language, source, output }) => {
                 let options = WitOptions { source, language };
-                output.convert_files(&files, |input, collector| {
+                output.convert_files(&path_list(&files), |input, collector| {
                     wit::read(input, &options, collector)
                 })?;
             }
             Self::Web(Web { files, caption_first, min_characters, source, output }) => {
                 let options = WebOptions { source, caption_first, min_characters };
-                output.convert_files(&files, |input, collector| {
+                output.convert_files(&path_list(&files), |input, collector| {
                     web::read(input, &options, collector)
                 })?;
             }
             Self::Coco(Coco { files, folder, join, splits, source, output }) => {
                 let options = CocoOptions { source, folder, join, splits };
-                output.convert_files(&files, |input, collector| {
+                output.convert_files(&path_list(&files), |input, collector| {
                     coco::read(input, &options, collector)
                 })?;
             }
@@ -224,7 +225,8 @@ impl Entries {
 
 impl Wikidata {
     fn run(self) -> anyhow::Result<()> {
-        let Self { triples, labels, keep_ids, reverse, descriptions, source, output } = self;
+        let Self { keep_ids, reverse, descriptions, source, output, .. } = self;
+        let (triples, labels) = (path_list(&self.triples), path_list(&self.labels));
         if triples.is_empty() && !descriptions {
             anyhow::bail!(
                 "no triples and no --descriptions; give files of triples, or --labels with \
@@ -276,7 +278,9 @@ impl Wikidata {
 
 impl Vqa {
     fn run(self) -> anyhow::Result<()> {
-        let Self { questions, annotations, aokvqa, image_names, per_image, source, output } = self;
+        let Self { image_names, per_image, source, output, .. } = self;
+        let [questions, annotations, aokvqa] =
+            [self.questions, self.annotations, self.aokvqa].map(|files| path_list(&files));
         if questions.len() != annotations.len() {
             let (questions, annotations) = (questions.len(), annotations.len());
             anyhow::bail!(
@@ -369,7 +373,7 @@ impl Output {
             line.and_then(|()| file.write_all(b"\n")).map_err(|error| {
                 let source = error.kind().into();
                 write_error = Some(error);
-                DataError::Io { path: self.out.clone(), source }
+                DataError::Io { path: self.out.to_path_buf(), source }
             })
         })
         .skip_malformed(self.skip_bad_lines);

@@ -18,10 +18,10 @@ use engram_memory::{
 };
 use indicatif::ProgressBar;
 
-use super::super::graph_kind::GraphKindName;
+use super::super::paths::{InputFolder, InputPath, NewFolder};
 use super::super::{Outcome, output};
 use super::encode::{Encoding, RowSource};
-use super::location;
+use super::{GraphKindName, location};
 
 /// The endings of the text files in a folder.
 const TEXT_ENDINGS: [&str; 2] = ["txt", "md"];
@@ -32,23 +32,23 @@ const TEXT_ENDINGS: [&str; 2] = ["txt", "md"];
 struct RowOptions {
     /// Keys: .npy or safetensors, [entries, width]
     #[arg(long, value_name = "FILE", required_unless_present = "model", conflicts_with = "model")]
-    keys: Option<PathBuf>,
+    keys: Option<InputPath>,
     /// Values: .npy or safetensors, [entries, tokens, width]. --model gives no values (in REVEAL,
     /// the value head computes them)
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
-    values: Option<PathBuf>,
+    values: Option<InputPath>,
     /// Entries: JSON lines with id, source, document, text and any other fields; without the id,
     /// entries are numbered
     #[arg(long, value_name = "FILE")]
-    entries: Option<PathBuf>,
+    entries: Option<InputPath>,
     /// Entries: a file with a text on each line, where the id is the line number and the source is
     /// the file name; or a folder of .txt and .md files, one entry each, where the document is the
     /// file's path in the folder
     #[arg(long, value_name = "PATH")]
-    texts: Option<PathBuf>,
+    texts: Option<InputPath>,
     /// Entries: comma-separated values with a header
     #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
+    csv: Option<InputPath>,
     /// Columns of --csv to read, comma-separated: COLUMN, or FIELD=COLUMN if a field's column has
     /// another name (text=Body). Default: all columns with the name of a field
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv",
@@ -106,7 +106,7 @@ impl RowOptions {
             (None, None, Some(path)) => (path, EntryFormat::Csv(self.columns.clone())),
             (None, None, None) => return Ok(None),
         };
-        Ok(Some(EntryFile { path: path.clone(), format }))
+        Ok(Some(EntryFile { path: path.to_path_buf(), format }))
     }
 
     fn open(&self, first_id: i64) -> anyhow::Result<OpenRows> {
@@ -161,7 +161,7 @@ impl RowOptions {
 
     /// Returns an error if the new rows do not have the shapes of the memory.
     fn check_shapes(&self, memory: &Description, source: &RowSource) -> anyhow::Result<()> {
-        let describe = |path: &Option<PathBuf>, what: &str| match path {
+        let describe = |path: &Option<InputPath>, what: &str| match path {
             Some(path) => format!("{}: {what}", path.display()),
             None => what.to_owned(),
         };
@@ -224,7 +224,7 @@ pub struct Build {
     value_type: ValueDtype,
     /// Output folder
     #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    out: NewFolder,
 }
 
 /// Parses the name of a number type.
@@ -248,7 +248,7 @@ impl Build {
         };
         let encoders = source.encoders();
         let create = |rows, batches: &mut Batches<'_>| {
-            Writer::create_encoded(&self.out, format, encoders, rows, batches)
+            Writer::create_encoded(&*self.out, format, encoders, rows, batches)
         };
         print_state(self.rows.write(rows, create)?.generation().as_ref())
     }
@@ -265,7 +265,7 @@ Examples:
   engram memory add memory --texts more.txt --model minilm")]
 pub struct Add {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     #[command(flatten)]
     rows: RowOptions,
     /// The new keys come from the model of the memory's keys, although --keys or the memory does not
@@ -290,7 +290,7 @@ Example:
   engram memory update memory --keys new.npy --values new_values.npy --entries new.jsonl")]
 pub struct Update {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     #[command(flatten)]
     rows: RowOptions,
     /// The new keys come from the model of the memory's keys, although --keys or the memory does not
@@ -319,7 +319,7 @@ Example:
   engram memory delete memory --ids 3,17")]
 pub struct Delete {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     /// Comma-separated ids
     #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
     ids: Vec<i64>,
@@ -340,7 +340,7 @@ Example:
   engram memory compact memory")]
 pub struct Compact {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
 }
 
 impl Compact {
@@ -366,7 +366,7 @@ Example:
   engram memory index memory --connections 32 --ef-construction 400")]
 pub struct Index {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     /// Kind of the graphs
     #[arg(long, value_enum, default_value = "vamana")]
     kind: GraphKindName,

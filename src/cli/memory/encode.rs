@@ -11,13 +11,14 @@ use rayon::prelude::*;
 
 use super::super::compute::ComputeOptions;
 use super::super::output;
+use super::super::paths::{BaseFolder, ModelName};
 
 /// Options for the encoder of the keys.
 #[derive(Debug, Args)]
 pub(super) struct Encoding {
     /// Encode the entries' texts and images as keys with this model: a folder, or hf://owner/name
     #[arg(long, value_name = "MODEL", requires = "entry_file")]
-    model: Option<String>,
+    model: Option<ModelName>,
     #[command(flatten)]
     options: EncoderOptions,
 }
@@ -27,11 +28,11 @@ pub(super) struct Encoding {
 pub(super) struct EncoderOptions {
     /// Image encoder, if --model encodes only text; its vectors are appended to the text vectors
     #[arg(long, value_name = "MODEL", requires = "model")]
-    image_model: Option<String>,
+    image_model: Option<ModelName>,
     /// Base folder of image paths; default: the folder of the entry file (`reencode`: the current
     /// folder)
     #[arg(long, value_name = "DIR", requires = "model")]
-    images: Option<PathBuf>,
+    images: Option<BaseFolder>,
     /// Name of the prompt before each text, from config_sentence_transformers.json; '' for no
     /// prompt; default: `document`
     #[arg(long, value_name = "NAME", requires = "model")]

@@ -12,11 +12,12 @@ mod search;
 mod sweep;
 
 use engram_data::messages::counted;
-use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use engram_memory::search::graph::GraphKind;
 use engram_memory::{EncoderRecord, Memory};
 
+use super::paths::InputFolder;
 use super::{Outcome, output};
 pub(super) use encode::{check_model, prompt_choice};
 use location::ServerOptions;
@@ -90,6 +91,24 @@ impl MemoryCommand {
     }
 }
 
+/// The kind of a graph.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum GraphKindName {
+    /// A Vamana graph, built on all threads and searched by 8-bit codes of the keys
+    Vamana,
+    /// An HNSW graph, built in one thread and searched by the keys
+    Hnsw,
+}
+
+impl From<GraphKindName> for GraphKind {
+    fn from(kind: GraphKindName) -> Self {
+        match kind {
+            GraphKindName::Vamana => Self::Vamana,
+            GraphKindName::Hnsw => Self::Hnsw,
+        }
+    }
+}
+
 /// Print the size, models and sources of a memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -98,7 +117,7 @@ Example:
   engram memory info 'postgres://ann@db.example/wiki?memory=birds'")]
 pub struct Info {
     /// Folder or address of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     #[command(flatten)]
     server: ServerOptions,
     /// Print JSON
@@ -155,7 +174,7 @@ Example:
   engram memory verify memory")]
 pub struct Verify {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
 }
 
 impl Verify {
@@ -165,13 +184,13 @@ impl Verify {
             "only the files of a folder have checksums here; PostgreSQL checks its own \
              (pg_amcheck, data checksums)"
         );
-        let faults = Memory::verify(&self.folder)?;
+        let faults = Memory::verify(&*self.folder)?;
         if !faults.is_empty() {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
             output::print(&faults.join("\n"))?;
             return Ok(Outcome::CheckFailed);
         }
-        let generation = Memory::open(&self.folder)?.generation();
+        let generation = Memory::open(&*self.folder)?.generation();
         output::print(&format!(
             "{}: generation {}, {}, {} bytes: all checksums match",
             self.folder.display(),
