@@ -195,43 +195,6 @@ fn a_memory_refuses_its_model_with_another_tokenizer() {
 }
 
 #[test]
-fn a_panic_in_the_tokenizers_library_is_an_error_that_names_the_file() {
-    let fixture = Fixture::read();
-    let folder = &Folder::new();
-    fixture.write("bert without modules", &folder.join("model"));
-    write_inputs(&fixture, folder);
-    build_memory(folder);
-    succeeds(folder, "data phrases --out phrases");
-    // Without its configuration the tokenizer comes from the file only.
-    fs::remove_file(folder.join("model/tokenizer_config.json")).unwrap();
-    let path = folder.join("model/tokenizer.json");
-    let original: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let broken = [
-        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": ""})),
-        ("normalizer", json!({"type": "Precompiled", "precompiled_charsmap": "BAAAAP////8="})),
-        ("pre_tokenizer", json!({"type": "FixedLength", "length": 0})),
-    ];
-    for (part, value) in broken {
-        let mut tokenizer = original.clone();
-        tokenizer[part] = value;
-        fs::write(&path, tokenizer.to_string()).unwrap();
-        // The tokenizer cannot be opened, or differs from the tokenizer of the memory.
-        refused(folder, "memory search m --text pipe", "tokenizer");
-        let commands = [
-            "memory build --entries entries.jsonl --model model --out n",
-            "score phrases.csv --model model --out p.csv",
-            "train patent --recipe patent/deberta-v3-large --tiny --set data.dir=phrases \
-             --set model.weights=model --set model.max_tokens=60 --run r",
-        ];
-        for command in commands {
-            let parts = ["tokenizer.json", "the tokenizers library panicked"];
-            refused(folder, command, &parts);
-        }
-    }
-    assert!(!folder.join("n").exists());
-}
-
-#[test]
 fn errors_for_unconverted_weights_say_how_to_convert_them() {
     let fixture = Fixture::read();
     let folder = &Folder::new();

@@ -1,19 +1,14 @@
 //! `engram explore` with requests from a local browser and from other sites' pages.
 
 use std::fs;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::Child;
-use std::time::{Duration, Instant};
 
 use crate::explorer::{Explorer, copy_reveal};
 use crate::running::{Folder, copy, refused, succeeds};
-use base64::Engine;
 use engram::memory::vectors::npy_bytes;
 
 /// Three entries along the axes; one image inside the folder, one outside, one not an image.
-fn build_memory(folder: &Path) {
+pub fn build_memory(folder: &Path) {
     let keys = npy_bytes(&[1f32, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.6, 0.8], 3).unwrap();
     fs::write(folder.join("keys.npy"), keys).unwrap();
     let entries = [
@@ -265,111 +260,4 @@ fn without_the_token_all_requests_are_refused() {
     // The token does not open the page under another host name.
     let response = explorer.request("GET /", &["Host: evil.example"], "");
     assert_eq!(response.status, 421);
-}
-
-/// Resident memory of a process, in bytes.
-fn resident_bytes(program: &Child) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", program.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
-}
-
-/// Many incomplete requests do not block others.
-#[test]
-fn slow_requests_do_not_block_others() {
-    let folder = &Folder::new();
-    build_memory(folder);
-    let explorer = Explorer::open(folder, &["m"]);
-    let incomplete_header = format!("GET /api/runs HTTP/1.1\r\nHost: {}\r\nX", explorer.address);
-    let slow: Vec<TcpStream> = (0..400)
-        .map(|_| {
-            let mut stream = TcpStream::connect(&explorer.address).unwrap();
-            let _ = stream.write_all(incomplete_header.as_bytes());
-            stream
-        })
-        .collect();
-    let start = Instant::now();
-    assert_eq!(explorer.get("/api/runs").status, 200);
-    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
-    let open = fs::read_dir(format!("/proc/{}/fd", explorer.program.id())).unwrap().count();
-    assert!(open < 320, "{open} open files");
-    // A connection with an incomplete header is closed.
-    let mut last_connection = slow.last().unwrap();
-    last_connection.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut bytes = Vec::new();
-    let _ = last_connection.read_to_end(&mut bytes);
-    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
-}
-
-/// Incomplete bodies take little memory, and only for a short time.
-#[test]
-fn slow_bodies_take_little_memory() {
-    let folder = &Folder::new();
-    build_memory(folder);
-    let explorer = Explorer::open(folder, &["m"]);
-    let before = resident_bytes(&explorer.program);
-    let header = |cookie: &str| {
-        format!(
-            "POST /api/memories/0/search HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-             {cookie}Content-Length: {}\r\n\r\n",
-            explorer.address,
-            31 << 20
-        )
-    };
-    let start = Instant::now();
-    let cookie = format!("{}\r\n", explorer.cookie());
-    let slow: Vec<TcpStream> = (0..8)
-        .map(|_| {
-            let mut stream = TcpStream::connect(&explorer.address).unwrap();
-            stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
-            stream.write_all(header(&cookie).as_bytes()).unwrap();
-            let _ = stream.write_all(&vec![b' '; (31 << 20) - 10]);
-            stream
-        })
-        .collect();
-    let growth_mib = resident_bytes(&explorer.program).saturating_sub(before) >> 20;
-    assert!(growth_mib < 300, "{growth_mib} MiB for bodies that do not end");
-    // Other requests are answered meanwhile.
-    assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
-    let mut first = &slow[0];
-    first.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut response = String::new();
-    let _ = first.read_to_string(&mut response);
-    assert!(response.contains("408"), "{response}");
-    assert!(start.elapsed() < Duration::from_secs(25), "{:?}", start.elapsed());
-    drop(slow);
-    // Without the token, no body is read.
-    let mut stream = TcpStream::connect(&explorer.address).unwrap();
-    stream.write_all(header("").as_bytes()).unwrap();
-    let mut start = [0; 12];
-    stream.read_exact(&mut start).unwrap();
-    assert_eq!(&start, b"HTTP/1.1 403");
-}
-
-/// Oversized images are refused without decoding.
-#[test]
-fn large_images_are_refused_by_their_header() {
-    let folder = &Folder::new();
-    copy_reveal(&folder.join("reveal"));
-    let explorer = Explorer::open(folder, &["reveal"]);
-    let ask_about_image = |side: u32| {
-        let mut png = std::io::Cursor::new(Vec::new());
-        image::GrayImage::new(side, side).write_to(&mut png, image::ImageFormat::Png).unwrap();
-        let base64 = base64::engine::general_purpose::STANDARD.encode(png.get_ref());
-        let json = ["Content-Type: application/json"];
-        let body = format!(r#"{{"question": "What is it?", "image": "{base64}"}}"#);
-        explorer.request("POST /api/runs/0/answer", &json, &body)
-    };
-    assert_eq!(ask_about_image(100).status, 200);
-    let before = resident_bytes(&explorer.program);
-    let response = ask_about_image(9_400);
-    assert!(
-        response.status == 422 && response.body.contains("9400 x 9400 pixels"),
-        "{}",
-        response.body
-    );
-    let growth_mib = resident_bytes(&explorer.program).saturating_sub(before) >> 20;
-    assert!(growth_mib < 50, "{growth_mib} MiB");
-    let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a".repeat(33 << 20)));
-    assert!(long.status == 413 && long.body.contains("larger than 32 MiB"), "{}", long.body);
 }

@@ -15,6 +15,7 @@ mod documents;
 mod encoder;
 mod entries;
 mod explore;
+mod explore_attacks;
 mod explore_examples;
 mod html_page;
 mod intervals;

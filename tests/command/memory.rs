@@ -140,38 +140,6 @@ fn mismatched_inputs_are_refused() {
     assert!(verify.stderr.is_empty());
 }
 
-/// Reads the `count` numbers of a `.npy` file of 4-byte floats.
-fn read_floats(path: &Path, count: usize) -> Vec<f32> {
-    let bytes = fs::read(path).unwrap();
-    assert!(bytes.starts_with(b"\x93NUMPY") && String::from_utf8_lossy(&bytes).contains("'<f4'"));
-    let numbers = bytes[bytes.len() - 4 * count..].chunks(4);
-    numbers.map(|number| f32::from_le_bytes(number.try_into().unwrap())).collect()
-}
-
-#[test]
-fn scores_are_cosines_unless_no_normalize_is_given() {
-    let folder = &Folder::new();
-    write_files(folder);
-    fs::write(folder.join("long.npy"), npy_bytes(&[30f32, 0.0, 0.0, 0.02], 2).unwrap()).unwrap();
-    fs::write(folder.join("zero.npy"), npy_bytes(&[30f32, 0.0, 0.0, 0.0], 2).unwrap()).unwrap();
-    succeeds(folder, "memory build --keys keys.npy --out m --quiet");
-    succeeds(folder, "memory index m --quiet");
-    for index in ["exact", "graph"] {
-        let search = format!("memory search m --queries long.npy -k 2 --index {index}");
-        succeeds(folder, &format!("{search} --scores scores.npy --force"));
-        let scores = read_floats(&folder.join("scores.npy"), 4);
-        for (score, cosine) in scores.iter().zip([1.0, 0.6, 1.0, 0.8]) {
-            assert!((score - cosine).abs() < 1e-6 && *score <= 1.0, "{index}: {scores:?}");
-        }
-        let search = format!("memory search m --queries zero.npy --index {index}");
-        refused(folder, &search, "zero.npy: row 1 is a zero vector");
-    }
-    succeeds(folder, "memory build --keys keys.npy --no-normalize --out raw --quiet");
-    succeeds(folder, "memory search raw --queries long.npy -k 1 --scores scores.npy --force");
-    assert_eq!(read_floats(&folder.join("scores.npy"), 2), [60.0, 0.06]);
-    succeeds(folder, "memory search raw --queries zero.npy -k 1");
-}
-
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_truncated_while_it_is_mapped_is_named() {
@@ -202,49 +170,21 @@ fn a_file_truncated_while_it_is_mapped_is_named() {
 }
 
 #[test]
-fn a_killed_first_build_is_not_a_memory_and_is_replaced() {
-    let folder = &Folder::new();
-    write_files(folder);
-    let build = "memory build --keys keys.npy --out m --quiet";
-    succeeds(folder, build);
-    // The state after a kill before the pointer is written, and during the write of the pointer.
-    fs::remove_file(folder.join("m/CURRENT")).unwrap();
-    let marker = "engram memory: this generation is not finished\n";
-    fs::write(folder.join("m/gen-000001/UNFINISHED"), marker).unwrap();
-    fs::write(folder.join("m/.CURRENT.engram-a1B2c3"), "gen-0").unwrap();
-    for command in ["memory info m", "memory add m --keys more.npy", "memory verify m"] {
-        refused(folder, command, "m: is not a memory");
-    }
-    succeeds(folder, build);
-    assert!(succeeds(folder, "memory info m").starts_with("4 entries in generation 1"));
-    let mut names: Vec<_> =
-        fs::read_dir(folder.join("m")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    names.sort();
-    assert_eq!(names, ["CURRENT", "LOCK", "gen-000001"]);
-}
-
-#[cfg(not(feature = "objects"))]
-#[test]
-fn object_stores_need_a_feature() {
+fn servers_and_object_stores_need_a_feature() {
     let folder = &Folder::new();
     write_files(folder);
     succeeds(folder, "memory build --keys keys.npy --out m");
-    refused(folder, "memory push m s3://bucket/m", "--features objects");
     refused(folder, "memory push m elsewhere", "must be an address");
-}
-
-#[cfg(not(feature = "postgres"))]
-#[test]
-fn memories_on_servers_need_a_feature() {
-    let folder = &Folder::new();
-    write_files(folder);
-    succeeds(folder, "memory build --keys keys.npy --out m");
-    for command in [
+    if !cfg!(feature = "objects") {
+        refused(folder, "memory push m s3://bucket/m", "--features objects");
+    }
+    let on_servers = [
         "memory search postgres://ann@host/wiki --queries queries.npy",
         "memory info postgresql://ann@host/wiki",
         "memory push m postgres://ann@host/wiki",
         "memory pull postgres://ann@host/wiki pulled",
-    ] {
-        refused(folder, command, "--features postgres");
+    ];
+    for command in on_servers.iter().filter(|_| !cfg!(feature = "postgres")) {
+        refused(folder, *command, "--features postgres");
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::equal_runs::reproducible_files;
-use crate::running::{Folder, command, errors, refused, succeeds, until};
+use crate::running::{Folder, command, errors, until};
 
 /// A patent run with enough steps to be stopped during training.
 fn train_command(run: &Path, options: &[&str]) -> Command {
@@ -78,28 +78,4 @@ fn before_the_first_step_there_is_nothing_to_save() {
     assert_eq!(output.status.code(), Some(143), "{error}");
     assert!(error.contains("stopped before the first checkpoint"), "{error}");
     assert!(!run.exists());
-}
-
-#[test]
-fn a_flipped_byte_of_a_run_is_an_error_that_names_the_file() {
-    let folder = &Folder::new();
-    let run = folder.join("run");
-    assert!(
-        train_command(&run, &["--set", "phase.0.epochs=1"]).output().unwrap().status.code()
-            < Some(2)
-    );
-    let pairs = "id,anchor,target,context\n1,steel rod,iron bar,A61\n";
-    fs::write(folder.join("pairs.csv"), pairs).unwrap();
-    let score = "score pairs.csv --model run --out scores.csv --quiet --force";
-    succeeds(folder, score);
-    for name in ["model.safetensors", "tokenizer.json", "config.json", "titles.tsv"] {
-        let path = run.join(name);
-        let original = fs::read(&path).unwrap();
-        let mut bytes = original.clone();
-        let index = bytes.len() - 2;
-        bytes[index] ^= 1;
-        fs::write(&path, bytes).unwrap();
-        refused(folder, score, &[name, "SHA-256"]);
-        fs::write(&path, original).unwrap();
-    }
 }

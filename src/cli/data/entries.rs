@@ -43,6 +43,9 @@ struct Output {
     /// Output file for the entries (JSON lines)
     #[arg(long, value_name = "FILE")]
     out: OutputFile,
+    /// Source name of the entries; default: the name of the format, and cc12m for web
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    source: Option<String>,
     /// Skip and count malformed lines and items, instead of stopping with an error
     #[arg(long)]
     skip_bad_lines: bool,
@@ -79,10 +82,6 @@ pub struct Wikidata {
     /// Also add a passage `label: description` for each label with a description
     #[arg(long, requires = "labels")]
     descriptions: bool,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "wikidata",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -99,10 +98,6 @@ pub struct Wit {
     /// Keep only this language, for example en; default: all
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "wit",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -124,10 +119,6 @@ pub struct Web {
     /// pre-training
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_characters: usize,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "cc12m",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -144,7 +135,7 @@ pub struct Coco {
     #[arg(required = true)]
     files: Vec<InputFile>,
     /// Folder name to put before the image file names
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "NAME")]
     folder: Option<String>,
     /// Join all captions of an image to one entry
     #[arg(long)]
@@ -152,10 +143,6 @@ pub struct Coco {
     /// Keep only these splits of a CSV or of Karpathy's file (train, restval, val, test)
     #[arg(long = "split", value_name = "NAME", value_delimiter = ',')]
     splits: Vec<String>,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "coco",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -187,10 +174,6 @@ pub struct Vqa {
     /// Join all questions of an image to one entry, with REVEAL's text format
     #[arg(long)]
     per_image: bool,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "vqa",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -199,20 +182,21 @@ impl Entries {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         match self {
             Self::Wikidata(command) => command.run()?,
-            Self::Wit(Wit { files, language, source, output }) => {
-                let options = WitOptions { source, language };
+            Self::Wit(Wit { files, language, output }) => {
+                let options = WitOptions { source: output.source("wit"), language };
                 output.convert_files(&path_list(&files), |input, collector| {
                     wit::read(input, &options, collector)
                 })?;
             }
-            Self::Web(Web { files, caption_first, min_characters, source, output }) => {
+            Self::Web(Web { files, caption_first, min_characters, output }) => {
+                let source = output.source("cc12m");
                 let options = WebOptions { source, caption_first, min_characters };
                 output.convert_files(&path_list(&files), |input, collector| {
                     web::read(input, &options, collector)
                 })?;
             }
-            Self::Coco(Coco { files, folder, join, splits, source, output }) => {
-                let options = CocoOptions { source, folder, join, splits };
+            Self::Coco(Coco { files, folder, join, splits, output }) => {
+                let options = CocoOptions { source: output.source("coco"), folder, join, splits };
                 output.convert_files(&path_list(&files), |input, collector| {
                     coco::read(input, &options, collector)
                 })?;
@@ -225,7 +209,8 @@ impl Entries {
 
 impl Wikidata {
     fn run(self) -> anyhow::Result<()> {
-        let Self { keep_ids, reverse, descriptions, source, output, .. } = self;
+        let Self { keep_ids, reverse, descriptions, output, .. } = self;
+        let source = output.source("wikidata");
         let (triples, labels) = (path_list(&self.triples), path_list(&self.labels));
         if triples.is_empty() && !descriptions {
             anyhow::bail!(
@@ -278,7 +263,8 @@ impl Wikidata {
 
 impl Vqa {
     fn run(self) -> anyhow::Result<()> {
-        let Self { image_names, per_image, source, output, .. } = self;
+        let Self { image_names, per_image, output, .. } = self;
+        let source = output.source("vqa");
         let [questions, annotations, aokvqa] =
             [self.questions, self.annotations, self.aokvqa].map(|files| path_list(&files));
         if questions.len() != annotations.len() {
@@ -343,6 +329,11 @@ struct Summary<'a> {
 }
 
 impl Output {
+    /// The source name of the entries.
+    fn source(&self, default: &str) -> String {
+        self.source.clone().unwrap_or_else(|| default.to_owned())
+    }
+
     /// Reads files one after the other and writes their entries.
     fn convert_files(
         &self,

@@ -254,16 +254,9 @@ impl Build {
     }
 }
 
-/// Add entries to a memory.
+/// Entries to add to a memory, or to replace in it.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Entries without an id get new ids, after the largest id that the memory ever had.
-
-Examples:
-  engram memory add memory --keys more.npy --values more_values.npy
-  engram memory add memory --entries more.jsonl --model minilm
-  engram memory add memory --texts more.txt --model minilm")]
-pub struct Add {
+pub struct Change {
     /// Folder of the memory
     folder: InputFolder,
     #[command(flatten)]
@@ -274,33 +267,15 @@ pub struct Add {
     same_model: bool,
 }
 
-impl Add {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+impl Change {
+    pub(super) fn add(self) -> anyhow::Result<Outcome> {
         let next_id = |memory: &Description| memory.next_id;
         let (mut transaction, rows) = self.rows.open_for(&self.folder, self.same_model, next_id)?;
         self.rows.write(rows, |rows, batches| transaction.add(rows, batches))?;
         print_state(commit(transaction)?.as_ref())
     }
-}
 
-/// Replace entries of a memory with new entries that have the same ids.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  engram memory update memory --keys new.npy --values new_values.npy --entries new.jsonl")]
-pub struct Update {
-    /// Folder of the memory
-    folder: InputFolder,
-    #[command(flatten)]
-    rows: RowOptions,
-    /// The new keys come from the model of the memory's keys, although --keys or the memory does not
-    /// name it. Without this option, keys of a known and an unknown model are not mixed
-    #[arg(long)]
-    same_model: bool,
-}
-
-impl Update {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+    pub(super) fn update(self) -> anyhow::Result<Outcome> {
         if !self.rows.has_entries() {
             anyhow::bail!(
                 "give --entries, --texts or --csv with the ids of the entries to replace"

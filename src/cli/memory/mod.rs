@@ -55,8 +55,20 @@ pub enum MemoryCommand {
     Build(edit::Build),
     Info(Info),
     Search(search::Search),
-    Add(edit::Add),
-    Update(edit::Update),
+    /// Add entries to a memory
+    #[command(after_help = "\
+Entries without an id get new ids, after the largest id that the memory ever had.
+
+Examples:
+  engram memory add memory --keys more.npy --values more_values.npy
+  engram memory add memory --entries more.jsonl --model minilm
+  engram memory add memory --texts more.txt --model minilm")]
+    Add(edit::Change),
+    /// Replace entries of a memory with new entries that have the same ids
+    #[command(after_help = "\
+Example:
+  engram memory update memory --keys new.npy --values new_values.npy --entries new.jsonl")]
+    Update(edit::Change),
     Delete(edit::Delete),
     Compact(edit::Compact),
     #[command(name = "reencode")]
@@ -76,8 +88,8 @@ impl MemoryCommand {
             Self::Build(command) => command.run(),
             Self::Info(command) => command.run(),
             Self::Search(command) => command.run(),
-            Self::Add(command) => command.run(),
-            Self::Update(command) => command.run(),
+            Self::Add(change) => change.add(),
+            Self::Update(change) => change.update(),
             Self::Delete(command) => command.run(),
             Self::Compact(command) => command.run(),
             Self::ReEncode(command) => command.run(),

@@ -2,7 +2,6 @@
 //! README.md.
 
 mod corrupt;
-mod explorer;
 mod faults;
 mod formats;
 mod hub;
@@ -34,13 +33,12 @@ use report::Report;
 type Attack = fn(&Report) -> Result<()>;
 
 /// All attacks with their names on the command line.
-const ATTACKS: [(&str, Attack); 11] = [
+const ATTACKS: [(&str, Attack); 10] = [
     ("faults", faults::attack),
     ("kills", kills::attack),
     ("power", power::attack),
     ("corrupt", corrupt::attack),
     ("hub", hub::attack),
-    ("explorer", explorer::attack),
     ("writers", writers::attack),
     ("threads", threads::attack),
     ("signals", signals::attack),

@@ -53,7 +53,7 @@ fn read_while_writing(report: &Report, shared: &Shared, memory: &Path) -> Result
     let lines = [
         shared.fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5")),
         shared
-            .fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5 --index hnsw")),
+            .fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5 --index graph")),
         format!("memory verify {folder}"),
     ];
     thread::scope(|scope| -> Result<()> {
