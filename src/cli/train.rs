@@ -14,7 +14,6 @@ use engram_train::studies::ALL;
 use engram_train::{MemoryServers, Recipe, RecipeOptions, RunOptions, Stop, ValueStorages};
 use serde_json::{Map, Value};
 
-pub(super) use self::ranks::RankNumber;
 use self::ranks::RankSession;
 use self::similarity::Similarity;
 use super::interrupt::Interrupt;
@@ -142,7 +141,7 @@ impl Train {
     }
 
     fn train(self, session: &RankSession) -> anyhow::Result<Outcome> {
-        let interrupt = Interrupt::watch_on(session.number(), session.resume())?;
+        let interrupt = Interrupt::watch_on(&session.ranks(), session.resume())?;
         interrupt.finish(self.study.train(interrupt.stop(), session))
     }
 }

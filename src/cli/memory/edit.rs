@@ -20,7 +20,7 @@ use indicatif::ProgressBar;
 
 use super::super::paths::{InputFolder, InputPath, NewFolder};
 use super::super::{Outcome, output};
-use super::encode::{Encoding, RowSource};
+use super::encode::{Encoding, NewRows};
 use super::{GraphKindName, location};
 
 /// The endings of the text files in a folder.
@@ -60,7 +60,7 @@ struct RowOptions {
 
 /// Opened rows, and their entry file for error messages.
 struct OpenRows {
-    source: RowSource,
+    source: NewRows,
     entries: Option<EntryFile>,
     /// The smallest id that an entry without an id may get.
     first_id: i64,
@@ -112,12 +112,12 @@ impl RowOptions {
     fn open(&self, first_id: i64) -> anyhow::Result<OpenRows> {
         let entries = self.entry_file()?;
         let source = match self.encoding.open(entries.as_ref(), first_id)? {
-            Some(rows) => RowSource::Encoded(Box::new(rows)),
+            Some(rows) => rows,
             None => {
                 let Some(keys) = &self.keys else { anyhow::bail!("give --keys or --model") };
                 let (values, entries) = (self.values.as_deref(), entries.as_ref());
                 let files = RowFiles { keys, values, entries, first_id };
-                RowSource::Files(Box::new(RowReader::open(files)?))
+                NewRows::from_files(RowReader::open(files)?)
             }
         };
         Ok(OpenRows { source, entries, first_id })
@@ -130,9 +130,9 @@ impl RowOptions {
         write: impl FnOnce(usize, &mut Batches<'_>) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
         let OpenRows { source, entries, first_id } = rows;
-        let rows = source.rows();
+        let rows = source.rows;
         let bar = output::progress_bar(rows, "entries");
-        let mut batches = source.inspect(|batch| {
+        let mut batches = source.batches.inspect(|batch| {
             bar.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
         });
         let result = write(rows, &mut batches);
@@ -160,19 +160,19 @@ impl RowOptions {
     }
 
     /// Returns an error if the new rows do not have the shapes of the memory.
-    fn check_shapes(&self, memory: &Description, source: &RowSource) -> anyhow::Result<()> {
+    fn check_shapes(&self, memory: &Description, source: &NewRows) -> anyhow::Result<()> {
         let describe = |path: &Option<InputPath>, what: &str| match path {
             Some(path) => format!("{}: {what}", path.display()),
             None => what.to_owned(),
         };
-        let (expected, found) = (memory.width, source.width());
+        let (expected, found) = (memory.width, source.width);
         if found != expected {
             return Err(
                 MemoryError::Width { what: describe(&self.keys, "keys"), expected, found }.into()
             );
         }
         let expected = memory.values.map(|format| (format.tokens, format.width));
-        match (expected, source.value_shape()) {
+        match (expected, source.value_shape) {
             (None, Some(_)) => anyhow::bail!(
                 "{}, but the memory has none; leave them out, or rebuild the memory with values",
                 describe(&self.values, "has values")
@@ -238,15 +238,15 @@ impl Build {
         let rows = self.rows.open(0)?;
         let source = &rows.source;
         let format = MemoryFormat {
-            width: source.width(),
+            width: source.width,
             normalised: !self.no_normalize,
-            values: source.value_shape().map(|(tokens, width)| ValueFormat {
+            values: source.value_shape.map(|(tokens, width)| ValueFormat {
                 tokens,
                 width,
                 dtype: self.value_type,
             }),
         };
-        let encoders = source.encoders();
+        let encoders = source.encoders.clone();
         let create = |rows, batches: &mut Batches<'_>| {
             Writer::create_encoded(&*self.out, format, encoders, rows, batches)
         };

@@ -19,7 +19,7 @@ use engram_memory::{EncoderRecord, Memory};
 
 use super::paths::InputFolder;
 use super::{Outcome, output};
-pub(super) use encode::{check_model, prompt_choice};
+pub(super) use encode::{check_model, prompt_choice, records};
 use location::ServerOptions;
 pub(super) use location::{open_folder, value_reader, value_storage};
 pub(super) use search::ShownHit;

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::super::compute::ComputeOptions;
 use super::super::paths::{InputFile, InputPath, ModelName};
-use super::encode::{check_model, input_kinds, prompt_choice};
+use super::encode::{check_model, input_kinds, prompt_choice, records};
 
 /// Number of queries to encode in a batch.
 const BATCH: usize = 64;
@@ -61,7 +61,7 @@ impl QueryOptions {
         memory: &Description,
     ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder(memory)?;
-        check_model(&encoder, memory)?;
+        check_model(&records(&encoder), memory)?;
         let (modalities, expected) = (encoder.modalities(), memory.width);
         if encoder.width() != expected {
             let (what, found) = ("queries".to_owned(), encoder.width());

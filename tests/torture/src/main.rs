@@ -4,7 +4,6 @@
 mod corrupt;
 mod faults;
 mod formats;
-mod hub;
 mod inputs;
 mod invariants;
 mod kills;
@@ -33,12 +32,11 @@ use report::Report;
 type Attack = fn(&Report) -> Result<()>;
 
 /// All attacks with their names on the command line.
-const ATTACKS: [(&str, Attack); 10] = [
+const ATTACKS: [(&str, Attack); 9] = [
     ("faults", faults::attack),
     ("kills", kills::attack),
     ("power", power::attack),
     ("corrupt", corrupt::attack),
-    ("hub", hub::attack),
     ("writers", writers::attack),
     ("threads", threads::attack),
     ("signals", signals::attack),
