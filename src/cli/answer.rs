@@ -17,7 +17,8 @@ use serde_json::{Map, Value};
 use super::compute::ComputeOptions;
 use super::memory::location::{self, ServerOptions};
 use super::memory::value_reader;
-use super::{Outcome, log, output, paths};
+use super::paths::{self, InputFile, InputFolder, OutputFile};
+use super::{Outcome, log, output};
 
 /// Number of questions in a batch.
 const BATCH: usize = 32;
@@ -42,12 +43,12 @@ Examples:
   engram eval haystack --hyp replies.jsonl")]
 pub struct Answer {
     /// The folder of a finished REVEAL run
-    run: PathBuf,
+    run: InputFolder,
     #[command(flatten)]
-    input: InputFile,
+    input: Tasks,
     /// Output file: JSON lines; - is standard output
     #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    out: OutputFile,
     /// Add the attribution of each answer token to each retrieved entry
     #[arg(long, conflicts_with = "haystack")]
     evidence: bool,
@@ -56,7 +57,7 @@ pub struct Answer {
     curves: bool,
     /// Use this memory instead of the run's own: the folder or address of a copy of it
     #[arg(long, value_name = "MEMORY")]
-    memory: Option<PathBuf>,
+    memory: Option<InputFolder>,
     #[command(flatten)]
     server: ServerOptions,
     /// Number of entries to retrieve; 0 for no memory; default: as in the run's recipe
@@ -69,13 +70,13 @@ pub struct Answer {
 /// The input file: questions or yes-or-no tasks.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
-struct InputFile {
+struct Tasks {
     /// Questions about images; - is standard input
     #[arg(long, value_name = "FILE")]
-    questions: Option<PathBuf>,
+    questions: Option<InputFile>,
     /// Yes-or-no tasks of a `haystack.jsonl`; - is standard input
     #[arg(long, value_name = "FILE")]
-    haystack: Option<PathBuf>,
+    haystack: Option<InputFile>,
 }
 
 impl Answer {

@@ -36,12 +36,13 @@ mod speech;
 mod uploads;
 
 use engram_data::messages::counted;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use engram_data::hub::stay_offline;
 
 use super::memory::location::{self, ServerOptions};
+use super::paths::{BaseFolder, InputFolder, path_list};
 use super::{Outcome, output};
 use budget::Budget;
 use discover::{RunsAndMemories, find, restore_memories};
@@ -70,13 +71,13 @@ pub struct Explore {
     /// Folders of runs or memories, or folders that contain runs or memories; addresses of memories
     /// on servers
     #[arg(required = true, value_name = "FOLDER")]
-    folders: Vec<PathBuf>,
+    folders: Vec<InputFolder>,
     #[command(flatten)]
     server: ServerOptions,
     /// Base folder for the image paths of entries (default: the folder of the run's data, or the
     /// folder that contains the memory; none for a memory on servers)
     #[arg(long, value_name = "FOLDER")]
-    images: Option<PathBuf>,
+    images: Option<BaseFolder>,
     /// Port on 127.0.0.1 (default: a free port)
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     port: u16,
@@ -93,7 +94,8 @@ impl Explore {
         }
         stay_offline();
         let is_address = |location: &PathBuf| location::addresses(location).is_some();
-        let (addresses, folders): (Vec<_>, Vec<_>) = self.folders.into_iter().partition(is_address);
+        let (addresses, folders): (Vec<_>, Vec<_>) =
+            path_list(&self.folders).into_iter().partition(is_address);
         restore_memories(&folders);
         let RunsAndMemories { runs, memories } = find(&folders)?;
         let mut memories = Memories::open(memories, &runs, self.images.as_deref());
@@ -103,7 +105,7 @@ impl Explore {
         );
         for address in addresses {
             match location::open(&address, self.server, false) {
-                Ok(memory) => memories.add(memory, self.images.clone()),
+                Ok(memory) => memories.add(memory, self.images.as_deref().map(Path::to_path_buf)),
                 Err(error) => output::warn(&format!("skipped: {}", output::with_causes(&error))),
             }
         }

@@ -1,7 +1,6 @@
 //! `engram grid`: trains the configurations of an ablation grid and compares them.
 
 use engram_data::messages::counted;
-use std::path::PathBuf;
 
 use clap::Args;
 use engram_train::Stop;
@@ -10,6 +9,7 @@ use engram_train::studies::ALL;
 use indicatif::HumanDuration;
 
 use super::interrupt::Interrupt;
+use super::paths::{NewFolder, RecipeFile};
 use super::{Outcome, output};
 
 /// Train all configurations of an ablation grid, compare them and check the grid's claims.
@@ -28,10 +28,10 @@ Examples:
       --set model.asr_model=whisper --set model.image_encoder=runs/clip")]
 pub struct GridCommand {
     /// The grid: a file (TOML), or a built-in name as in `engram recipe list`
-    file: PathBuf,
+    file: RecipeFile,
     /// Output folder for runs and reports
     #[arg(long, value_name = "FOLDER")]
-    out: PathBuf,
+    out: NewFolder,
     /// Number of seeds; the seeds are 1 to N
     #[arg(long, default_value_t = 1, value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -77,7 +77,7 @@ impl GridCommand {
         // After the selection: claims about other configurations need not fit these settings.
         let grid = grid.with_settings(&self.set)?;
         let options = GridOptions {
-            out: self.out.clone(),
+            out: self.out.to_path_buf(),
             seeds: self.seeds,
             quiet: output::is_quiet(),
             reuse: self.reuse,

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
+use engram_train::distributed::Ranks;
 use engram_train::{Stop, TrainError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::train::RankNumber;
 use super::{Outcome, output};
 
 /// Linux's number of this signal, which Windows does not have.
@@ -48,16 +48,17 @@ impl Interrupt {
     /// Starts to watch for signals. `run` is the run folder of a command that `--resume` continues.
     /// `None` stands for a command that continues when it is repeated unchanged.
     pub(super) fn watch(run: Option<PathBuf>) -> anyhow::Result<Self> {
-        Self::watch_on(RankNumber::default(), Resume::new(run))
+        Self::watch_on(&Ranks::default(), Resume::new(run))
     }
 
     /// Starts to watch for signals on a rank of a command. Launchers send signals to all ranks, and
     /// rank 0 decides: the other ranks ignore the first signal.
-    pub(super) fn watch_on(rank: RankNumber, resume: Resume) -> anyhow::Result<Self> {
+    pub(super) fn watch_on(ranks: &Ranks, resume: Resume) -> anyhow::Result<Self> {
         let message = Arc::new(Once::new());
         let interrupt = Self { stop: Stop::default(), code: Arc::default(), resume, message };
         let mut signals = watched_signals();
-        if rank.size > 1 {
+        let has_ranks = ranks.size() > 1;
+        if has_ranks {
             signals.push(FORWARDED);
         }
         let has_signal = Arc::new(AtomicBool::new(false));
@@ -72,7 +73,7 @@ impl Interrupt {
             signal_hook::flag::register_usize(*signal, Arc::clone(&interrupt.code), code.into())
                 .context(reason)?;
         }
-        if rank.rank > 0 {
+        if ranks.rank() > 0 {
             return Ok(interrupt);
         }
         let (stop, resume) = (interrupt.stop.clone(), interrupt.resume.clone());
@@ -85,7 +86,7 @@ impl Interrupt {
                 output::warn(
                     "stopping after this step with a checkpoint; a second signal stops at once",
                 );
-                if rank.size > 1 {
+                if has_ranks {
                     // The last line, if the launcher ends the run at once.
                     output::warn(&format!(
                         "if the launcher ends the run before the checkpoint is written, continue \

@@ -7,7 +7,6 @@ mod data;
 mod environment;
 mod eval;
 mod explore;
-mod graph_kind;
 mod grid;
 mod interrupt;
 mod log;
@@ -117,7 +116,7 @@ impl Cli {
 pub fn parse() -> anyhow::Result<Cli> {
     let mut command = command();
     let matches = command.try_get_matches_from_mut(std::env::args_os());
-    let matches = matches.unwrap_or_else(|error| log::usage_error(&explain_former_command(error)));
+    let matches = matches.unwrap_or_else(|error| log::usage_error(&error));
     let cli = Cli::from_arg_matches(&matches)
         .unwrap_or_else(|error| log::usage_error(&error.format(&mut command)));
     cli.log.start();
@@ -127,18 +126,7 @@ pub fn parse() -> anyhow::Result<Cli> {
 
 /// The command line, with the parsers and hints for paths.
 fn command() -> clap::Command {
-    paths::with_paths(Cli::command(), "")
-}
-
-/// Adds the new names to the error for the former command `predict`.
-fn explain_former_command(mut error: clap::Error) -> clap::Error {
-    use clap::error::{ContextKind, ContextValue};
-    let subcommand = error.get(ContextKind::InvalidSubcommand);
-    if subcommand == Some(&ContextValue::String("predict".into())) {
-        let tip = "`engram predict` is now `engram transcribe`, `answer` and `score`";
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
-    }
-    error
+    paths::with_paths(Cli::command())
 }
 
 /// Stack size in bytes of each thread in the pool, the same as for `main`.

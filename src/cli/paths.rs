@@ -4,22 +4,24 @@
 //! The check runs before the command starts, so a wrong path is refused before anything is read,
 //! computed or written. `-` means standard output or standard input.
 
-mod roles;
+mod arguments;
 mod same;
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{bail, ensure};
-use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use tracing::debug;
 
 use super::memory::location::addresses;
 use super::output::{self, STDOUT};
 use super::recipe;
-use roles::{Role, role};
+use arguments::Role;
+pub(super) use arguments::{
+    BaseFolder, InputFile, InputFolder, InputPath, ModelName, NewFolder, OutputFile,
+    OutputFileOrFolder, OutputFolder, RecipeFile, path_list,
+};
 use same::{containing_run_or_memory, is_device, is_same_file, resolved};
 
 /// The path of standard input; `-` on the command line.
@@ -47,45 +49,28 @@ impl PathArgument {
     }
 }
 
-/// Adds parsers and hints for paths to a command and its subcommands. `name` is the command's full
-/// name.
+/// Completes the path arguments of a command and its subcommands.
 ///
-/// - `-` is standard output or standard input.
 /// - Completions offer files, folders and built-in recipes.
 /// - A command that writes files has `--force`.
-pub(super) fn with_paths(command: Command, name: &str) -> Command {
-    let subcommands: Vec<String> =
-        command.get_subcommands().map(|subcommand| subcommand.get_name().to_owned()).collect();
-    let writes_files = command.get_arguments().any(|arg| {
-        role(name, arg.get_id().as_str())
-            .is_some_and(|role| role.is_output_file() || role == Role::OutputFolder)
-    });
-    let command = command.mut_args(|arg| match role(name, arg.get_id().as_str()) {
-        Some(Role::OutputFile) => arg.value_parser(dash_as(STDOUT)).value_hint(ValueHint::FilePath),
-        Some(Role::OutputFileOrFolder) => arg.value_parser(dash_as(STDOUT)),
-        Some(Role::OutputFolder | Role::NewFolder) => arg.value_hint(ValueHint::DirPath),
-        Some(Role::Input) if roles::reads_once(name, arg.get_id().as_str()) => {
-            arg.value_parser(dash_as(STDIN))
+pub(super) fn with_paths(command: Command) -> Command {
+    let writes_files = command
+        .get_arguments()
+        .filter_map(Role::of)
+        .any(|role| role.is_output_file() || role == Role::OutputFolder);
+    let command = command.mut_args(|arg| match Role::of(&arg) {
+        Some(Role::RecipeFile) => {
+            arg.value_parser(recipe::path_parser()).hide_possible_values(true)
         }
-        Some(Role::Recipe) => arg.value_parser(recipe::path_parser()).hide_possible_values(true),
-        Some(Role::InputModel) => arg.value_hint(ValueHint::AnyPath),
-        _ => arg,
+        Some(role) => arg.value_hint(role.hint()),
+        None => arg,
     });
     let command = if writes_files { command.arg(force_flag()) } else { command };
-    subcommands.into_iter().fold(command, |command, subcommand| {
-        let name = roles::full_name(name, &subcommand);
-        command.mut_subcommand(subcommand, |command| with_paths(command, &name))
-    })
+    command.mut_subcommands(with_paths)
 }
 
 fn force_flag() -> Arg {
     Arg::new(FORCE).long(FORCE).action(ArgAction::SetTrue).help("Overwrite existing files")
-}
-
-/// A parser of paths that replaces `-` by the path of a stream.
-fn dash_as(stream: &'static str) -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new()
-        .map(move |path| if path.as_os_str() == "-" { PathBuf::from(stream) } else { path })
 }
 
 /// Checks all output paths.
@@ -169,22 +154,15 @@ pub(super) fn check_not_overwritten<'a>(
 
 /// All paths on the command line.
 fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> {
-    let (mut command, mut matches, mut name) = (command, matches, String::new());
+    let (mut command, mut matches) = (command, matches);
     let mut arguments = Vec::new();
     loop {
         for arg in command.get_arguments() {
-            let Some(role) = role(&name, arg.get_id().as_str()) else { continue };
+            let Some(role) = Role::of(arg) else { continue };
             let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten();
             for value in values.into_iter().flatten() {
-                arguments.push(PathArgument {
-                    argument: argument_name(arg),
-                    path: received_path(
-                        value,
-                        role,
-                        roles::reads_once(&name, arg.get_id().as_str()),
-                    ),
-                    role,
-                });
+                let (argument, path) = (argument_name(arg), role.path(value));
+                arguments.push(PathArgument { argument, path, role });
             }
         }
         if let Ok(Some(force)) = matches.try_get_one::<bool>(FORCE) {
@@ -194,17 +172,7 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
             return arguments;
         };
         let Some(subcommand) = command.find_subcommand(subcommand_name) else { return arguments };
-        name = roles::full_name(&name, subcommand_name);
         (command, matches) = (subcommand, subcommand_matches);
-    }
-}
-
-/// The path that the command receives, with `-` replaced.
-fn received_path(value: &OsStr, role: Role, read_once: bool) -> PathBuf {
-    match role {
-        Role::OutputFile | Role::OutputFileOrFolder if value == "-" => STDOUT.into(),
-        Role::Input if value == "-" && read_once => STDIN.into(),
-        _ => value.into(),
     }
 }
 
@@ -279,8 +247,8 @@ fn check_input(output: &PathArgument, input: &PathArgument) -> anyhow::Result<()
         (_, false) => is_same_file(&output.path, &input.path),
         // For an output folder that is also an input, the command refuses a folder with files.
         (_, true) if target == source => output.role == Role::OutputFile,
-        (Role::InputModel, true) => is_below,
-        (Role::Input, true) => is_below && target.is_file(),
+        (Role::InputFolder, true) => is_below,
+        (Role::InputFile | Role::InputPath, true) => is_below && target.is_file(),
         (_, true) => false,
     };
     ensure!(!replaces, would_replace(&output.path, &output.argument, &input.path));

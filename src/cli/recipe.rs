@@ -1,14 +1,13 @@
 //! `engram recipe`: built-in recipes, and the keys that recipes may have.
 
-use std::path::PathBuf;
-
-use clap::builder::{PathBufValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use engram_train::recipe::builtin::{BUILT_IN, BuiltIn};
 use engram_train::recipe::reference::{RecipeSchema, markdown};
 use engram_train::studies::ALL;
 
 use super::offered::Offered;
+use super::paths::RecipeFile;
 use super::{Outcome, output};
 
 /// Show built-in recipes, and list all recipe keys with types, defaults and descriptions.
@@ -99,8 +98,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Parses the path or the name of a recipe.
-pub fn path_parser() -> impl TypedValueParser<Value = PathBuf> {
-    Offered::new(PathBufValueParser::new(), names())
+pub fn path_parser() -> impl TypedValueParser<Value = RecipeFile> {
+    Offered::new(OsStringValueParser::new().map(RecipeFile::from), names())
 }
 
 /// The built-in recipes and grids, as text.

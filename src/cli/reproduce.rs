@@ -12,7 +12,7 @@ mod reveal;
 mod study;
 mod values;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -25,6 +25,7 @@ use engram_train::{Program, RunOptions, Stop};
 use super::environment::Environment;
 use super::grid::print_progress;
 use super::interrupt::Interrupt;
+use super::paths::{BaseFolder, ModelName, NewFolder};
 use super::{Outcome, output};
 use report::Report;
 
@@ -75,11 +76,11 @@ pub struct Reproduce {
     /// A Whisper model, used as AVFormer's frozen ASR model in addition to the Conformer (at scales
     /// laptop and full): hf://owner/name, or a folder
     #[arg(long, value_name = "WEIGHTS")]
-    whisper: Option<String>,
+    whisper: Option<ModelName>,
     /// Folder with real data, for more claims: patent/validation.csv, speech/ (with --whisper), and
     /// coco-captions/ (at scales laptop and full)
     #[arg(long, env = "ENGRAM_DATA", value_name = "FOLDER")]
-    data: Option<PathBuf>,
+    data: Option<BaseFolder>,
     /// The sentence encoder for real phrases, if it is available offline: hf://owner/name, or a
     /// folder
     #[arg(
@@ -88,14 +89,14 @@ pub struct Reproduce {
         value_name = "WEIGHTS",
         default_value = ENCODER
     )]
-    encoder: String,
+    encoder: ModelName,
     /// The folder for runs and the report
     #[arg(long, default_value = "runs/reproduce", value_name = "FOLDER")]
-    out: PathBuf,
+    out: NewFolder,
     /// Write the models of train/bundled to a folder, as this reproduction trains them; models of
     /// REVEAL and AVFormer need --scale laptop
     #[arg(long, value_name = "FOLDER")]
-    export_bundled: Option<PathBuf>,
+    export_bundled: Option<NewFolder>,
     /// Use runs in the folder that another build of this program trained, and note it in the report
     #[arg(long)]
     reuse: bool,

@@ -1,6 +1,6 @@
 //! `engram score`: scores the similarity of phrase pairs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use engram_data::patent::{Labels, PhrasePair, predictions_csv, read_pairs};
@@ -11,6 +11,7 @@ use engram_train::studies::reveal;
 
 use super::compute::ComputeOptions;
 use super::memory::prompt_choice;
+use super::paths::{InputFile, ModelName, OutputFile};
 use super::{Outcome, log, output};
 
 /// Score the similarity of phrase pairs with a trained model, a sentence encoder or word vectors.
@@ -31,13 +32,13 @@ pub struct Score {
     /// Phrase pairs: CSV with id, anchor, target, context. For a run of `train similarity`: a CSV
     /// with the columns of its training. - is standard input
     #[arg(value_name = "PAIRS")]
-    pairs: PathBuf,
+    pairs: InputFile,
     /// A run of `train patent` or `train similarity`, a sentence encoder, or a file of word vectors
-    #[arg(long, value_name = "MODEL", visible_alias = "vectors")]
-    model: String,
+    #[arg(long, value_name = "MODEL")]
+    model: ModelName,
     /// Output file: CSV with id, score; - is standard output
     #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    out: OutputFile,
     /// Score with the sentence encoder of a run, by cosine similarity
     #[arg(long)]
     cosine: bool,
@@ -76,7 +77,7 @@ impl Score {
 
     /// Determines the kind of `--model`.
     fn model(&self) -> anyhow::Result<Model<'_>> {
-        let path = Path::new(&self.model);
+        let path = Path::new(&*self.model);
         if reveal::run::is_run(path) || reveal::run::is_unfinished(path) {
             let remedy = "use `engram answer`";
             anyhow::bail!("{}: is a REVEAL run, which answers questions; {remedy}", self.model);

@@ -2,13 +2,13 @@
 
 use engram_data::messages::counted;
 use std::fmt::Write as _;
-use std::path::PathBuf;
 
 use clap::Args;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use super::{Outcome, output, paths, recipe};
+use super::paths::{self, OutputFolder};
+use super::{Outcome, output, recipe};
 
 /// Print a script that completes commands and options in a shell.
 #[derive(Debug, Args)]
@@ -57,7 +57,7 @@ Examples:
 pub struct ManPages {
     /// Output folder; created if missing
     #[arg(long, value_name = "FOLDER", required_unless_present = "markdown")]
-    out: Option<PathBuf>,
+    out: Option<OutputFolder>,
     /// Print the help of all commands as one Markdown page
     #[arg(long, conflicts_with = "out")]
     markdown: bool,

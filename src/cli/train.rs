@@ -4,7 +4,7 @@ mod plots;
 mod ranks;
 mod similarity;
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use engram_infer::finished_run::RECIPE;
@@ -14,12 +14,12 @@ use engram_train::studies::ALL;
 use engram_train::{MemoryServers, Recipe, RecipeOptions, RunOptions, Stop, ValueStorages};
 use serde_json::{Map, Value};
 
-pub(super) use self::ranks::RankNumber;
 use self::ranks::RankSession;
 use self::similarity::Similarity;
 use super::interrupt::Interrupt;
 use super::memory::location::{ServerOptions, memory_server};
 use super::memory::value_storage;
+use super::paths::{NewFolder, RecipeFile};
 use super::{Outcome, output};
 
 /// The subcommand without a recipe file.
@@ -50,10 +50,10 @@ enum TrainStudy {
 struct TrainOptions {
     /// The recipe: a file (TOML), or a built-in name as in `engram recipe list`
     #[arg(long, value_name = "FILE")]
-    recipe: PathBuf,
+    recipe: RecipeFile,
     /// Output folder of the run
     #[arg(long, value_name = "FOLDER")]
-    run: PathBuf,
+    run: NewFolder,
     /// Change a value in the recipe, for example `optimiser.learning_rate=2e-5` (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -141,13 +141,13 @@ impl Train {
     }
 
     fn train(self, session: &RankSession) -> anyhow::Result<Outcome> {
-        let interrupt = Interrupt::watch_on(session.number(), session.resume())?;
+        let interrupt = Interrupt::watch_on(&session.ranks(), session.resume())?;
         interrupt.finish(self.study.train(interrupt.stop(), session))
     }
 }
 
 impl TrainStudy {
-    fn run_folder(&self) -> &PathBuf {
+    fn run_folder(&self) -> &Path {
         match self {
             Self::Recipe { options, .. } => &options.run,
             Self::Similarity(similarity) => &similarity.run,

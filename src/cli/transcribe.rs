@@ -9,7 +9,6 @@ mod subtitles;
 mod transcripts;
 
 use engram_data::messages::counted;
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use engram_data::DataError;
@@ -24,6 +23,7 @@ pub(super) use self::inputs::files_of;
 use self::streaming::Streaming;
 use self::transcripts::Format;
 use super::compute::ComputeOptions;
+use super::paths::{BaseFolder, ModelName, OutputFileOrFolder, path_list};
 use super::{Outcome, output};
 
 /// Transcribe speech with a Whisper or Conformer model.
@@ -45,13 +45,13 @@ pub struct Transcribe {
     /// Audio files, folders of audio files, or manifests (JSON lines with audio, start, end);
     /// - is a stream of raw audio from standard input
     #[arg(required = true, value_name = "AUDIO")]
-    inputs: Vec<PathBuf>,
+    inputs: Vec<BaseFolder>,
     /// The model: `hf://owner/name`, a folder or a run
     #[arg(long, value_name = "WEIGHTS")]
-    model: String,
+    model: ModelName,
     /// Output file; - is standard output
     #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    out: OutputFileOrFolder,
     /// Format of --out; default: from the file extension, otherwise JSON lines
     #[arg(long)]
     format: Option<Format>,
@@ -124,7 +124,7 @@ enum PaddingName {
 impl Transcribe {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let inputs = Inputs::read(&self.inputs, self.streaming.is_on())?;
+        let inputs = Inputs::read(path_list(&self.inputs), self.streaming.is_on())?;
         match &self.adapted.adapters {
             Some(run) => self.transcribe_adapted(run, &inputs),
             None => self.transcribe(&inputs),

@@ -5,6 +5,7 @@ use engram_train::recipe::BatchSettings;
 use engram_train::studies::avformer::settings::{AvformerData, AvformerModel};
 use engram_train::studies::avformer::timing::{StepTimes, step_times};
 
+use super::super::paths::ModelName;
 use super::super::{Outcome, output};
 use super::median;
 
@@ -20,10 +21,10 @@ Example:
 pub struct AvformerBench {
     /// The frozen ASR model
     #[arg(long, value_name = "WEIGHTS")]
-    asr_model: String,
+    asr_model: ModelName,
     /// The frozen image encoder
     #[arg(long, value_name = "WEIGHTS")]
-    image_encoder: String,
+    image_encoder: ModelName,
     /// Number of clips in a step
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1024))]
     batch: u16,
@@ -41,8 +42,8 @@ impl AvformerBench {
             ..AvformerData::default()
         };
         let model = AvformerModel {
-            asr_model: self.asr_model,
-            image_encoder: self.image_encoder,
+            asr_model: self.asr_model.to_string(),
+            image_encoder: self.image_encoder.to_string(),
             ..AvformerModel::default()
         };
         let batch = BatchSettings { examples: batch, ..BatchSettings::default() };

@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::super::environment::machine;
-use super::super::graph_kind::GraphKindName;
+use super::super::memory::GraphKindName;
 use super::super::{Outcome, output};
 use super::baselines::Baselines;
 use super::keys::{ClusteredKeys, uniform};

@@ -1,6 +1,6 @@
 //! `engram bench tradeoffs`: plots of speed, recall and size for the options of a memory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -15,7 +15,8 @@ use engram_memory::{Batch, Entry, Generation, MemoryFormat, Row, ValueDtype, Val
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::{Outcome, output, paths};
+use super::super::paths::{self, OutputFolder};
+use super::super::{Outcome, output};
 use super::keys::{ClusteredKeys, uniform};
 use super::median;
 
@@ -67,7 +68,7 @@ pub struct TradeoffBench {
     rounds: usize,
     /// Output folder for the plots
     #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    out: OutputFolder,
 }
 
 impl TradeoffBench {

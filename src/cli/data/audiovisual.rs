@@ -4,10 +4,9 @@ use engram_data::messages::counted;
 use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::ops::Range;
-use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
@@ -17,7 +16,9 @@ use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed};
 use image::{ImageFormat, RgbImage};
 use rayon::prelude::*;
 
+use super::super::paths::NewFolder;
 use super::super::{Outcome, output};
+use super::SplitName;
 use super::speech::wav;
 
 /// Number of clips in a batch. Their audio is in memory at once.
@@ -38,7 +39,7 @@ Example:
 pub struct Audiovisual {
     /// Output folder for clips.jsonl, ref.tsv, audio files and images
     #[arg(long, value_name = "FOLDER")]
-    out: PathBuf,
+    out: NewFolder,
     /// Split of the voices and the noise
     #[arg(long, default_value = "test")]
     split: SplitName,
@@ -64,13 +65,6 @@ pub struct Audiovisual {
     frames: u8,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SplitName {
-    Train,
-    Validation,
-    Test,
-}
-
 impl Audiovisual {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         output::check_new_folder(&self.out)?;
@@ -93,16 +87,15 @@ impl Audiovisual {
         }
         let corpus = Corpus::load(&data, 1, true)?;
         let generate = |numbers: Range<usize>| -> anyhow::Result<Vec<ClipWithFrames>> {
-            Ok(match self.split {
-                SplitName::Train => {
+            Ok(match Split::from(self.split) {
+                Split::Train => {
                     let clean = if self.clean { 1.0 } else { 0.0 };
                     let feed =
                         AvformerFeed { snr_db: [low, high], clean, ..AvformerFeed::default() };
                     let clips = numbers.into_par_iter().map(|i| corpus.training(i, &feed));
                     clips.collect::<Result<_, _>>()?
                 }
-                SplitName::Validation => corpus.world_clips(Split::Validation, self.clean, numbers),
-                SplitName::Test => corpus.world_clips(Split::Test, self.clean, numbers),
+                split => corpus.world_clips(split, self.clean, numbers),
             })
         };
         output::write_folder(&self.out, |staging| {

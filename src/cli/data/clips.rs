@@ -1,15 +1,17 @@
 //! `engram data clips`: manifests of the clips in published speech data sets.
 
 use engram_data::messages::counted;
-use std::path::PathBuf;
+
+use std::path::Path;
 
 use clap::Args;
 use engram_data::speech::manifest::manifest;
 use engram_data::speech::{SpeechClips, SpeechFormat, SpeechSource, read};
 use serde::Serialize;
 
+use super::super::paths::{self, BaseFolder, InputFile, OutputFile};
 use super::super::transcribe::files_of;
-use super::super::{Outcome, output, paths};
+use super::super::{Outcome, output};
 
 /// The largest number of missing files to print.
 const MAX_PRINTED_MISSING: usize = 20;
@@ -34,13 +36,13 @@ pub struct Clips {
     format: SpeechFormat,
     /// Folder or file of the data set; - is standard input, for visspeech, ego4d, howto100m and a
     /// manifest
-    path: PathBuf,
+    path: InputFile,
     /// Folder of the audio files, if the data set does not give their paths
     #[arg(long, value_name = "FOLDER")]
-    audio: Option<PathBuf>,
+    audio: Option<BaseFolder>,
     /// Folder with one subfolder of images per clip or recording
     #[arg(long, value_name = "FOLDER")]
-    frames: Option<PathBuf>,
+    frames: Option<BaseFolder>,
     /// Frame rate of the images, which are numbered from 0; each clip gets the images of its time
     /// span
     #[arg(long, value_name = "HZ", requires = "frames", value_parser = parse_frame_rate)]
@@ -50,7 +52,7 @@ pub struct Clips {
     skip_missing: bool,
     /// Output file of the manifest
     #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    out: OutputFile,
     /// Print a summary as JSON, with all missing files
     #[arg(long)]
     json: bool,
@@ -72,8 +74,13 @@ struct Summary<'a> {
 
 impl Clips {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let Self { path, audio, frames, frame_rate, skip_missing, .. } = self;
-        let source = SpeechSource { path, audio, frames, frame_rate, skip_missing };
+        let source = SpeechSource {
+            path: self.path.to_path_buf(),
+            audio: self.audio.as_deref().map(Path::to_path_buf),
+            frames: self.frames.as_deref().map(Path::to_path_buf),
+            frame_rate: self.frame_rate,
+            skip_missing: self.skip_missing,
+        };
         let SpeechClips { clips, missing, without_text, zero_length, hidden } =
             read(self.format, &source)?;
         paths::check_not_overwritten(&self.out, files_of(&clips))?;

@@ -1,12 +1,12 @@
 //! `engram data convert`: weights of other tools as safetensors.
 
 use engram_data::messages::counted;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use engram_durable::copy_file;
 use engram_models::ctranslate2::PublishedWhisper;
 
+use super::super::paths::{InputFolder, NewFolder};
 use super::super::{Outcome, output};
 
 /// Convert the weights of other tools to safetensors with the published names.
@@ -29,10 +29,10 @@ Example:
   engram transcribe talk.flac --model whisper-tiny.en --out talk.srt")]
 pub struct Ctranslate2 {
     /// Folder with `model.bin`, `config.json` and `tokenizer.json`
-    folder: PathBuf,
+    folder: InputFolder,
     /// Output folder
     #[arg(long, value_name = "FOLDER")]
-    out: PathBuf,
+    out: NewFolder,
 }
 
 impl Convert {

@@ -17,6 +17,7 @@ use engram_data::knowledge::{Collector, Counts, Input, coco, vqa, web, wikidata,
 use indicatif::ProgressBar;
 use serde::Serialize;
 
+use super::super::paths::{InputFile, OutputFile, path_list};
 use super::super::{Outcome, output};
 
 /// Convert a published data set to memory entries (JSON lines).
@@ -41,7 +42,10 @@ pub enum Entries {
 struct Output {
     /// Output file for the entries (JSON lines)
     #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    out: OutputFile,
+    /// Source name of the entries; default: the name of the format, and cc12m for web
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    source: Option<String>,
     /// Skip and count malformed lines and items, instead of stopping with an error
     #[arg(long)]
     skip_bad_lines: bool,
@@ -64,10 +68,10 @@ Examples:
   engram data entries wikidata --labels entity2wikidata.json --descriptions --out passages.jsonl")]
 pub struct Wikidata {
     /// Files of triples
-    triples: Vec<PathBuf>,
+    triples: Vec<InputFile>,
     /// File of labels of entities, relations or both (repeatable)
     #[arg(long, value_name = "FILE")]
-    labels: Vec<PathBuf>,
+    labels: Vec<InputFile>,
     /// Use the id of an entity without a label, instead of stopping with an error
     #[arg(long, requires = "labels")]
     keep_ids: bool,
@@ -78,10 +82,6 @@ pub struct Wikidata {
     /// Also add a passage `label: description` for each label with a description
     #[arg(long, requires = "labels")]
     descriptions: bool,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "wikidata",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -94,14 +94,10 @@ Example:
 pub struct Wit {
     /// WIT files, .tsv or .tsv.gz
     #[arg(required = true)]
-    files: Vec<PathBuf>,
+    files: Vec<InputFile>,
     /// Keep only this language, for example en; default: all
     #[arg(long, value_name = "CODE")]
     language: Option<String>,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "wit",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -115,7 +111,7 @@ Examples:
 pub struct Web {
     /// Files with lines `URL TAB caption`
     #[arg(required = true)]
-    files: Vec<PathBuf>,
+    files: Vec<InputFile>,
     /// Read lines `caption TAB URL`, as in CC3M
     #[arg(long)]
     caption_first: bool,
@@ -123,10 +119,6 @@ pub struct Web {
     /// pre-training
     #[arg(long, value_name = "N", default_value_t = 0)]
     min_characters: usize,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "cc12m",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -141,9 +133,9 @@ Examples:
 pub struct Coco {
     /// Caption files; a CSV has the columns image, caption and optionally split
     #[arg(required = true)]
-    files: Vec<PathBuf>,
+    files: Vec<InputFile>,
     /// Folder name to put before the image file names
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "NAME")]
     folder: Option<String>,
     /// Join all captions of an image to one entry
     #[arg(long)]
@@ -151,10 +143,6 @@ pub struct Coco {
     /// Keep only these splits of a CSV or of Karpathy's file (train, restval, val, test)
     #[arg(long = "split", value_name = "NAME", value_delimiter = ',')]
     splits: Vec<String>,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "coco",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -172,13 +160,13 @@ Examples:
 pub struct Vqa {
     /// Question file of VQA or OK-VQA (repeatable)
     #[arg(long, value_name = "FILE", required_unless_present = "aokvqa")]
-    questions: Vec<PathBuf>,
+    questions: Vec<InputFile>,
     /// Annotation file for each question file, in the same order
     #[arg(long, value_name = "FILE")]
-    annotations: Vec<PathBuf>,
+    annotations: Vec<InputFile>,
     /// A-OKVQA file with questions and answers (repeatable)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["questions", "annotations"])]
-    aokvqa: Vec<PathBuf>,
+    aokvqa: Vec<InputFile>,
     /// Pattern of image file names, where %012d, %d or %s stands for the image id; give one for all
     /// question files, or one for each
     #[arg(long = "image-name", value_name = "PATTERN")]
@@ -186,10 +174,6 @@ pub struct Vqa {
     /// Join all questions of an image to one entry, with REVEAL's text format
     #[arg(long)]
     per_image: bool,
-    /// Source name of the entries
-    #[arg(long, value_name = "NAME", default_value = "vqa",
-        value_parser = NonEmptyStringValueParser::new())]
-    source: String,
     #[command(flatten)]
     output: Output,
 }
@@ -198,21 +182,22 @@ impl Entries {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         match self {
             Self::Wikidata(command) => command.run()?,
-            Self::Wit(Wit { files, language, source, output }) => {
-                let options = WitOptions { source, language };
-                output.convert_files(&files, |input, collector| {
+            Self::Wit(Wit { files, language, output }) => {
+                let options = WitOptions { source: output.source("wit"), language };
+                output.convert_files(&path_list(&files), |input, collector| {
                     wit::read(input, &options, collector)
                 })?;
             }
-            Self::Web(Web { files, caption_first, min_characters, source, output }) => {
+            Self::Web(Web { files, caption_first, min_characters, output }) => {
+                let source = output.source("cc12m");
                 let options = WebOptions { source, caption_first, min_characters };
-                output.convert_files(&files, |input, collector| {
+                output.convert_files(&path_list(&files), |input, collector| {
                     web::read(input, &options, collector)
                 })?;
             }
-            Self::Coco(Coco { files, folder, join, splits, source, output }) => {
-                let options = CocoOptions { source, folder, join, splits };
-                output.convert_files(&files, |input, collector| {
+            Self::Coco(Coco { files, folder, join, splits, output }) => {
+                let options = CocoOptions { source: output.source("coco"), folder, join, splits };
+                output.convert_files(&path_list(&files), |input, collector| {
                     coco::read(input, &options, collector)
                 })?;
             }
@@ -224,7 +209,9 @@ impl Entries {
 
 impl Wikidata {
     fn run(self) -> anyhow::Result<()> {
-        let Self { triples, labels, keep_ids, reverse, descriptions, source, output } = self;
+        let Self { keep_ids, reverse, descriptions, output, .. } = self;
+        let source = output.source("wikidata");
+        let (triples, labels) = (path_list(&self.triples), path_list(&self.labels));
         if triples.is_empty() && !descriptions {
             anyhow::bail!(
                 "no triples and no --descriptions; give files of triples, or --labels with \
@@ -276,7 +263,10 @@ impl Wikidata {
 
 impl Vqa {
     fn run(self) -> anyhow::Result<()> {
-        let Self { questions, annotations, aokvqa, image_names, per_image, source, output } = self;
+        let Self { image_names, per_image, output, .. } = self;
+        let source = output.source("vqa");
+        let [questions, annotations, aokvqa] =
+            [self.questions, self.annotations, self.aokvqa].map(|files| path_list(&files));
         if questions.len() != annotations.len() {
             let (questions, annotations) = (questions.len(), annotations.len());
             anyhow::bail!(
@@ -339,6 +329,11 @@ struct Summary<'a> {
 }
 
 impl Output {
+    /// The source name of the entries.
+    fn source(&self, default: &str) -> String {
+        self.source.clone().unwrap_or_else(|| default.to_owned())
+    }
+
     /// Reads files one after the other and writes their entries.
     fn convert_files(
         &self,
@@ -369,7 +364,7 @@ impl Output {
             line.and_then(|()| file.write_all(b"\n")).map_err(|error| {
                 let source = error.kind().into();
                 write_error = Some(error);
-                DataError::Io { path: self.out.clone(), source }
+                DataError::Io { path: self.out.to_path_buf(), source }
             })
         })
         .skip_malformed(self.skip_bad_lines);

@@ -9,12 +9,12 @@ mod world;
 
 pub(super) use speech::wav;
 
-use std::path::PathBuf;
-
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::world::phrases::phrase_world;
+use engram_data::world::questions::Split;
 
+use super::paths::NewFolder;
 use super::{Outcome, output};
 
 /// Download weights, write the embedded data sets, convert data sets to memory entries.
@@ -67,10 +67,28 @@ Example:
 pub struct Phrases {
     /// Output folder
     #[arg(long, value_name = "FOLDER")]
-    out: PathBuf,
+    out: NewFolder,
     /// Random seed of the set
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// A split of the embedded world.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SplitName {
+    Train,
+    Validation,
+    Test,
+}
+
+impl From<SplitName> for Split {
+    fn from(name: SplitName) -> Self {
+        match name {
+            SplitName::Train => Self::Train,
+            SplitName::Validation => Self::Validation,
+            SplitName::Test => Self::Test,
+        }
+    }
 }
 
 impl Data {

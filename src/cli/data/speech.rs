@@ -2,17 +2,17 @@
 
 use engram_data::messages::counted;
 use std::io::Cursor;
-use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use engram_data::speech::manifest::{Clip, manifest};
-use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_train::studies::speech::corpus::Corpus;
 use engram_train::studies::speech::settings::SpeechData;
 use hound::{SampleFormat, WavSpec, WavWriter};
 
+use super::super::paths::NewFolder;
 use super::super::{Outcome, output};
+use super::SplitName;
 
 /// Write spoken sentences of the embedded world and a manifest.
 ///
@@ -32,7 +32,7 @@ Example, to make clean speech for the rehearsal of adapters, transcribed by a fr
 pub struct Speech {
     /// Output folder for clips.jsonl, ref.tsv and audio files
     #[arg(long, value_name = "FOLDER")]
-    out: PathBuf,
+    out: NewFolder,
     /// Split of the sentences and voices
     #[arg(long, default_value = "test")]
     split: SplitName,
@@ -46,13 +46,6 @@ pub struct Speech {
     snr_db: f32,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SplitName {
-    Train,
-    Validation,
-    Test,
-}
-
 impl Speech {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         output::check_new_folder(&self.out)?;
@@ -62,12 +55,7 @@ impl Speech {
             speeds: vec![1.0],
             ..SpeechData::default()
         };
-        let split = match self.split {
-            SplitName::Train => Split::Train,
-            SplitName::Validation => Split::Validation,
-            SplitName::Test => Split::Test,
-        };
-        let utterances = Corpus::load(&data)?.evaluated(split)?;
+        let utterances = Corpus::load(&data)?.evaluated(self.split.into())?;
         output::write_folder(&self.out, |staging| {
             let (mut clips, mut references) = (Vec::new(), String::new());
             for utterance in &utterances {

@@ -2,9 +2,9 @@
 
 use engram_data::messages::counted;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use engram_data::world::features::{HashFeatures, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
 use engram_data::world::questions::{EVALUATION_VIEW, Part, Question, Split};
 use engram_data::world::{World as EmbeddedWorld, WorldOptions, view_augmentation};
@@ -13,6 +13,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::super::output;
+use super::super::paths::NewFolder;
+use super::SplitName;
 
 /// The largest number of changed facts in `swap.jsonl`.
 const MAX_SWAPPED_FACTS: usize = 100;
@@ -34,7 +36,7 @@ README.md in the folder describes the files, docs/explanation/world.md the data.
 pub struct World {
     /// Output folder
     #[arg(long, value_name = "FOLDER")]
-    out: PathBuf,
+    out: NewFolder,
     /// Random seed of facts, wordings, splits and views
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -52,23 +54,6 @@ pub struct World {
     /// [default: all splits]
     #[arg(long)]
     split: Option<SplitName>,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SplitName {
-    Train,
-    Validation,
-    Test,
-}
-
-impl From<SplitName> for Split {
-    fn from(name: SplitName) -> Self {
-        match name {
-            SplitName::Train => Self::Train,
-            SplitName::Validation => Self::Validation,
-            SplitName::Test => Self::Test,
-        }
-    }
 }
 
 impl World {

@@ -1,7 +1,5 @@
 //! `engram eval caption`: metrics of image captions.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use engram_eval::caption::report::{ReportOptions, report};
 use engram_eval::caption::{
@@ -12,6 +10,7 @@ use engram_eval::caption::{
 use super::super::Outcome;
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, source_file};
+use crate::cli::paths::InputFile;
 
 /// Evaluate captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain.
 #[derive(Debug, Args)]
@@ -29,16 +28,16 @@ Files may be gzipped. METEOR and SPICE need Java and are not included.")]
 pub struct Caption {
     /// Annotations with reference captions, in the format of COCO or NoCaps
     #[arg(long = "ref", value_name = "FILE")]
-    reference: PathBuf,
+    reference: InputFile,
     /// Results: one caption per image
     #[arg(long, value_name = "FILE")]
-    hyp: PathBuf,
+    hyp: InputFile,
     /// Evaluate only images that have a result; without it, a missing result is an error
     #[arg(long)]
     with_result: bool,
     /// JSON file with document frequencies for CIDEr [default: computed from the references]
     #[arg(long, value_name = "FILE")]
-    df: Option<PathBuf>,
+    df: Option<InputFile>,
     /// Compute CIDEr of each domain with the document frequencies of its own images [default: of
     /// all images]
     #[arg(long, conflicts_with = "df")]

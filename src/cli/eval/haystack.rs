@@ -1,7 +1,5 @@
 //! `engram eval haystack`: the accuracy of replies to Visual Haystacks.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use engram_eval::haystack::read::parse_replies;
 use engram_eval::haystack::{HaystackOptions, evaluate};
@@ -10,6 +8,7 @@ use engram_textfile::read_text;
 use super::super::Outcome;
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, source_file};
+use crate::cli::paths::InputFile;
 
 /// Evaluate Visual Haystacks: accuracy on yes/no questions about a few images among many.
 #[derive(Debug, Args)]
@@ -24,7 +23,7 @@ one file per question; join them with:
 pub struct Haystack {
     /// JSON lines: each question with its correct answer and the system's reply
     #[arg(long, value_name = "FILE")]
-    hyp: PathBuf,
+    hyp: InputFile,
     #[command(flatten)]
     intervals: IntervalOptions,
     #[command(flatten)]

@@ -14,9 +14,9 @@ mod wer;
 use clap::{Args, Subcommand};
 use engram_eval::compare::compare_items;
 use engram_eval::items::Items;
-use std::path::PathBuf;
 
 use super::{Outcome, output};
+use crate::cli::paths::InputFile;
 use shared::IntervalOptions;
 
 /// Evaluate predictions: WER, chrF, captions, VQA, retrieval, phrase similarity.
@@ -70,9 +70,9 @@ Examples:
   engram eval compare a.items.jsonl b.items.jsonl")]
 pub struct Compare {
     /// Items file of system A, written by `--items` of an evaluation
-    a: PathBuf,
+    a: InputFile,
     /// Items file of system B: the same metric over the same ids
-    b: PathBuf,
+    b: InputFile,
     #[command(flatten)]
     intervals: IntervalOptions,
     /// Print JSON

@@ -1,13 +1,12 @@
 //! `engram eval phrase`: correlations of phrase similarity scores.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use engram_eval::phrase::{PhraseOptions, compare, evaluate, read_gold, read_predictions};
 
 use super::super::Outcome;
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions};
+use crate::cli::paths::InputFile;
 
 /// Evaluate phrase similarity: Pearson, Spearman, Kendall; by score, section and anchor.
 #[derive(Debug, Args)]
@@ -20,13 +19,13 @@ Examples:
 pub struct Phrase {
     /// Gold scores: CSV with columns anchor, target, context, score, and optionally id and rating
     #[arg(long = "ref", value_name = "FILE")]
-    reference: PathBuf,
+    reference: InputFile,
     /// Predictions of the system: CSV with columns id and score
     #[arg(long, value_name = "FILE")]
-    hyp: PathBuf,
+    hyp: InputFile,
     /// Predictions of a second system; prints only the comparison of the two
     #[arg(long, value_name = "FILE", conflicts_with_all = ["html", "items"])]
-    baseline: Option<PathBuf>,
+    baseline: Option<InputFile>,
     /// List the N pairs of phrases that lower Pearson's r most
     #[arg(long, default_value_t = 20, value_name = "N", conflicts_with = "baseline")]
     worst: usize,

@@ -1,7 +1,5 @@
 //! `engram eval vqa` and `engram eval aokvqa`: accuracies in visual question answering.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use engram_eval::aokvqa::{self, AokvqaOptions};
 use engram_eval::vqa::{self, VqaOptions, read};
@@ -10,6 +8,7 @@ use engram_textfile::read_text;
 use super::super::Outcome;
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, source_file};
+use crate::cli::paths::InputFile;
 
 /// Evaluate visual question answering: VQA accuracy, for VQA v2 and OK-VQA.
 #[derive(Debug, Args)]
@@ -24,13 +23,13 @@ Results: [{\"question_id\", \"answer\"}], one per question. Files may be gzipped
 pub struct Vqa {
     /// Annotations with human answers
     #[arg(long = "ref", value_name = "FILE")]
-    reference: PathBuf,
+    reference: InputFile,
     /// Results: one answer per question
     #[arg(long, value_name = "FILE")]
-    hyp: PathBuf,
+    hyp: InputFile,
     /// Question file; adds the question texts to the list of worst questions
     #[arg(long, value_name = "FILE")]
-    questions: Option<PathBuf>,
+    questions: Option<InputFile>,
     /// List the N questions with the lowest accuracy
     #[arg(long, value_name = "N", default_value_t = 0)]
     worst: usize,
@@ -86,10 +85,10 @@ for multiple choice only. Files may be gzipped.")]
 pub struct Aokvqa {
     /// Questions with human answers (train or validation split)
     #[arg(long = "ref", value_name = "FILE")]
-    reference: PathBuf,
+    reference: InputFile,
     /// Predictions of the system; a question without a prediction scores 0
     #[arg(long, value_name = "FILE")]
-    hyp: PathBuf,
+    hyp: InputFile,
     #[command(flatten)]
     intervals: IntervalOptions,
     #[command(flatten)]

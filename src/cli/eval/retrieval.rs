@@ -1,7 +1,5 @@
 //! `engram eval retrieval`: metrics of ranked retrieval.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use engram_eval::retrieval::{RetrievalOptions, evaluate, parse_queries};
 use engram_textfile::read_text;
@@ -9,6 +7,7 @@ use engram_textfile::read_text;
 use super::super::Outcome;
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, source_file};
+use crate::cli::paths::InputFile;
 
 /// Evaluate retrieval: recall, success, reciprocal rank, average precision, nDCG.
 #[derive(Debug, Args)]
@@ -23,7 +22,7 @@ The file may be gzipped.")]
 pub struct Retrieval {
     /// JSON lines: each query with its retrieved ids and its relevant ids
     #[arg(long, value_name = "FILE")]
-    queries: PathBuf,
+    queries: InputFile,
     /// Values of k for recall@k and success@k
     #[arg(short, long = "k", value_name = "K", value_delimiter = ',',
         default_values_t = [1, 5, 10, 20, 100])]

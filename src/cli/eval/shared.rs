@@ -1,6 +1,6 @@
 //! Options and outputs shared by all evaluations.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use clap::builder::{StringValueParser, TypedValueParser};
@@ -12,6 +12,7 @@ use engram_eval::result::SourceFile;
 
 use super::output;
 use crate::cli::offered::Offered;
+use crate::cli::paths::OutputFile;
 
 /// Options for confidence intervals.
 #[derive(Debug, Clone, Copy, Args)]
@@ -45,11 +46,11 @@ pub struct OutputOptions {
     pub json: bool,
     /// Write one JSON line per item (utterance, image, question, …), for `engram eval compare`
     #[arg(long, value_name = "FILE")]
-    items: Option<PathBuf>,
+    items: Option<OutputFile>,
     /// Write the report as one HTML page; it lists up to 200 of the worst cases, or more if the
     /// command lists more
     #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    html: Option<OutputFile>,
 }
 
 impl OutputOptions {

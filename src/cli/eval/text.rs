@@ -1,7 +1,5 @@
 //! `engram eval text`: chrF and chrF++ of texts.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use engram_eval::metric::registry::text_metrics;
@@ -13,6 +11,7 @@ use super::super::Outcome;
 use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, normaliser, source_file};
+use crate::cli::paths::InputFile;
 
 /// Evaluate translations and other texts: chrF and chrF++.
 #[derive(Debug, Args)]
@@ -29,13 +28,13 @@ With several --ref, each text is scored against the reference with the highest s
 pub struct Text {
     /// Reference texts; give several files for several references per text
     #[arg(long = "ref", value_name = "FILE", requires = "hyp", required_unless_present = "pairs")]
-    reference: Vec<PathBuf>,
+    reference: Vec<InputFile>,
     /// Texts of the system
     #[arg(long, value_name = "FILE", requires = "reference")]
-    hyp: Option<PathBuf>,
+    hyp: Option<InputFile>,
     /// References and texts of the system in one file: JSON lines, CSV or TSV
     #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "hyp"])]
-    pairs: Option<PathBuf>,
+    pairs: Option<InputFile>,
     #[command(flatten)]
     formats: FormatOptions,
     /// Primary metric, also for `--worst`, `--items` and the distribution in `--html`

@@ -19,6 +19,7 @@ use super::super::Outcome;
 use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
 use super::shared::{IntervalOptions, OutputOptions, normaliser, source_file};
+use crate::cli::paths::InputFile;
 
 /// Evaluate speech recognition: WER and CER, alignments, confusions, rare words.
 #[derive(Debug, Args)]
@@ -46,13 +47,13 @@ little in common."))]
 pub struct Wer {
     /// Reference texts
     #[arg(long = "ref", value_name = "FILE", requires = "hyp", required_unless_present = "pairs")]
-    reference: Option<PathBuf>,
+    reference: Option<InputFile>,
     /// Hypothesis texts
     #[arg(long, value_name = "FILE", requires = "reference")]
-    hyp: Option<PathBuf>,
+    hyp: Option<InputFile>,
     /// References and hypotheses in one file: JSON lines (such as a NeMo manifest), CSV or TSV
     #[arg(long, value_name = "FILE", conflicts_with_all = ["reference", "hyp"])]
-    pairs: Option<PathBuf>,
+    pairs: Option<InputFile>,
     #[command(flatten)]
     formats: FormatOptions,
     /// Count a missing optional word, such as (uh), as correct, like sclite -D; for trn files
@@ -74,7 +75,7 @@ pub struct Wer {
     compare_normalizers: bool,
     /// TSV table with a header and one row per utterance id, for --by and --cluster
     #[arg(long, value_name = "FILE")]
-    table: Option<PathBuf>,
+    table: Option<InputFile>,
     /// Report the error rate for each value of this column of the table (repeatable)
     #[arg(long, value_name = "COLUMN", requires = "table")]
     by: Vec<String>,
@@ -85,13 +86,13 @@ pub struct Wer {
     /// File with one rare word per line: report the errors of rare words (B-WER) and of other
     /// words (U-WER)
     #[arg(long, value_name = "FILE")]
-    rare_words: Option<PathBuf>,
+    rare_words: Option<InputFile>,
     /// Like --rare-words, for all words that occur at most N times in the references
     #[arg(long, value_name = "N", conflicts_with_all = ["rare_words", "biasing"])]
     rare_at_most: Option<u64>,
     /// Like --rare-words, with rare words for each utterance: id<TAB>text<TAB>JSON list of words
     #[arg(long, value_name = "FILE", conflicts_with = "rare_words")]
-    biasing: Option<PathBuf>,
+    biasing: Option<InputFile>,
     /// Show the alignments of the N utterances with the most errors [default without N: 20]
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20")]
     align: Option<usize>,
@@ -217,8 +218,7 @@ impl Wer {
 
     /// Reads the rare words; `None` if no option asks for them.
     fn read_rare_words(&self) -> anyhow::Result<Option<RareWords>> {
-        let read =
-            |path: &PathBuf| Ok::<_, EvalError>((path.display().to_string(), read_text(path)?));
+        let read = |path: &Path| Ok::<_, EvalError>((path.display().to_string(), read_text(path)?));
         if let Some(path) = &self.rare_words {
             let (file, text) = read(path)?;
             return Ok(Some(RareWords::List(parse_word_list(&file, &text)?)));

@@ -19,7 +19,7 @@ use super::discover::{FoundMemory, Run};
 use super::images::{ShownImage, file_in};
 use super::lazy::LazyRuns;
 use super::uploads::{Upload, contains_all, trimmed};
-use crate::cli::memory::{ShownHit, check_model, open_folder};
+use crate::cli::memory::{ShownHit, check_model, open_folder, records};
 use crate::cli::output;
 
 /// Maximum number of entries in a response.
@@ -391,6 +391,6 @@ fn open_encoder(snapshot: &dyn Snapshot) -> anyhow::Result<JointEncoder> {
     };
     let second = encoders.get(1).map(|encoder| encoder.name.as_str());
     let encoder = JointEncoder::open(&first.name, second, &PromptChoice::Query, &Compute::cpu())?;
-    check_model(&encoder, snapshot.description())?;
+    check_model(&records(&encoder), snapshot.description())?;
     Ok(encoder)
 }

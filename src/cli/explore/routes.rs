@@ -45,6 +45,15 @@ async fn run_blocking<T: Send + 'static>(
         .map_err(|error| unprocessable(output::with_causes(&error)))
 }
 
+/// Responds with the result of slow work, as JSON.
+async fn json<T: Send + 'static>(
+    explored: Arc<Explored>,
+    shares: impl Send + 'static,
+    work: impl FnOnce(&Explored) -> anyhow::Result<T> + Send + 'static,
+) -> JsonResult<T> {
+    run_blocking(explored, shares, work).await.map(Json)
+}
+
 pub(super) async fn runs(State(explored): SharedState) -> Json<serde_json::Value> {
     let current: Vec<Run> = explored.runs.iter().map(Run::current_state).collect();
     Json(serde_json::json!(current))
@@ -58,11 +67,11 @@ pub(super) async fn run_curves(
         let run = explored.runs.get(run).with_context(|| format!("there is no run {run}"))?;
         curves::read(&run.folder)
     };
-    run_blocking(explored, (), work).await.map(Json)
+    json(explored, (), work).await
 }
 
 pub(super) async fn memories(State(explored): SharedState) -> JsonResult<Vec<MemoryDescription>> {
-    run_blocking(explored, (), move |explored| Ok(explored.memories.describe())).await.map(Json)
+    json(explored, (), |explored| Ok(explored.memories.describe())).await
 }
 
 pub(super) async fn search(
@@ -74,7 +83,7 @@ pub(super) async fn search(
     let shares = (share, explored.decoding(!request.image.is_empty()).await?);
     let work =
         move |explored: &Explored| explored.memories.search(memory, &request, &explored.answerers);
-    run_blocking(explored, shares, work).await.map(Json)
+    json(explored, shares, work).await
 }
 
 pub(super) async fn entry_image(
@@ -134,18 +143,14 @@ pub(super) async fn questions(
     let work = move |explored: &Explored| {
         Ok(serde_json::to_value(explored.answerers.opened(run)?.questions(&words)?)?)
     };
-    run_blocking(explored, (), work).await.map(Json)
+    json(explored, (), work).await
 }
 
 pub(super) async fn example(
     State(explored): SharedState,
     InPath(run): InPath<usize>,
 ) -> JsonResult<Example> {
-    run_blocking(explored, (), move |explored| {
-        Ok(explored.answerers.opened(run)?.example()?.clone())
-    })
-    .await
-    .map(Json)
+    json(explored, (), move |explored| Ok(explored.answerers.opened(run)?.example()?.clone())).await
 }
 
 pub(super) async fn answer(
@@ -155,31 +160,21 @@ pub(super) async fn answer(
     Json(question): Json<QuestionRequest>,
 ) -> JsonResult<MarkedAnswer> {
     let shares = (share, explored.decoding(true).await?);
-    run_blocking(explored, shares, move |explored| {
-        explored.answerers.opened(run)?.answer(&question)
-    })
-    .await
-    .map(Json)
+    json(explored, shares, move |explored| explored.answerers.opened(run)?.answer(&question)).await
 }
 
 pub(super) async fn names(
     State(explored): SharedState,
     InPath(run): InPath<usize>,
 ) -> JsonResult<SpokenNames> {
-    run_blocking(explored, (), move |explored| Ok(explored.asr_models.opened(run)?.names()))
-        .await
-        .map(Json)
+    json(explored, (), move |explored| Ok(explored.asr_models.opened(run)?.names())).await
 }
 
 pub(super) async fn rescue(
     State(explored): SharedState,
     InPath(run): InPath<usize>,
 ) -> JsonResult<RescueSearch> {
-    run_blocking(explored, (), move |explored| {
-        Ok(explored.asr_models.opened(run)?.rescue()?.clone())
-    })
-    .await
-    .map(Json)
+    json(explored, (), move |explored| Ok(explored.asr_models.opened(run)?.rescue()?.clone())).await
 }
 
 pub(super) async fn frame(
@@ -208,11 +203,7 @@ pub(super) async fn transcribe(
     InPath(run): InPath<usize>,
     Query(request): Query<ClipRequest>,
 ) -> JsonResult<ClipTranscripts> {
-    run_blocking(explored, (), move |explored| {
-        explored.asr_models.opened(run)?.transcribe(&request)
-    })
-    .await
-    .map(Json)
+    json(explored, (), move |explored| explored.asr_models.opened(run)?.transcribe(&request)).await
 }
 
 fn png(bytes: Vec<u8>) -> Response {

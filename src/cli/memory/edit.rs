@@ -18,10 +18,10 @@ use engram_memory::{
 };
 use indicatif::ProgressBar;
 
-use super::super::graph_kind::GraphKindName;
+use super::super::paths::{InputFolder, InputPath, NewFolder};
 use super::super::{Outcome, output};
-use super::encode::{Encoding, RowSource};
-use super::location;
+use super::encode::{Encoding, NewRows};
+use super::{GraphKindName, location};
 
 /// The endings of the text files in a folder.
 const TEXT_ENDINGS: [&str; 2] = ["txt", "md"];
@@ -32,23 +32,23 @@ const TEXT_ENDINGS: [&str; 2] = ["txt", "md"];
 struct RowOptions {
     /// Keys: .npy or safetensors, [entries, width]
     #[arg(long, value_name = "FILE", required_unless_present = "model", conflicts_with = "model")]
-    keys: Option<PathBuf>,
+    keys: Option<InputPath>,
     /// Values: .npy or safetensors, [entries, tokens, width]. --model gives no values (in REVEAL,
     /// the value head computes them)
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
-    values: Option<PathBuf>,
+    values: Option<InputPath>,
     /// Entries: JSON lines with id, source, document, text and any other fields; without the id,
     /// entries are numbered
     #[arg(long, value_name = "FILE")]
-    entries: Option<PathBuf>,
+    entries: Option<InputPath>,
     /// Entries: a file with a text on each line, where the id is the line number and the source is
     /// the file name; or a folder of .txt and .md files, one entry each, where the document is the
     /// file's path in the folder
     #[arg(long, value_name = "PATH")]
-    texts: Option<PathBuf>,
+    texts: Option<InputPath>,
     /// Entries: comma-separated values with a header
     #[arg(long, value_name = "FILE")]
-    csv: Option<PathBuf>,
+    csv: Option<InputPath>,
     /// Columns of --csv to read, comma-separated: COLUMN, or FIELD=COLUMN if a field's column has
     /// another name (text=Body). Default: all columns with the name of a field
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',', requires = "csv",
@@ -60,7 +60,7 @@ struct RowOptions {
 
 /// Opened rows, and their entry file for error messages.
 struct OpenRows {
-    source: RowSource,
+    source: NewRows,
     entries: Option<EntryFile>,
     /// The smallest id that an entry without an id may get.
     first_id: i64,
@@ -106,18 +106,18 @@ impl RowOptions {
             (None, None, Some(path)) => (path, EntryFormat::Csv(self.columns.clone())),
             (None, None, None) => return Ok(None),
         };
-        Ok(Some(EntryFile { path: path.clone(), format }))
+        Ok(Some(EntryFile { path: path.to_path_buf(), format }))
     }
 
     fn open(&self, first_id: i64) -> anyhow::Result<OpenRows> {
         let entries = self.entry_file()?;
         let source = match self.encoding.open(entries.as_ref(), first_id)? {
-            Some(rows) => RowSource::Encoded(Box::new(rows)),
+            Some(rows) => rows,
             None => {
                 let Some(keys) = &self.keys else { anyhow::bail!("give --keys or --model") };
                 let (values, entries) = (self.values.as_deref(), entries.as_ref());
                 let files = RowFiles { keys, values, entries, first_id };
-                RowSource::Files(Box::new(RowReader::open(files)?))
+                NewRows::from_files(RowReader::open(files)?)
             }
         };
         Ok(OpenRows { source, entries, first_id })
@@ -130,9 +130,9 @@ impl RowOptions {
         write: impl FnOnce(usize, &mut Batches<'_>) -> Result<T, MemoryError>,
     ) -> Result<T, MemoryError> {
         let OpenRows { source, entries, first_id } = rows;
-        let rows = source.rows();
+        let rows = source.rows;
         let bar = output::progress_bar(rows, "entries");
-        let mut batches = source.inspect(|batch| {
+        let mut batches = source.batches.inspect(|batch| {
             bar.inc(batch.as_ref().map_or(0, |batch| batch.entries.len() as u64));
         });
         let result = write(rows, &mut batches);
@@ -160,19 +160,19 @@ impl RowOptions {
     }
 
     /// Returns an error if the new rows do not have the shapes of the memory.
-    fn check_shapes(&self, memory: &Description, source: &RowSource) -> anyhow::Result<()> {
-        let describe = |path: &Option<PathBuf>, what: &str| match path {
+    fn check_shapes(&self, memory: &Description, source: &NewRows) -> anyhow::Result<()> {
+        let describe = |path: &Option<InputPath>, what: &str| match path {
             Some(path) => format!("{}: {what}", path.display()),
             None => what.to_owned(),
         };
-        let (expected, found) = (memory.width, source.width());
+        let (expected, found) = (memory.width, source.width);
         if found != expected {
             return Err(
                 MemoryError::Width { what: describe(&self.keys, "keys"), expected, found }.into()
             );
         }
         let expected = memory.values.map(|format| (format.tokens, format.width));
-        match (expected, source.value_shape()) {
+        match (expected, source.value_shape) {
             (None, Some(_)) => anyhow::bail!(
                 "{}, but the memory has none; leave them out, or rebuild the memory with values",
                 describe(&self.values, "has values")
@@ -224,7 +224,7 @@ pub struct Build {
     value_type: ValueDtype,
     /// Output folder
     #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    out: NewFolder,
 }
 
 /// Parses the name of a number type.
@@ -238,34 +238,27 @@ impl Build {
         let rows = self.rows.open(0)?;
         let source = &rows.source;
         let format = MemoryFormat {
-            width: source.width(),
+            width: source.width,
             normalised: !self.no_normalize,
-            values: source.value_shape().map(|(tokens, width)| ValueFormat {
+            values: source.value_shape.map(|(tokens, width)| ValueFormat {
                 tokens,
                 width,
                 dtype: self.value_type,
             }),
         };
-        let encoders = source.encoders();
+        let encoders = source.encoders.clone();
         let create = |rows, batches: &mut Batches<'_>| {
-            Writer::create_encoded(&self.out, format, encoders, rows, batches)
+            Writer::create_encoded(&*self.out, format, encoders, rows, batches)
         };
         print_state(self.rows.write(rows, create)?.generation().as_ref())
     }
 }
 
-/// Add entries to a memory.
+/// Entries to add to a memory, or to replace in it.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Entries without an id get new ids, after the largest id that the memory ever had.
-
-Examples:
-  engram memory add memory --keys more.npy --values more_values.npy
-  engram memory add memory --entries more.jsonl --model minilm
-  engram memory add memory --texts more.txt --model minilm")]
-pub struct Add {
+pub struct Change {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     #[command(flatten)]
     rows: RowOptions,
     /// The new keys come from the model of the memory's keys, although --keys or the memory does not
@@ -274,33 +267,15 @@ pub struct Add {
     same_model: bool,
 }
 
-impl Add {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+impl Change {
+    pub(super) fn add(self) -> anyhow::Result<Outcome> {
         let next_id = |memory: &Description| memory.next_id;
         let (mut transaction, rows) = self.rows.open_for(&self.folder, self.same_model, next_id)?;
         self.rows.write(rows, |rows, batches| transaction.add(rows, batches))?;
         print_state(commit(transaction)?.as_ref())
     }
-}
 
-/// Replace entries of a memory with new entries that have the same ids.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  engram memory update memory --keys new.npy --values new_values.npy --entries new.jsonl")]
-pub struct Update {
-    /// Folder of the memory
-    folder: PathBuf,
-    #[command(flatten)]
-    rows: RowOptions,
-    /// The new keys come from the model of the memory's keys, although --keys or the memory does not
-    /// name it. Without this option, keys of a known and an unknown model are not mixed
-    #[arg(long)]
-    same_model: bool,
-}
-
-impl Update {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+    pub(super) fn update(self) -> anyhow::Result<Outcome> {
         if !self.rows.has_entries() {
             anyhow::bail!(
                 "give --entries, --texts or --csv with the ids of the entries to replace"
@@ -319,7 +294,7 @@ Example:
   engram memory delete memory --ids 3,17")]
 pub struct Delete {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     /// Comma-separated ids
     #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]
     ids: Vec<i64>,
@@ -340,7 +315,7 @@ Example:
   engram memory compact memory")]
 pub struct Compact {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
 }
 
 impl Compact {
@@ -366,7 +341,7 @@ Example:
   engram memory index memory --connections 32 --ef-construction 400")]
 pub struct Index {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     /// Kind of the graphs
     #[arg(long, value_enum, default_value = "vamana")]
     kind: GraphKindName,

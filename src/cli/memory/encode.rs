@@ -11,13 +11,14 @@ use rayon::prelude::*;
 
 use super::super::compute::ComputeOptions;
 use super::super::output;
+use super::super::paths::{BaseFolder, ModelName};
 
 /// Options for the encoder of the keys.
 #[derive(Debug, Args)]
 pub(super) struct Encoding {
     /// Encode the entries' texts and images as keys with this model: a folder, or hf://owner/name
     #[arg(long, value_name = "MODEL", requires = "entry_file")]
-    model: Option<String>,
+    model: Option<ModelName>,
     #[command(flatten)]
     options: EncoderOptions,
 }
@@ -27,11 +28,11 @@ pub(super) struct Encoding {
 pub(super) struct EncoderOptions {
     /// Image encoder, if --model encodes only text; its vectors are appended to the text vectors
     #[arg(long, value_name = "MODEL", requires = "model")]
-    image_model: Option<String>,
+    image_model: Option<ModelName>,
     /// Base folder of image paths; default: the folder of the entry file (`reencode`: the current
     /// folder)
     #[arg(long, value_name = "DIR", requires = "model")]
-    images: Option<PathBuf>,
+    images: Option<BaseFolder>,
     /// Name of the prompt before each text, from config_sentence_transformers.json; '' for no
     /// prompt; default: `document`
     #[arg(long, value_name = "NAME", requires = "model")]
@@ -70,7 +71,7 @@ impl Encoding {
         &self,
         entries: Option<&EntryFile>,
         first_id: i64,
-    ) -> anyhow::Result<Option<EncodedRows>> {
+    ) -> anyhow::Result<Option<NewRows>> {
         let (Some(model), Some(file)) = (&self.model, entries) else { return Ok(None) };
         let path = &file.path;
         let source = self.options.open(model, path.parent().unwrap_or(Path::new("")))?;
@@ -93,7 +94,13 @@ impl Encoding {
             anyhow::bail!("{}: has no entry to encode; give another file", path.display());
         }
         let (lines, batch) = (EntryLines::open(file, first_id)?, self.options.batch());
-        Ok(Some(EncodedRows { source, lines, batch, rows }))
+        Ok(Some(NewRows {
+            rows,
+            width: source.encoder.width(),
+            value_shape: None,
+            encoders: records(&source.encoder),
+            batches: Box::new(EncodedRows { source, lines, batch }),
+        }))
     }
 }
 
@@ -202,13 +209,11 @@ impl EntryEncoder {
 }
 
 /// Reads an entry file and encodes its keys, batch by batch.
-pub(super) struct EncodedRows {
+struct EncodedRows {
     source: EntryEncoder,
     lines: EntryLines,
     /// Number of entries in a batch.
     batch: usize,
-    /// Number of entries to encode.
-    rows: usize,
 }
 
 impl EncodedRows {
@@ -245,45 +250,23 @@ impl Iterator for EncodedRows {
     }
 }
 
-/// The source of new rows: vector files or an encoder.
-pub(super) enum RowSource {
-    /// Keys from a file.
-    Files(Box<RowReader>),
-    /// Keys from a model.
-    Encoded(Box<EncodedRows>),
+/// New rows: from vector files, or from an encoder.
+pub(super) struct NewRows {
+    /// Number of rows.
+    pub(super) rows: usize,
+    /// Dimension of a key.
+    pub(super) width: usize,
+    /// The shape of a value: tokens and width. `None` for rows without values.
+    pub(super) value_shape: Option<(usize, usize)>,
+    /// The models that encode the keys; empty for keys from a file.
+    pub(super) encoders: Vec<EncoderRecord>,
+    pub(super) batches: Box<dyn Iterator<Item = Result<Batch, MemoryError>>>,
 }
 
-impl RowSource {
-    /// Number of rows.
-    pub(super) fn rows(&self) -> usize {
-        match self {
-            Self::Files(rows) => rows.rows(),
-            Self::Encoded(rows) => rows.rows,
-        }
-    }
-
-    /// Dimension of a key.
-    pub(super) fn width(&self) -> usize {
-        match self {
-            Self::Files(rows) => rows.width(),
-            Self::Encoded(rows) => rows.source.encoder.width(),
-        }
-    }
-
-    /// The shape of a value: tokens and width. `None` for rows without values.
-    pub(super) fn value_shape(&self) -> Option<(usize, usize)> {
-        match self {
-            Self::Files(rows) => rows.value_shape(),
-            Self::Encoded(_) => None,
-        }
-    }
-
-    /// The models that encode the keys.
-    pub(super) fn encoders(&self) -> Vec<EncoderRecord> {
-        match self {
-            Self::Files(_) => Vec::new(),
-            Self::Encoded(rows) => records(&rows.source.encoder),
-        }
+impl NewRows {
+    pub(super) fn from_files(files: RowReader) -> Self {
+        let (rows, width, value_shape) = (files.rows(), files.width(), files.value_shape());
+        Self { rows, width, value_shape, encoders: Vec::new(), batches: Box::new(files) }
     }
 
     /// Returns an error if these keys and those of the memory come from different models, or if it
@@ -296,9 +279,14 @@ impl RowSource {
         is_same_model: bool,
     ) -> anyhow::Result<()> {
         let Description { location: folder, encoders: stored, .. } = memory;
-        match self {
-            Self::Files(_) if stored.is_empty() || is_same_model => Ok(()),
-            Self::Files(_) => {
+        match (self.encoders.is_empty(), stored.is_empty()) {
+            (false, false) => {
+                check_model(&self.encoders, memory)?;
+                check_prompt(&self.encoders, memory)
+            }
+            (true, true) => Ok(()),
+            _ if is_same_model => Ok(()),
+            (true, false) => {
                 let file =
                     keys.map_or("the key file".to_owned(), |keys| keys.display().to_string());
                 anyhow::bail!(
@@ -308,34 +296,18 @@ impl RowSource {
                     names_with_hashes(stored)
                 )
             }
-            Self::Encoded(rows) if stored.is_empty() && !is_same_model => anyhow::bail!(
+            (false, true) => anyhow::bail!(
                 "{folder}: does not name the model of its keys, so keys of {} cannot be added; \
                  encode all entries with that model (`engram memory reencode`), or, if the \
                  memory's keys come from it, add --same-model",
-                names_with_hashes(&records(&rows.source.encoder))
+                names_with_hashes(&self.encoders)
             ),
-            Self::Encoded(_) if stored.is_empty() => Ok(()),
-            Self::Encoded(rows) => {
-                check_model(&rows.source.encoder, memory)?;
-                check_prompt(&rows.source.encoder, memory)
-            }
-        }
-    }
-}
-
-impl Iterator for RowSource {
-    type Item = Result<Batch, MemoryError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self {
-            Self::Files(rows) => rows.next(),
-            Self::Encoded(rows) => rows.next(),
         }
     }
 }
 
 /// The records of an encoder for the manifest.
-pub(super) fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
+pub(in crate::cli) fn records(encoder: &JointEncoder) -> Vec<EncoderRecord> {
     let record = |part: &engram_infer::encode::Encoder| EncoderRecord {
         name: part.name().to_owned(),
         sha256: part.sha256().to_owned(),
@@ -359,16 +331,16 @@ pub(super) fn input_kinds(modalities: Modalities) -> &'static str {
 /// Returns an error if a memory's keys come from another encoder. Warns if their encoder is
 /// unknown.
 pub(in crate::cli) fn check_model(
-    encoder: &JointEncoder,
+    requested: &[EncoderRecord],
     memory: &Description,
 ) -> anyhow::Result<()> {
-    let (requested, stored) = (records(encoder), &memory.encoders);
+    let stored = &memory.encoders;
     let folder = &memory.location;
     if stored.is_empty() {
         let note = format!(
             "warning: {folder} does not name the model of its keys; \
              scores are valid only if the model is {}",
-            names_with_hashes(&requested)
+            names_with_hashes(requested)
         );
         output::warn(&note);
         return Ok(());
@@ -376,12 +348,12 @@ pub(in crate::cli) fn check_model(
     let hashes = |records: &[EncoderRecord]| -> Vec<String> {
         records.iter().map(|record| record.sha256.clone()).collect()
     };
-    if hashes(&requested) != hashes(stored) {
+    if hashes(requested) != hashes(stored) {
         anyhow::bail!(
             "{folder}: its keys come from {}, not {}; give that model, or encode the memory with \
              the other (`engram memory reencode`)",
             names_with_hashes(stored),
-            names_with_hashes(&requested)
+            names_with_hashes(requested)
         );
     }
     for (requested, stored) in requested.iter().zip(stored) {
@@ -400,8 +372,8 @@ pub(in crate::cli) fn check_model(
 }
 
 /// Returns an error if the texts of a memory were encoded with another prompt.
-fn check_prompt(encoder: &JointEncoder, memory: &Description) -> anyhow::Result<()> {
-    for (requested, stored) in records(encoder).iter().zip(&memory.encoders) {
+fn check_prompt(requested: &[EncoderRecord], memory: &Description) -> anyhow::Result<()> {
+    for (requested, stored) in requested.iter().zip(&memory.encoders) {
         if requested.prompt != stored.prompt {
             let quoted = |prompt: &Option<String>| format!("{:?}", prompt.as_deref().unwrap_or(""));
             anyhow::bail!(

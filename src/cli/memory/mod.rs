@@ -12,13 +12,14 @@ mod search;
 mod sweep;
 
 use engram_data::messages::counted;
-use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use engram_memory::search::graph::GraphKind;
 use engram_memory::{EncoderRecord, Memory};
 
+use super::paths::InputFolder;
 use super::{Outcome, output};
-pub(super) use encode::{check_model, prompt_choice};
+pub(super) use encode::{check_model, prompt_choice, records};
 use location::ServerOptions;
 pub(super) use location::{open_folder, value_reader, value_storage};
 pub(super) use search::ShownHit;
@@ -54,8 +55,20 @@ pub enum MemoryCommand {
     Build(edit::Build),
     Info(Info),
     Search(search::Search),
-    Add(edit::Add),
-    Update(edit::Update),
+    /// Add entries to a memory
+    #[command(after_help = "\
+Entries without an id get new ids, after the largest id that the memory ever had.
+
+Examples:
+  engram memory add memory --keys more.npy --values more_values.npy
+  engram memory add memory --entries more.jsonl --model minilm
+  engram memory add memory --texts more.txt --model minilm")]
+    Add(edit::Change),
+    /// Replace entries of a memory with new entries that have the same ids
+    #[command(after_help = "\
+Example:
+  engram memory update memory --keys new.npy --values new_values.npy --entries new.jsonl")]
+    Update(edit::Change),
     Delete(edit::Delete),
     Compact(edit::Compact),
     #[command(name = "reencode")]
@@ -75,8 +88,8 @@ impl MemoryCommand {
             Self::Build(command) => command.run(),
             Self::Info(command) => command.run(),
             Self::Search(command) => command.run(),
-            Self::Add(command) => command.run(),
-            Self::Update(command) => command.run(),
+            Self::Add(change) => change.add(),
+            Self::Update(change) => change.update(),
             Self::Delete(command) => command.run(),
             Self::Compact(command) => command.run(),
             Self::ReEncode(command) => command.run(),
@@ -90,6 +103,24 @@ impl MemoryCommand {
     }
 }
 
+/// The kind of a graph.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum GraphKindName {
+    /// A Vamana graph, built on all threads and searched by 8-bit codes of the keys
+    Vamana,
+    /// An HNSW graph, built in one thread and searched by the keys
+    Hnsw,
+}
+
+impl From<GraphKindName> for GraphKind {
+    fn from(kind: GraphKindName) -> Self {
+        match kind {
+            GraphKindName::Vamana => Self::Vamana,
+            GraphKindName::Hnsw => Self::Hnsw,
+        }
+    }
+}
+
 /// Print the size, models and sources of a memory.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -98,7 +129,7 @@ Example:
   engram memory info 'postgres://ann@db.example/wiki?memory=birds'")]
 pub struct Info {
     /// Folder or address of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     #[command(flatten)]
     server: ServerOptions,
     /// Print JSON
@@ -155,7 +186,7 @@ Example:
   engram memory verify memory")]
 pub struct Verify {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
 }
 
 impl Verify {
@@ -165,13 +196,13 @@ impl Verify {
             "only the files of a folder have checksums here; PostgreSQL checks its own \
              (pg_amcheck, data checksums)"
         );
-        let faults = Memory::verify(&self.folder)?;
+        let faults = Memory::verify(&*self.folder)?;
         if !faults.is_empty() {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
             output::print(&faults.join("\n"))?;
             return Ok(Outcome::CheckFailed);
         }
-        let generation = Memory::open(&self.folder)?.generation();
+        let generation = Memory::open(&*self.folder)?.generation();
         output::print(&format!(
             "{}: generation {}, {}, {} bytes: all checksums match",
             self.folder.display(),

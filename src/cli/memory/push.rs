@@ -1,7 +1,6 @@
 //! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers, and values
 //! to an object store.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -14,8 +13,9 @@ use engram_memory::{
 };
 use serde::Serialize;
 
-use super::super::graph_kind::GraphKindName;
+use super::super::paths::{InputFolder, NewFolder};
 use super::super::{Outcome, output};
+use super::GraphKindName;
 use super::location::{self, ServerOptions, addresses};
 
 /// The number of key and value components that are read at a time.
@@ -48,7 +48,7 @@ Examples:
   engram memory search 'postgres://ann@db.example/wiki?memory=birds' --queries queries.npy")]
 pub struct Push {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     /// Address on PostgreSQL (several are separated by commas or spaces), or of an object store:
     /// s3://…, gs://…, az://…, file://… or a folder
     #[arg(value_name = "URL")]
@@ -85,7 +85,7 @@ pub struct Pull {
     urls: String,
     /// Output folder
     #[arg(value_name = "FOLDER")]
-    out: PathBuf,
+    out: NewFolder,
     /// Build graphs of this kind. Default: vamana for a memory with graphs, and no graphs otherwise
     #[arg(long, value_enum, value_name = "KIND")]
     graph: Option<GraphKindName>,
@@ -133,7 +133,7 @@ impl Push {
         }
         let storage = location::value_storage(&self.urls, self.recheck)?;
         let address = storage.target().unwrap_or(&self.urls);
-        let mut writer = Writer::open_with(&self.folder, Some(Arc::clone(&storage)))?;
+        let mut writer = Writer::open_with(&*self.folder, Some(Arc::clone(&storage)))?;
         let entries = writer.generation().len();
         let has_moved =
             writer.generation().external_values().keys().any(|at| at.address == address);
@@ -233,7 +233,7 @@ impl Pull {
             bar.inc(rows.len() as u64);
             Ok(batch)
         });
-        let writer = Writer::create_encoded(&self.out, format, encoders, rows.len(), batches);
+        let writer = Writer::create_encoded(&*self.out, format, encoders, rows.len(), batches);
         bar.finish_and_clear();
         let mut writer = writer?;
         let has_graph = snapshot.description().has_graph;

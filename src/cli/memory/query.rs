@@ -11,7 +11,8 @@ use rayon::prelude::*;
 use serde::Deserialize;
 
 use super::super::compute::ComputeOptions;
-use super::encode::{check_model, input_kinds, prompt_choice};
+use super::super::paths::{InputFile, InputPath, ModelName};
+use super::encode::{check_model, input_kinds, prompt_choice, records};
 
 /// Number of queries to encode in a batch.
 const BATCH: usize = 64;
@@ -24,18 +25,18 @@ pub(super) struct QueryOptions {
     text: Option<String>,
     /// Search for this image; with --text, for both together
     #[arg(long, value_name = "FILE", conflicts_with = "queries")]
-    image: Option<PathBuf>,
+    image: Option<InputPath>,
     /// Read one text query per line, - is standard input; in a .jsonl file, one object per line
     /// with `text` or `question`, with `image`, or with both
     #[arg(long, value_name = "FILE", conflicts_with_all = ["queries", "text", "image"])]
-    texts: Option<PathBuf>,
+    texts: Option<InputFile>,
     /// Model that encodes the query, a folder or hf://owner/name; default: the model of the
     /// memory's keys
     #[arg(long, value_name = "MODEL", conflicts_with = "queries")]
-    model: Option<String>,
+    model: Option<ModelName>,
     /// Image encoder, if --model encodes only text
     #[arg(long, value_name = "MODEL", requires = "model", conflicts_with = "queries")]
-    image_model: Option<String>,
+    image_model: Option<ModelName>,
     /// Name of the prompt before each query, from config_sentence_transformers.json; '' for no
     /// prompt; default: `query`
     #[arg(long, value_name = "NAME", conflicts_with = "queries")]
@@ -60,7 +61,7 @@ impl QueryOptions {
         memory: &Description,
     ) -> anyhow::Result<Vec<f32>> {
         let encoder = self.encoder(memory)?;
-        check_model(&encoder, memory)?;
+        check_model(&records(&encoder), memory)?;
         let (modalities, expected) = (encoder.modalities(), memory.width);
         if encoder.width() != expected {
             let (what, found) = ("queries".to_owned(), encoder.width());
@@ -119,7 +120,7 @@ impl QueryOptions {
                 (Some(_), _) => "--text".to_owned(),
                 _ => "--image".to_owned(),
             };
-            let (text, image) = (self.text.clone(), self.image.clone());
+            let (text, image) = (self.text.clone(), self.image.as_deref().map(Path::to_path_buf));
             if text.as_deref().is_some_and(|text| text.trim().is_empty()) {
                 anyhow::bail!("--text is empty; give a search text");
             }

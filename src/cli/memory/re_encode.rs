@@ -1,12 +1,13 @@
 //! `engram memory reencode`: encodes the entries of a memory with another model.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
 use engram_data::messages::counted;
 use engram_memory::{Batch, Entry, MemoryError, MemoryFormat, Row, Snapshot, Store, Writer};
 
+use super::super::paths::{InputFolder, ModelName, NewFolder};
 use super::super::{Outcome, output};
 use super::edit::{commit, print_state, show_progress};
 use super::encode::{EncoderOptions, EntryEncoder, names_with_hashes, print_skipped, records};
@@ -25,10 +26,10 @@ Examples:
   engram memory reencode memory --model minilm --keep-values")]
 pub struct ReEncode {
     /// Folder of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     /// Model that encodes the entries' texts and images as keys: a folder, or hf://owner/name
     #[arg(long, value_name = "MODEL")]
-    model: String,
+    model: ModelName,
     #[command(flatten)]
     options: EncoderOptions,
     /// Keep the values, which the model does not compute. Without this option, a memory with values
@@ -37,7 +38,7 @@ pub struct ReEncode {
     keep_values: bool,
     /// Write a new memory to this folder instead
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    out: Option<NewFolder>,
 }
 
 impl ReEncode {
@@ -137,6 +138,6 @@ impl ReEncode {
 
     /// An error about an entry.
     fn error(&self, reason: String, remedy: &'static str) -> MemoryError {
-        MemoryError::Malformed { file: self.folder.clone(), line: None, reason, remedy }
+        MemoryError::Malformed { file: self.folder.to_path_buf(), line: None, reason, remedy }
     }
 }

@@ -1,7 +1,7 @@
 //! `engram memory search`: finds the entries with the keys nearest to queries.
 
 use engram_data::messages::counted;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
@@ -13,6 +13,7 @@ use engram_memory::vectors::{VectorFile, npy_bytes};
 use engram_memory::{Description, MemoryError, Method, Row, Snapshot};
 use serde::Serialize;
 
+use super::super::paths::{InputFile, InputFolder, InputPath, OutputFile};
 use super::super::{Outcome, output};
 use super::location::{self, ServerOptions};
 use super::query::QueryOptions;
@@ -54,7 +55,7 @@ With --index graph, up to 100 queries are also searched exactly. The recall and 
 printed to standard error and in the JSON.")]
 pub struct Search {
     /// Folder or address of the memory
-    folder: PathBuf,
+    folder: InputFolder,
     #[command(flatten)]
     server: ServerOptions,
     /// With a memory on several servers, skip unreachable servers, and name them
@@ -62,7 +63,7 @@ pub struct Search {
     partial: bool,
     /// Query vectors: .npy or safetensors, [queries, width]
     #[arg(long, value_name = "FILE", required_unless_present_any = ["text", "image", "texts"])]
-    queries: Option<PathBuf>,
+    queries: Option<InputPath>,
     #[command(flatten)]
     query: QueryOptions,
     #[command(flatten)]
@@ -81,16 +82,16 @@ pub struct Search {
     sources: Vec<String>,
     /// File with one line per query: tab-separated names of documents to exclude; empty for none
     #[arg(long, value_name = "FILE")]
-    exclude: Option<PathBuf>,
+    exclude: Option<InputFile>,
     /// Weights of the sources, [queries, sources], in the order of `engram memory info`
     #[arg(long, value_name = "FILE")]
-    gates: Option<PathBuf>,
+    gates: Option<InputPath>,
     /// Write the ids to a .npy file: i64, [queries, k], best first
     #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    out: Option<OutputFile>,
     /// Write the scores to a .npy file: f32, [queries, k]
     #[arg(long, value_name = "FILE")]
-    scores: Option<PathBuf>,
+    scores: Option<OutputFile>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -101,7 +102,6 @@ enum IndexName {
     /// Compare with all keys
     Exact,
     /// Approximate search in a graph from `engram memory index`; faster on large memories
-    #[value(alias = "hnsw")]
     Graph,
 }
 

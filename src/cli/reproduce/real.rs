@@ -112,7 +112,7 @@ impl Reproduce {
             let run = self.out.join("patent-real");
             let set = [
                 format!("data.dir={}", toml_string(&folder)),
-                format!("model.weights={}", toml_string(Path::new(encoder))),
+                format!("model.weights={}", toml_string(Path::new(&**encoder))),
             ];
             let options = RecipeOptions { tiny: false, set: set.into() };
             let mut recipe = Recipe::built_in(PHRASES_RECIPE, &options)?;
@@ -247,7 +247,7 @@ impl Reproduce {
         let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
         let options = match (&self.whisper, id.split('.').next()) {
             (Some(whisper), Some("avformer")) => format!(" --whisper {}", shell_quote(whisper)),
-            (_, Some("patent")) if self.encoder != ENCODER => {
+            (_, Some("patent")) if *self.encoder != *ENCODER => {
                 format!(" --encoder {}", shell_quote(&self.encoder))
             }
             _ => String::new(),

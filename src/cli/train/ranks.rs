@@ -13,21 +13,6 @@ use tempfile::TempDir;
 use super::super::interrupt::Resume;
 use super::super::{Outcome, log};
 
-/// The number of this process among the processes of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct RankNumber {
-    /// The rank, counted from 0.
-    pub(in super::super) rank: usize,
-    /// The number of ranks.
-    pub(in super::super) size: usize,
-}
-
-impl Default for RankNumber {
-    fn default() -> Self {
-        Self { rank: 0, size: 1 }
-    }
-}
-
 /// This process among the ranks of a training command.
 pub(super) struct RankSession {
     ranks: Ranks,
@@ -81,11 +66,6 @@ impl RankSession {
         self.ranks.clone()
     }
 
-    /// The number of this rank.
-    pub(super) fn number(&self) -> RankNumber {
-        RankNumber { rank: self.ranks.rank(), size: self.ranks.size() }
-    }
-
     /// How to continue the command.
     pub(super) fn resume(&self) -> Resume {
         self.resume.clone()
@@ -101,7 +81,7 @@ impl RankSession {
 
     /// Ends the command on this rank. Waits for the other ranks, or tells them of an error.
     pub(super) fn finish(self, result: anyhow::Result<Outcome>) -> anyhow::Result<Outcome> {
-        let RankNumber { rank, size } = self.number();
+        let (rank, size) = (self.ranks.rank(), self.ranks.size());
         let is_end = |error: &anyhow::Error| {
             matches!(error.downcast_ref(), Some(TrainError::OtherRank { .. }))
         };

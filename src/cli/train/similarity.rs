@@ -4,7 +4,7 @@
 //! The run folder has the complete recipe.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use engram_data::patent::PhrasePair;
@@ -21,6 +21,7 @@ use engram_train::studies::patent::settings::PatentData;
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
 use serde::Serialize;
 
+use super::super::paths::{InputPath, ModelName, NewFolder};
 use super::super::{Outcome, output};
 use super::ranks::RankSession;
 
@@ -47,13 +48,13 @@ run. `engram recipe reference patent` describes the keys for --set.")]
 pub(super) struct Similarity {
     /// Text pairs with scores: comma-separated values with a header
     #[arg(long, value_name = "FILE")]
-    csv: PathBuf,
+    csv: InputPath,
     /// Columns of the first text, the second text and the score
     #[arg(long, value_name = "A,B,SCORE", default_value = "a,b,score", value_parser = parse_columns)]
     columns: [String; 3],
     /// The sentence encoder to start from: a folder, or hf://owner/name
     #[arg(long, value_name = "MODEL", default_value = DEFAULT_MODEL)]
-    model: String,
+    model: ModelName,
     /// Fraction of pairs to hold out for validation
     #[arg(long, value_name = "FRACTION", default_value_t = 0.2)]
     validation_fraction: f64,
@@ -62,7 +63,7 @@ pub(super) struct Similarity {
     seed: u32,
     /// Output folder of the run
     #[arg(long, value_name = "FOLDER")]
-    pub(super) run: PathBuf,
+    pub(super) run: NewFolder,
     /// Change a value in the recipe, for example `optimiser.learning_rate=2e-5` (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
@@ -143,7 +144,7 @@ impl Similarity {
         let steps_per_epoch = pairs.div_ceil(batch).max(1);
         let epochs = TARGET_STEPS.div_ceil(steps_per_epoch).clamp(2, 20);
         let pairs = toml::to_string(&data.pairs)?;
-        let (seed, model) = (self.seed, toml::Value::from(self.model.as_str()));
+        let (seed, model) = (self.seed, toml::Value::from(&*self.model));
         let max_tokens = encoder.config.max_length().min(256);
         if encoder.pooling.is_none() {
             output::note("the encoder's pooling cannot be trained; mean pooling is used");

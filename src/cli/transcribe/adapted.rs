@@ -1,7 +1,7 @@
 //! Transcribes clips with the adapters of an AVFormer run and the clips' video frames.
 
 use engram_data::messages::counted;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
@@ -16,7 +16,8 @@ use super::inputs::{Inputs, files_of};
 use super::subtitles::one_line;
 use super::transcripts::{Format, write_labelled};
 use super::{Transcribe, check_any_transcribed, skipped_text};
-use crate::cli::{Outcome, output, paths};
+use crate::cli::paths::{self, InputFolder, ModelName};
+use crate::cli::{Outcome, output};
 
 /// Options for an adapted ASR model.
 #[derive(Debug, Args)]
@@ -25,10 +26,10 @@ pub struct Adapted {
     /// Use the adapters of this `engram train avformer` run and the frames in the manifest; greedy
     /// decoding, one text per clip
     #[arg(long, value_name = "RUN", conflicts_with_all = ["Decoding", "Boost", "Streaming"])]
-    pub(super) adapters: Option<PathBuf>,
+    pub(super) adapters: Option<InputFolder>,
     /// The run's image encoder, if it has moved
     #[arg(long, value_name = "WEIGHTS", requires = "adapters")]
-    image_encoder: Option<String>,
+    image_encoder: Option<ModelName>,
     /// The frames that the model uses
     #[arg(long, value_name = "FRAMES", default_value = "own", requires = "adapters")]
     frames: FramesName,

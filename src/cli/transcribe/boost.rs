@@ -1,7 +1,7 @@
 //! Word boosting: words and phrases that an ASR model should prefer.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
@@ -11,6 +11,7 @@ use engram_models::generation::boosting::BoostTree;
 use engram_textfile::read_text;
 
 use crate::cli::output;
+use crate::cli::paths::InputFile;
 
 /// Options for word boosting.
 #[derive(Debug, Args)]
@@ -19,7 +20,7 @@ pub struct Boost {
     /// each clip a line id<TAB>text<TAB>rare words<TAB>JSON list of words to boost (the second and
     /// third field are ignored)
     #[arg(long, value_name = "FILE")]
-    boost: Option<PathBuf>,
+    boost: Option<InputFile>,
     /// Bonus for each token of a boosted word, in nats of log-probability; the first token gets
     /// half [default: 3 for Whisper models, 2 for Conformers]
     #[arg(long, value_name = "W", requires = "boost", value_parser = parse_weight)]

@@ -20,13 +20,13 @@ pub(super) struct Inputs {
 impl Inputs {
     /// Reads the inputs and prints how many files of each folder were skipped. Ids must differ
     /// between inputs.
-    pub(super) fn read(paths: &[PathBuf], is_streaming: bool) -> anyhow::Result<Self> {
+    pub(super) fn read(paths: Vec<PathBuf>, is_streaming: bool) -> anyhow::Result<Self> {
         let mut inputs = Self { clips: Vec::new(), ends: Vec::new() };
         for path in paths {
-            match streaming::stdin(path, is_streaming)? {
+            match streaming::stdin(&path, is_streaming)? {
                 Some(clip) => inputs.clips.push(clip),
                 None => {
-                    let (clips, SkippedFiles { hidden, others }) = clips_and_skipped(path)?;
+                    let (clips, SkippedFiles { hidden, others }) = clips_and_skipped(&path)?;
                     inputs.clips.extend(clips);
                     if hidden + others > 0 {
                         output::note(&format!(
@@ -38,7 +38,7 @@ impl Inputs {
                     }
                 }
             }
-            inputs.ends.push((path.clone(), inputs.clips.len()));
+            inputs.ends.push((path, inputs.clips.len()));
         }
         inputs.check_ids()?;
         Ok(inputs)
@@ -89,11 +89,11 @@ mod tests {
         std::fs::write(path("one.jsonl"), "{\"audio\": \"a.wav\"}\n{\"audio\": \"b.wav\"}\n")
             .expect("a manifest");
         let paths = [path("one.jsonl"), path("c.wav")];
-        let inputs = Inputs::read(&paths, false).expect("clips");
+        let inputs = Inputs::read(paths.to_vec(), false).expect("clips");
         let input_paths: Vec<&Path> =
             inputs.clips.iter().map(|clip| inputs.path_of(clip)).collect();
         assert_eq!(input_paths, [&paths[0], &paths[0], &paths[1]]);
-        let result = Inputs::read(&[path("one.jsonl"), path("b.mp3")], false).err();
+        let result = Inputs::read(vec![path("one.jsonl"), path("b.mp3")], false).err();
         let error = result.expect("a refusal").to_string();
         assert!(error.contains("the clip id `b` is also in"), "{error}");
     }

@@ -112,7 +112,7 @@ impl Transcribe {
 
     fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
         if !self.out.is_dir() {
-            return self.out.clone();
+            return self.out.to_path_buf();
         }
         let extension = if format == Format::Srt { "srt" } else { "vtt" };
         let relative: PathBuf = Path::new(&clip.id)

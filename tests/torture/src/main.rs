@@ -2,10 +2,8 @@
 //! README.md.
 
 mod corrupt;
-mod explorer;
 mod faults;
 mod formats;
-mod hub;
 mod inputs;
 mod invariants;
 mod kills;
@@ -34,13 +32,11 @@ use report::Report;
 type Attack = fn(&Report) -> Result<()>;
 
 /// All attacks with their names on the command line.
-const ATTACKS: [(&str, Attack); 11] = [
+const ATTACKS: [(&str, Attack); 9] = [
     ("faults", faults::attack),
     ("kills", kills::attack),
     ("power", power::attack),
     ("corrupt", corrupt::attack),
-    ("hub", hub::attack),
-    ("explorer", explorer::attack),
     ("writers", writers::attack),
     ("threads", threads::attack),
     ("signals", signals::attack),

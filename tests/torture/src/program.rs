@@ -127,11 +127,6 @@ impl Engram {
         Ok(self.start()?.wait(limit))
     }
 
-    /// The command itself, for attacks that communicate with it.
-    pub fn into_command(self) -> Command {
-        self.command
-    }
-
     /// Runs a command of a set-up. An exit code other than 0 or 1 is an error; 1 is a failed check
     /// of a training run.
     pub fn must_run(self) -> Result<CommandResult> {

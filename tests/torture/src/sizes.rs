@@ -42,11 +42,11 @@ pub fn attack(report: &Report) -> Result<()> {
             {k} --out {{s}}/k.npy --force"
         ));
         lines.push(format!(
-            "memory search {{s}}/start/memory --queries {{s}}/queries.npy -k {k} --index hnsw"
+            "memory search {{s}}/start/memory --queries {{s}}/queries.npy -k {k} --index graph"
         ));
         lines.push(format!(
             "memory search {{s}}/start/memory --queries {{s}}/queries.npy -k 3 \
-            --ef-search {k} --index hnsw"
+            --ef-search {k} --index graph"
         ));
         lines.push(format!(
             "eval retrieval --queries {{r}}/eval/fuzz/corpus/retrieval/queries -k {k} \

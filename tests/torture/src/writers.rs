@@ -52,8 +52,9 @@ fn read_while_writing(report: &Report, shared: &Shared, memory: &Path) -> Result
     let folder = memory.display();
     let lines = [
         shared.fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5")),
-        shared
-            .fill(&format!("memory search {folder} --queries {{s}}/queries.npy -k 5 --index hnsw")),
+        shared.fill(&format!(
+            "memory search {folder} --queries {{s}}/queries.npy -k 5 --index graph"
+        )),
         format!("memory verify {folder}"),
     ];
     thread::scope(|scope| -> Result<()> {

@@ -1,0 +1,176 @@
+//! Commands on data of a user's own: a text file, a CSV, text pairs with scores.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use crate::running::{Folder, engram, errors, json, printed, refused, succeeds};
+use serde_json::Value;
+
+/// Trains a small text encoder on the embedded phrases, in the folder `encoder`.
+fn train_encoder(folder: &Path) {
+    // The recipe's check may fail at this size.
+    let output = engram(folder, "train patent --recipe patent/world --tiny --quiet --run encoder");
+    assert!(folder.join("encoder/model.safetensors").is_file(), "{output:?}");
+}
+
+#[test]
+fn a_memory_is_built_from_a_text_file_or_a_table() {
+    let folder = &Folder::new();
+    train_encoder(folder);
+    fs::write(folder.join("notes.txt"), "steel bolt\n\n  \nglass pane\nwooden door\n").unwrap();
+    let table = "Nr,Body,Topic\n7,\"steel, bolt\",metal\n9,glass pane,\n";
+    fs::write(folder.join("facts.csv"), table).unwrap();
+
+    let build = "memory build --model encoder --quiet";
+    let output = engram(folder, "memory build --model encoder --texts notes.txt --out notes");
+    let note = errors(&output);
+    assert!(note.contains("notes.txt: skipped 2 empty lines"), "{note}");
+    assert!(printed(&output, "build").contains("3 entries"));
+    succeeds(folder, "memory add notes --model encoder --quiet --texts notes.txt");
+    let columns = "--csv facts.csv --columns id=Nr,text=Body,source=Topic";
+    succeeds(folder, &format!("{build} {columns} --out facts"));
+    let best_hit = |memory: &str, query: &str| {
+        let report = json(folder, &["memory", "search", memory, "--text", query]);
+        let hit = &report["queries"][0]["hits"][0];
+        (hit["id"].as_i64().unwrap(), hit["source"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(best_hit("notes", "glass pane"), (4, "notes.txt".to_owned()));
+    assert_eq!(best_hit("facts", "steel, bolt"), (7, "metal".to_owned()));
+    assert_eq!(best_hit("facts", "glass pane"), (9, "facts.csv".to_owned()));
+    assert_eq!(json(folder, "memory info notes")["entries"], 6);
+    // The next id after 5 is 6, which is line 1 of the second file.
+    succeeds(folder, "memory update notes --model encoder --quiet --texts notes.txt");
+
+    for (arguments, part) in [
+        ("--csv facts.csv", "facts.csv:1: no column of texts; the header has: Nr, Body, Topic"),
+        ("--csv facts.csv --columns text=Title", "facts.csv:1: column `Title` is missing"),
+        ("--csv facts.csv --columns id=Body,text=Body", "facts.csv:2: has the id `steel, bolt`"),
+        ("--csv facts.csv --columns text=", "write the name of a column"),
+        ("--texts missing.txt", "missing.txt: cannot be read"),
+        ("--texts notes.txt --csv facts.csv", "cannot be used with"),
+        ("--texts notes.txt --columns text", "cannot be used with"),
+    ] {
+        refused(folder, &format!("{build} {arguments} --out bad"), part);
+        assert!(!folder.join("bad").exists(), "{arguments}");
+    }
+    let duplicate_ids = "id,text\n1,a\n2,b\n1,c\n";
+    fs::write(folder.join("twice.csv"), duplicate_ids).unwrap();
+    let message = "twice.csv:4: the id 1 exists already";
+    refused(folder, &format!("{build} --csv twice.csv --out bad"), message);
+}
+
+#[test]
+fn a_model_name_without_hf_is_suggested() {
+    let temporary = &Folder::new();
+    fs::write(temporary.join("notes.txt"), "a\n").unwrap();
+    fs::write(temporary.join("p.csv"), "a,b,score\nx,y,1\nz,y,0\n").unwrap();
+    for arguments in [
+        "memory build --texts notes.txt --model owner/name --out m",
+        "train similarity --csv p.csv --model owner/name --run r",
+        "data fetch owner/name",
+    ] {
+        let part = "owner/name: there is no such folder; check the path, or write hf://owner/name";
+        refused(temporary, arguments, part);
+    }
+}
+
+/// Writes 200 pairs with scores from 1 to 4: the more words two texts share, the higher.
+fn write_pairs(path: &Path) {
+    let words = ["bolt", "glass", "door", "wheel", "valve", "sensor", "blade", "panel"];
+    let mut text = "left,right,rating,comment\n".to_owned();
+    for pair in 0..200 {
+        let (anchor, shared) = (pair / 4, pair % 4);
+        let word = |index: usize| words[(anchor + index) % words.len()];
+        let left = format!("{} {} {} unit{anchor}", word(0), word(1), word(2));
+        let mut right: Vec<&str> = (0..shared).map(word).collect();
+        right.extend((shared..3).map(|index| word(index + 4)));
+        writeln!(text, "{left},{},{},\"x, y\"", right.join(" "), 1.0 + f64::from(shared as u8))
+            .unwrap();
+    }
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn training_starts_with_the_pooling_of_the_encoder() {
+    let folder = &Folder::new();
+    train_encoder(folder);
+    write_pairs(&folder.join("pairs.csv"));
+    let modules = r#"[
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}
+    ]"#;
+    fs::write(folder.join("encoder/modules.json"), modules).unwrap();
+    fs::create_dir(folder.join("encoder/1_Pooling")).unwrap();
+    for (mode, pooling) in [("cls", "first"), ("mean", "mean"), ("max", "mean")] {
+        let config = format!(r#"{{"pooling_mode": "{mode}"}}"#);
+        fs::write(folder.join("encoder/1_Pooling/config.json"), config).unwrap();
+        let train = "train similarity --csv pairs.csv --columns left,right,rating --model encoder \
+                     --set model.max_tokens=64 --set optimiser.learning_rate=1e-12 \
+                     --set phase.train.epochs=1 --json";
+        let output = engram(folder, &format!("{train} --run {mode}"));
+        let report: Value = serde_json::from_str(&printed(&output, train)).unwrap();
+        let recipe = fs::read_to_string(folder.join(mode).join("recipe.toml")).unwrap();
+        assert!(recipe.contains(&format!("pooling = \"{pooling}\"")), "{mode}: {recipe}");
+        let messages = errors(&output);
+        assert_eq!(messages.contains("mean pooling is used"), mode == "max", "{messages}");
+        let r = |system: &str| report["comparison"][system]["value"].as_f64().unwrap();
+        // At this learning rate nothing is learnt, so both systems have almost the same r. The
+        // tolerance allows for rounding: the cosines of `cls` are all close to 1.
+        assert_eq!((r("a") - r("b")).abs() < 0.01, mode != "max", "{mode}: {} {}", r("a"), r("b"));
+    }
+}
+
+#[test]
+fn pairs_of_any_columns_train_a_model() {
+    let folder = &Folder::new();
+    train_encoder(folder);
+    write_pairs(&folder.join("pairs.csv"));
+    let train = "train similarity --csv pairs.csv --columns left,right,rating --model encoder --quiet \
+                 --set model.max_tokens=64";
+    let report = json(folder, &format!("{train} --run s"));
+    assert_eq!(report["pairs"], 200);
+    let validation = report["validation_pairs"].as_u64().unwrap();
+    assert!((30..=50).contains(&validation), "{validation}");
+    assert_eq!(report["range"], serde_json::json!({"minimum": 1.0, "maximum": 4.0}));
+    for system in ["a", "b", "difference"] {
+        assert!(report["comparison"][system]["interval"].is_object(), "{report}");
+    }
+    // The recipe in the run's folder repeats the run.
+    succeeds(folder, "train patent --recipe s/recipe.toml --quiet --run again");
+    let weights = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();
+    assert!(weights("s") == weights("again"));
+
+    // Predictions have the range of the file; the score column is optional.
+    fs::write(folder.join("new.csv"), "RIGHT,left\nbolt glass door,bolt glass door\nvalve,panel\n")
+        .unwrap();
+    succeeds(folder, "score new.csv --model s --out scores.csv --quiet");
+    let scores = fs::read_to_string(folder.join("scores.csv")).unwrap();
+    let scores: Vec<f64> = scores
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').nth(1).unwrap().parse().unwrap())
+        .collect();
+    assert!(scores.len() == 2 && scores[0] != scores[1], "{scores:?}");
+    assert!(scores.iter().all(|score| (-1.0..8.0).contains(score)), "{scores:?}");
+    let text = succeeds(folder, &format!("{train} --run t"));
+    for part in ["200 pairs: ", "Scores from 1 to 4", "untrained encoder", "The trained model"] {
+        assert!(text.contains(part), "{text}");
+    }
+
+    refused(folder, "score pairs.csv.gz --model s --out x.csv", "pairs.csv.gz: cannot be read");
+    fs::write(folder.join("other.csv"), "left,text\na,b\n").unwrap();
+    let missing = "other.csv:1: column `right` is missing";
+    refused(folder, "score other.csv --model s --out x.csv", missing);
+    for (arguments, part) in [
+        ("--columns left,right", "give three names"),
+        ("--columns left,right,comment", "pairs.csv:2: comment `x, y` is not a finite number"),
+        ("--columns left,right,score", "pairs.csv:1: column `score` is missing"),
+        ("--columns left,right,rating --validation-fraction 1.5", "the held-out fraction is 1.5"),
+    ] {
+        let arguments =
+            format!("train similarity --csv pairs.csv {arguments} --model encoder --run bad");
+        refused(folder, &arguments, part);
+        assert!(!folder.join("bad").exists(), "{arguments}");
+    }
+}

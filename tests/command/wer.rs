@@ -1,0 +1,131 @@
+//! `engram eval wer`: transcripts of every format, and refused inputs.
+
+use std::fs;
+
+use crate::running::{Folder, engram, errors, json, refused};
+
+const REFERENCE: &str = "i am { going to / gonna } leave (spk1-001)\nwell (uh) that is fine (spk1-002)\n\
+                         ;; a comment\nshe said { um / uh / @ } nothing (spk1-003)\n";
+const HYPOTHESIS: &str = "I am gonna leave (spk1-001)\nwell that is fine (spk1-002)\nshe said \
+                          nothing (spk1-003)\n";
+
+#[test]
+fn sclite_markup_is_scored_as_in_sclite() {
+    let folder =
+        &Folder::with(&[("ref.trn", REFERENCE), ("hyp.trn", HYPOTHESIS), ("ref", REFERENCE)]);
+    let files = "--ref ref.trn --hyp hyp.trn";
+    for (options, errors) in
+        [("", 2), ("--normalizer lowercase", 1), ("--normalizer lowercase -D", 0)]
+    {
+        let report = json(folder, &format!("eval wer {files} {options}"));
+        assert_eq!(report["detail"]["reference_words"], 12, "{options}");
+        assert_eq!(report["value"], f64::from(errors) / 12.0, "{options}");
+        assert_eq!(report["alignment"], "sclite");
+    }
+    let parts = ["ref: looks like sclite's trn", "--format trn"];
+    refused(folder, "eval wer --ref ref --hyp hyp.trn", &parts);
+    let lines = "eval wer --ref ref --hyp ref --format lines -D";
+    refused(folder, lines, "--optional-deletions needs a .trn file");
+}
+
+#[test]
+fn kaldi_text_is_read_from_files_and_folders() {
+    let reference = "spk1-u1 hello you\nspk1-u2 good day\n";
+    let hypothesis = "spk1-u2 good\nspk1-u1 hello you\n";
+    let folder =
+        &Folder::with(&[("text", reference), ("hyp.txt", hypothesis), ("bad.txt", "spk1-u1 a\n")]);
+    let files = "--ref text --hyp hyp.txt";
+    let output = engram(folder, &format!("eval wer {files}"));
+    let note = errors(&output);
+    assert!(output.status.success() && note.contains("read as Kaldi's `id text`"), "{note}");
+    for options in ["", "--format kaldi"] {
+        let report = json(folder, &format!("eval wer {files} {options}"));
+        assert_eq!((&report["value"], &report["n"]), (&0.25.into(), &2.into()));
+    }
+    // The file is read as plain lines only on request.
+    let plain = json(folder, &format!("eval wer {files} --format plain"));
+    assert_eq!(plain["detail"]["reference_words"], 6);
+    refused(folder, "eval wer --ref text --hyp bad.txt", &["Kaldi", "--format kaldi"]);
+    let kaldi = folder.join("data");
+    fs::create_dir(&kaldi).unwrap();
+    fs::write(kaldi.join("text"), reference).unwrap();
+    fs::write(kaldi.join("utt2spk"), "spk1-u1 spk1\n").unwrap();
+    assert_eq!(json(folder, "eval wer --ref data --hyp hyp.txt")["value"], 0.25);
+    let missing = "bad.txt: no prediction for id `spk1-u2` (data/text:2)";
+    refused(folder, "eval wer --ref data --hyp bad.txt", missing);
+}
+
+#[test]
+fn manifests_and_tables_are_read_by_their_columns() {
+    let nemo = |id: &str, text: &str, pred_text: &str| {
+        format!(
+            "{{\"audio_filepath\": \"{id}.wav\", \"duration\": 1.5, \"text\": \"{text}\", \
+                 \"pred_text\": \"{pred_text}\"}}\n"
+        )
+    };
+    let manifest = nemo("a", "hello you", "hello you") + &nemo("b", "good day", "good");
+    let other_manifest = nemo("a", "hello you", "hello you") + &nemo("c", "good day", "good");
+    let folder = &Folder::with(&[
+        ("manifest.json", &manifest),
+        ("other.json", &other_manifest),
+        ("both.csv", "ID,Sentence,Output\na,\"hello, you\",\"hello, you\"\nb,good day,good\n"),
+        ("ref.csv", "utterance_id,transcript\nb,good day\na,hello you\n"),
+        ("hyp.tsv", "path\tsentence\na\thello you\nb\tgood\n"),
+    ]);
+    for arguments in [
+        "--pairs manifest.json",
+        "--ref manifest.json --hyp manifest.json",
+        "--pairs both.csv --ref-column sentence --hyp-column output",
+        "--ref ref.csv --hyp hyp.tsv",
+        "--ref ref.csv --hyp both.csv --hyp-column output --normalizer basic",
+    ] {
+        let report = json(folder, &format!("eval wer {arguments}"));
+        assert_eq!((&report["value"], &report["n"]), (&0.25.into(), &2.into()), "{arguments}");
+    }
+    for (arguments, expected) in [
+        ("--ref manifest.json --hyp other.json", "no prediction for id `b.wav` (manifest.json:2)"),
+        ("--ref manifest.json --hyp hyp.tsv", "no prediction for id `a.wav` (manifest.json:1)"),
+        (
+            "--pairs both.csv",
+            "both.csv:1: has no column of hypotheses; it has: ID, Sentence, Output",
+        ),
+        ("--pairs ref.csv --hyp-column text", "ref.csv:1: has no `text`; it has: utterance_id"),
+        ("--ref both.csv --hyp hyp.tsv --id-column nr", "both.csv:1: has no `nr`; it has"),
+    ] {
+        refused(folder, &format!("eval wer {arguments}"), expected);
+    }
+}
+
+#[test]
+fn files_of_other_formats_are_refused_with_a_remedy() {
+    let folder = &Folder::with(&[
+        ("lines.txt", "{\"id\": 1, \"text\": \"a b\"}\n{\"id\": 2, \"text\": \"c\"}\n"),
+        ("table.txt", "u1\ta b\nu2\tc\n"),
+        ("csv.txt", "id,text\nu1,a b\n"),
+        ("words.ctm", "f 1 0.0 0.5 hello\nf 1 0.5 0.5 you\n"),
+    ]);
+    for (file, remedy) in [
+        ("lines.txt", "--format jsonl"),
+        ("table.txt", "--format tsv"),
+        ("csv.txt", "--format csv"),
+        ("words.ctm", ".trn"),
+    ] {
+        refused(folder, &format!("eval wer --ref {file} --hyp {file}"), &[file, remedy]);
+    }
+    let report = json(folder, "eval wer --ref lines.txt --hyp lines.txt --format json");
+    assert_eq!(report["detail"]["reference_words"], 3);
+}
+
+#[test]
+fn zero_errors_have_an_interval_above_zero() {
+    let lines = "one two\n".repeat(100);
+    let folder = &Folder::with(&[("a.txt", &lines)]);
+    let report = json(folder, "eval wer --ref a.txt --hyp a.txt");
+    assert_eq!(report["interval"]["method"], "rule of three by utterance");
+    assert!((report["ci95"][1].as_f64().unwrap() - 0.02996).abs() < 1e-5, "{report}");
+    let sentences = report["secondary"].as_array().unwrap();
+    let sentences = sentences.iter().find(|measure| measure["metric"] == "sentence_error_rate");
+    let interval = &sentences.unwrap()["interval"];
+    assert_eq!(interval["method"], "exact binomial by utterance");
+    assert!((interval["high"].as_f64().unwrap() - 0.036217).abs() < 1e-5, "{interval}");
+}
