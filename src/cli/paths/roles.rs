@@ -45,13 +45,15 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("data", "entries" | "clips", "out")
         | ("answer" | "score", _, "out") => Role::OutputFile,
         ("transcribe", _, "out") => Role::OutputFileOrFolder,
-        ("man", _, "out") | ("bench", "tradeoffs", "out") => Role::OutputFolder,
+        ("man", _, "out") => Role::OutputFolder,
         ("train", _, "run")
         | ("grid", _, "out")
         | ("reproduce", _, "out" | "export_bundled")
         | ("memory", "build" | "reencode" | "pull", "out")
         | ("data", "convert", "out")
-        | ("data", "phrases" | "world" | "speech" | "audiovisual", "out") => Role::NewFolder,
+        | ("data", "phrases" | "bundled" | "world" | "speech" | "audiovisual", "out") => {
+            Role::NewFolder
+        }
 
         ("transcribe", _, "model" | "adapters" | "image_encoder")
         | ("answer", _, "run" | "memory")
@@ -59,7 +61,6 @@ pub(super) fn role(command: &str, argument: &str) -> Option<Role> {
         | ("memory", _, "folder" | "model" | "image_model")
         | ("train", "similarity", "model")
         | ("data", "convert", "folder")
-        | ("bench", "avformer", "asr_model" | "image_encoder")
         | ("reproduce", _, "whisper" | "encoder")
         | ("explore", _, "folders") => Role::InputModel,
 
