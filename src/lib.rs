@@ -18,11 +18,11 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod notebook;
-pub mod plot;
 
 pub use candle_core as candle;
 pub use engram_data as data;
 pub use engram_eval as eval;
+pub use engram_eval::html::chart as plot;
 pub use engram_infer as infer;
 pub use engram_memory as memory;
 pub use engram_models as models;

@@ -160,7 +160,7 @@ mod tests {
         let samples: Vec<f32> = (0..32_000).map(|i| if i % 2 == 0 { 0.5 } else { -0.5 }).collect();
         let output = waveform(&samples, 16_000).expect("drawn");
         assert_eq!(output.mime, "image/svg+xml");
-        assert!(output.content.contains("seconds") && output.content.contains("\n2.0\n"));
+        assert!(output.content.contains("seconds") && output.content.contains(">2.0<"));
         assert_eq!(output.content.matches("<circle").count(), 0);
     }
 }

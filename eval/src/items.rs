@@ -209,7 +209,8 @@ impl Item {
 }
 
 /// A metric over many items, in a form that is fast to compute on every resample.
-pub(crate) enum PooledMetric {
+#[derive(Debug)]
+pub enum PooledMetric {
     /// The metric is a function of sums over the items.
     Sums {
         /// Number of sums.
@@ -219,12 +220,16 @@ pub(crate) enum PooledMetric {
         /// The metric's value from the totals.
         value: fn(&[f64]) -> f64,
     },
+    /// The metric is Pearson's `r`.
     Correlation(Box<WeightedPearson>),
 }
 
 impl PooledMetric {
     /// Builds the metric from statistics of one kind. Without statistics, its value is NaN.
-    pub(crate) fn new<'s>(
+    ///
+    /// # Errors
+    /// [`EvalError::Metric`] for a function of sums that is not registered.
+    pub fn new<'s>(
         metric: &str,
         statistics: impl IntoIterator<Item = &'s Statistic>,
     ) -> Result<Self, EvalError> {
@@ -265,7 +270,7 @@ impl PooledMetric {
     }
 
     /// The metric of a resample in which item `i` occurs `counts[i]` times.
-    pub(crate) fn value(&self, counts: &[u32]) -> f64 {
+    pub fn value(&self, counts: &[u32]) -> f64 {
         match self {
             Self::Sums { count: sum_count, item_sums, value } => {
                 let mut totals = vec![0.0; *sum_count];

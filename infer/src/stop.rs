@@ -67,6 +67,12 @@ impl Stop {
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin).is_ok()
     }
 
+    /// Records that a report on the work so far begins, after the run was asked to stop. The process
+    /// must not exit before it is written.
+    pub fn begin_report(&self) {
+        self.0.fetch_or(UNSAVED, Ordering::SeqCst);
+    }
+
     /// Records that no step is unsaved: a checkpoint is written, or the run has ended.
     pub fn clear_unsaved(&self) {
         self.0.fetch_and(!UNSAVED, Ordering::SeqCst);

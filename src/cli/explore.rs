@@ -62,7 +62,7 @@ use server::{Explored, serve};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram explore train/bundled
+  engram data bundled --out bundled && engram explore bundled
   engram explore runs
   engram explore runs/r1 runs/ablations --port 8080
   engram explore memory --images photographs

@@ -94,10 +94,13 @@ impl Interrupt {
                         resume.command
                     ));
                 }
+                // A report on the finished runs may begin after the last step.
                 while stop.has_unsaved() {
-                    thread::sleep(POLL_INTERVAL);
+                    while stop.has_unsaved() {
+                        thread::sleep(POLL_INTERVAL);
+                    }
+                    thread::sleep(GRACE_PERIOD);
                 }
-                thread::sleep(GRACE_PERIOD);
             }
             // All steps are saved, so exiting here loses nothing.
             message.call_once(|| output::warn(&resume.message()));
@@ -200,7 +203,7 @@ fn command_line(has_resume_option: bool) -> String {
 }
 
 /// Quotes a word for a shell.
-fn shell_quoted(word: &str) -> String {
+pub(super) fn shell_quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()

@@ -2,6 +2,8 @@
 
 mod answer;
 mod bench;
+mod bundled;
+mod claims;
 mod compute;
 mod data;
 mod environment;
@@ -48,7 +50,7 @@ Start with `engram reproduce --quick`. It needs no data, no weights and no netwo
 Examples:
   engram reproduce --quick                # a first claim in seconds
   engram reproduce
-  engram explore train/bundled
+  engram data bundled --out bundled       # small trained models, for `engram explore bundled`
   engram eval wer --ref ref.tsv --hyp hyp.tsv --normalizer whisper-en
   engram train patent --recipe patent/world --run runs/p0
   engram grid --help                      # every command has examples in its help")]
@@ -82,7 +84,7 @@ enum Command {
     /// Build, search and edit a key/value memory
     #[command(subcommand)]
     Memory(memory::MemoryCommand),
-    /// Measure the speed of this toolkit, also against other tools
+    /// Measure the speed of a memory on your machine, also against other tools
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Download weights, write the embedded data sets, convert data sets to memory entries

@@ -1,33 +1,35 @@
 //! `engram reproduce`: trains the studies on the embedded world and compares the results with the
 //! papers' claims.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `plan` | the grids whose claims are tested, by scale; a new claim is a row of one of these grids |
+//! | `grids` | training these grids and testing their claims |
+//! | `commands` | claims on real data, which compare the results of commands (`commands.toml`) |
+//! | `inputs` | checks of the options |
 
-mod avformer;
-mod bundled;
-mod correlation;
+mod commands;
+mod grids;
 mod inputs;
-mod patent;
-mod real;
-mod report;
-mod reveal;
-mod study;
-mod values;
+mod plan;
 
 use std::path::Path;
 use std::time::Instant;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use engram_infer::finished_run::is_finished;
-use engram_train::grid::{Grid, GridOptions, GridReport, run_grid};
+use engram_train::Stop;
+use engram_train::grid::ClaimReport;
+use engram_train::registry;
 use engram_train::studies::ALL;
-use engram_train::{Program, RunOptions, Stop};
 
-use super::environment::Environment;
-use super::grid::print_progress;
-use super::interrupt::Interrupt;
+use super::claims::Report;
+use super::interrupt::{Interrupt, shell_quoted};
 use super::paths::{BaseFolder, ModelName, NewFolder};
-use super::{Outcome, output};
-use report::Report;
+use super::{Outcome, bundled, output};
+
+/// Claims that need only one run, which takes seconds.
+const QUICK: [&str; 2] = ["patent.finetuned_over_zero_shot", "patent.decoys_learnt"];
 
 /// The sentence encoder that scores real phrases.
 const ENCODER: &str = "hf://sentence-transformers/all-MiniLM-L6-v2";
@@ -70,7 +72,7 @@ pub struct Reproduce {
     #[arg(long, default_value_t = 1, default_value_if("scale", "full", "3"), value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=100))]
     seeds: u64,
-    /// Also test the claims of train/recipes/*/ablations.toml; their size does not depend on --scale
+    /// Also test the claims of reveal/ablations (at its own size) and all of avformer/ablations
     #[arg(long)]
     ablations: bool,
     /// A Whisper model, used as AVFormer's frozen ASR model in addition to the Conformer (at scales
@@ -106,14 +108,31 @@ pub struct Reproduce {
     /// The handle that asks the runs to stop.
     #[arg(skip)]
     stop: Stop,
+    /// The folder of the Conformer that AVFormer adapts.
+    #[arg(skip)]
+    conformer: String,
+}
+
+/// The claims that were tested, and notes for the report.
+#[derive(Default)]
+struct Results {
+    claims: Vec<ClaimReport>,
+    notes: Vec<String>,
+}
+
+impl Results {
+    /// Whether a claim has a result.
+    fn has(&self, id: &str) -> bool {
+        self.claims.iter().any(|claim| claim.id == id)
+    }
 }
 
 /// Parses the name of a study.
 fn study_name() -> impl TypedValueParser<Value = String> {
+    let with_claims = ["patent", "reveal", "avformer"];
+    let studies = with_claims.into_iter().filter_map(|name| registry::find(ALL, name));
     PossibleValuesParser::new(
-        study::ALL
-            .iter()
-            .map(|study| PossibleValue::new(study.name()).help(study::description(*study))),
+        studies.map(|study| PossibleValue::new(study.name()).help(study.description())),
     )
 }
 
@@ -128,6 +147,16 @@ enum Scale {
     Full,
 }
 
+impl Scale {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::Laptop => "laptop",
+            Self::Full => "full",
+        }
+    }
+}
+
 impl Reproduce {
     /// Runs the command.
     pub fn run(mut self) -> anyhow::Result<Outcome> {
@@ -136,38 +165,48 @@ impl Reproduce {
         interrupt.finish(self.measure())
     }
 
-    /// Measures the requested claims; writes and prints the report.
+    /// Tests the requested claims; writes and prints the report, also if it was stopped.
     fn measure(mut self) -> anyhow::Result<Outcome> {
         let start = Instant::now();
         self.ablations |= self.scale == Scale::Full;
+        self.conformer = self.out.join(bundled::FOLDER).join("conformer").display().to_string();
         if self.quick {
-            self.claims = patent::QUICK.map(str::to_owned).to_vec();
+            self.claims = QUICK.map(str::to_owned).to_vec();
         }
         self.check_inputs()?;
         let _lock = self.lock_folder()?;
-        let (mut claims, mut notes) = (Vec::new(), Vec::new());
-        for study in study::ALL.iter().filter(|study| self.includes_study(**study)) {
-            claims.extend(study.claims(&self, &mut notes)?);
+        let mut results = Results::default();
+        let tested = self.test_commands(&mut results).and_then(|()| self.test_grids(&mut results));
+        let stopped = match tested {
+            Err(error) if !self.stop.is_requested() => return Err(error),
+            tested => tested.err(),
+        };
+        if stopped.is_some() {
+            results.notes.push("Stopped before all claims were tested.".to_owned());
+        } else if let Some(id) = self.claims.iter().find(|id| !results.has(id)) {
+            anyhow::bail!("--claim {id}: could not be measured. {}", results.notes.join(" "));
         }
-        claims.retain(|claim| self.includes_claim(&claim.id));
-        if let Some(id) = self.claims.iter().find(|id| claims.iter().all(|claim| claim.id != **id))
-        {
-            anyhow::bail!("--claim {id}: could not be measured. {}", notes.join(" "));
-        }
-        let scale_and_seconds = (self.scale_name(), start.elapsed().as_secs());
-        let report = Report::new(
-            Program::running()?,
-            Environment::current(),
-            scale_and_seconds,
-            claims,
-            notes,
-        );
+        // Claims on real data are tested first, and shown after the other claims of their study.
+        let Results { mut claims, notes } = results;
+        claims.sort_by_key(|claim| {
+            let (study, id) = claim.id.split_once('.').unwrap_or_default();
+            let order = ["patent", "reveal", "avformer"].iter().position(|name| *name == study);
+            (order, id.starts_with("real_"))
+        });
+        let seconds = start.elapsed().as_secs();
+        let report =
+            Report::new("The papers' claims and our measurements", claims, notes, seconds)?
+                .at_scale(self.scale.name());
         let name = if self.claims.is_empty() { "report" } else { "report-of-claims" };
         let file = self.out.join(format!("{name}.html"));
         let json = serde_json::to_vec_pretty(&report)?;
         output::replace_atomic(&self.out.join(format!("{name}.json")), &json)?;
         output::replace_atomic(&file, report.to_html().as_bytes())?;
         output::print_report(self.json, &report, || report.to_text())?;
+        self.stop.clear_unsaved();
+        if let Some(stopped) = stopped {
+            return Err(stopped);
+        }
         let message = format!("{} s; report in {}", report.seconds(), file.display());
         output::note(&message);
         if self.quick {
@@ -176,77 +215,12 @@ impl Reproduce {
         Ok(if report.is_as_expected() { Outcome::Done } else { Outcome::CheckFailed })
     }
 
-    /// Adds a note whether a run's weights equal those of the bundled model. With
-    /// `--export-bundled`, writes the run to the folder of this option.
-    fn compare_with_bundled(
-        &self,
-        model: &bundled::BundledModel,
-        run: &Path,
-        notes: &mut Vec<String>,
-    ) -> anyhow::Result<()> {
-        notes.push(model.comparison_note(run)?);
-        match &self.export_bundled {
-            Some(folder) => model.export(run, &self.out, folder),
-            None => Ok(()),
-        }
-    }
-
-    /// A built-in grid that starts from bundled models of the repository, with the folder of the
-    /// unpacked models instead.
-    fn bundled_grid(&self, name: &str) -> anyhow::Result<Grid> {
-        let folder = format!("{}/", self.out.join(bundled::FOLDER).display());
-        Ok(Grid::built_in_with(name, ALL, |set| set.replace(bundled::REPOSITORY, &folder))?)
-    }
-
-    /// Trains the configurations of a grid into `out`.
-    fn train_grid(&self, grid: &Grid, out: &Path) -> anyhow::Result<GridReport> {
-        let options = GridOptions {
-            out: out.to_path_buf(),
-            seeds: self.seeds,
-            quiet: output::is_quiet(),
-            reuse: self.reuse,
-            stop: self.stop.clone(),
-        };
-        Ok(run_grid(grid, &options, &mut print_progress)?)
-    }
-
-    /// Whether the run still has to be trained. Adds a note if another build trained it.
-    fn is_unfinished(&self, run: &Path, notes: &mut Vec<String>) -> anyhow::Result<bool> {
-        if Program::differs_from_running(run, self.reuse)? {
-            notes.push(format!("Trained by another build of the program: {}.", run.display()));
-        }
-        Ok(!is_finished(run))
-    }
-
-    fn run_options(&self, run: &Path) -> RunOptions {
-        RunOptions {
-            run: run.into(),
-            resume: true,
-            quiet: output::is_quiet(),
-            stop: self.stop.clone(),
-            ..RunOptions::default()
-        }
-    }
-
-    /// The command that measures one claim. `options` are further options, each after a space.
-    fn claim_command(&self, id: &str, options: &str) -> String {
-        let (scale, seeds) = (self.scale_name(), self.seeds);
+    /// The command that measures one claim, with further options.
+    fn claim_command(&self, id: &str, scale: Scale, options: &[(&str, &str)]) -> String {
+        let (scale, seeds) = (scale.name(), self.seeds);
+        let options =
+            options.iter().map(|(name, value)| format!(" --{name} {}", shell_quoted(value)));
+        let options: String = options.collect();
         format!("engram reproduce --claim {id} --scale {scale} --seeds {seeds}{options}")
-    }
-
-    fn note(&self, text: &str) {
-        output::note(text);
-    }
-
-    fn is_smoke(&self) -> bool {
-        self.scale == Scale::Smoke
-    }
-
-    fn scale_name(&self) -> &'static str {
-        match self.scale {
-            Scale::Smoke => "smoke",
-            Scale::Laptop => "laptop",
-            Scale::Full => "full",
-        }
     }
 }

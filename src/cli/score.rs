@@ -18,8 +18,8 @@ use super::{Outcome, log, output};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 --model is a run of `engram train patent` or `similarity`, a sentence encoder (`hf://owner/name` or
-a folder), or a file of word vectors (GloVe or word2vec text). Encoders and word vectors are
-baselines without training: their score is a cosine similarity.
+a folder), a file of word vectors (GloVe or word2vec text), or `word-overlap`. The last three are
+baselines without training: their score is a cosine similarity, or the share of common words.
 
 Scores of a run depend on which targets share an anchor. Give all pairs of an anchor in one file.
 
@@ -33,7 +33,8 @@ pub struct Score {
     /// with the columns of its training. - is standard input
     #[arg(value_name = "PAIRS")]
     pairs: InputFile,
-    /// A run of `train patent` or `train similarity`, a sentence encoder, or a file of word vectors
+    /// A run of `train patent` or `train similarity`, a sentence encoder, a file of word vectors, or
+    /// `word-overlap`
     #[arg(long, value_name = "MODEL")]
     model: ModelName,
     /// Output file: CSV with id, score; - is standard output
@@ -53,6 +54,7 @@ pub struct Score {
 enum Model<'a> {
     Run(SimilarityRun),
     WordVectors(&'a Path),
+    WordOverlap,
     Encoder(&'a str, PromptChoice),
 }
 
@@ -81,6 +83,9 @@ impl Score {
         if reveal::run::is_run(path) || reveal::run::is_unfinished(path) {
             let remedy = "use `engram answer`";
             anyhow::bail!("{}: is a REVEAL run, which answers questions; {remedy}", self.model);
+        }
+        if self.model == "word-overlap" && !path.exists() {
+            return Ok(Model::WordOverlap);
         }
         let is_file = path.is_file();
         if !is_file && (self.cosine || !is_run(path)) {
@@ -112,6 +117,7 @@ impl Score {
         let report_progress = |done: usize| bar.inc(done as u64);
         let scores = match model {
             Model::Run(run) => run.predict(pairs, &report_progress)?,
+            Model::WordOverlap => zero_shot::word_overlap(pairs),
             Model::WordVectors(file) => zero_shot::word_vector_cosines(file, pairs)?,
             Model::Encoder(weights, prompt) => {
                 let compute = self.compute.open()?;

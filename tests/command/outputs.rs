@@ -92,7 +92,6 @@ fn no_output_changes_a_run_or_a_memory() {
     }
     for command in [
         "man --out run",
-        "bench tradeoffs --out memory/plots",
         "data world --out run/world",
         "data phrases --out memory/new",
         "data speech --out run/new",

@@ -106,44 +106,6 @@ fn a_memory_is_pushed_searched_and_pulled() {
 
 #[test]
 #[ignore = "needs ENGRAM_POSTGRES: the folder of PostgreSQL's binaries"]
-fn bench_scale_measures_servers_and_leaves_nothing() {
-    let [first, second] = Server::shared();
-    let folder = &Folder::new();
-    build(folder);
-    succeeds(folder, &format!("memory push m {}", first.url("bench")));
-    let database = |server: &Server| server.url("x").replace("&memory=x", "");
-    let options = "--keys 200,600 --width 8 -k 5 --queries 4 --candidates 20 --shards 2";
-    let command = format!("bench scale {options} --parameters 1000 --servers");
-    refused(folder, &format!("{command} {}", first.url("bench")), "has `memory=`");
-    let urls = format!("{},{}", database(first), database(second));
-    let report = json(folder, &format!("{command} {urls}"));
-    let series = report["series"].as_array().unwrap();
-    let servers: Vec<u64> = series.iter().map(|s| s["servers"].as_u64().unwrap()).collect();
-    assert_eq!(servers, [1, 1, 1, 2]);
-    for one in series {
-        let points = one["points"].as_array().unwrap();
-        assert_eq!((&points[0]["keys"], &points[1]["keys"]), (&200.into(), &600.into()));
-        for point in points {
-            assert!(
-                point["bytes"].as_u64().unwrap() > 200 * 8
-                    && point["query_ms"].as_f64().unwrap() > 0.0
-            );
-            assert!(point["recall"].as_f64().unwrap() > 0.9, "{point}");
-        }
-    }
-    assert_eq!(report["extrapolations"].as_array().unwrap().len(), 2 * series.len());
-    let reductions = report["reductions"].as_array().unwrap();
-    // Two messages of 0.25 ms, and 3/4 of 1000 numbers there and back.
-    let seconds = reductions[2]["network_seconds"].as_f64().unwrap();
-    assert!((seconds - 0.0005 - 2.0 * 4.0 * 750.0 / 1.25e9).abs() < 1e-9, "{reductions:?}");
-    for (server, memories) in [(first, "engram_bench"), (second, "")] {
-        let schemas = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'engram\\_bench%'";
-        assert_eq!(server.sql("memories", schemas).trim(), memories);
-    }
-}
-
-#[test]
-#[ignore = "needs ENGRAM_POSTGRES: the folder of PostgreSQL's binaries"]
 fn errors_name_the_server_the_reason_and_the_remedy() {
     let [server, _] = Server::shared();
     let folder = &Folder::new();

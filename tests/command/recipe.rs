@@ -79,7 +79,7 @@ fn built_in_recipes_have_names() {
     refused(folder, &format!("{train} patent/mini-lm"), "did you mean `patent/minilm`?");
     refused(folder, &format!("{train} patent/minilm"), "none");
     refused(folder, "grid reveal/seed --out g", "did you mean `reveal/seeds`?");
-    refused(folder, "grid reveal/seeds --set seed=3 --out g", "--seeds sets the seeds");
+    refused(folder, "grid reveal/seeds --set seed=3 --out g", "the seeds of a grid are 1");
     // A file with the name of a built-in recipe takes precedence.
     std::fs::create_dir(folder.join("patent")).unwrap();
     std::fs::write(folder.join("patent/minilm"), "seeed = 1\n").unwrap();

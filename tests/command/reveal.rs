@@ -222,7 +222,7 @@ fn a_grid_of_two_configurations_writes_its_reports() {
         format!("{grid} --configurations main-eval-k-0 {small_settings} --out g --quiet --json");
     let printed = succeeds(folder, &run);
     let report: Value = serde_json::from_str(&printed).unwrap();
-    let names = report["configurations"]
+    let names = report["grid"]["configurations"]
         .as_array()
         .unwrap()
         .iter()
@@ -232,17 +232,19 @@ fn a_grid_of_two_configurations_writes_its_reports() {
     assert_eq!(report["claims"].as_array().unwrap().len(), 1);
     assert_eq!(fs::read_to_string(folder.join("g/grid.json")).unwrap(), printed.trim_end());
     assert!(fs::read_to_string(folder.join("g/grid.html")).unwrap().contains("<svg"));
-    assert!(fs::read_to_string(folder.join("g/grid.md")).unwrap().contains("| main |"));
     // A second call uses the finished runs.
     let modified_time =
         || fs::metadata(folder.join("g/seed-1/main/model.safetensors")).unwrap().modified();
     let before = modified_time().unwrap();
-    assert_eq!(succeeds(folder, &run), printed);
+    let repeated: Value = serde_json::from_str(&succeeds(folder, &run)).unwrap();
+    assert_eq!([&repeated["claims"], &repeated["grid"]], [&report["claims"], &report["grid"]]);
     assert_eq!(modified_time().unwrap(), before, "the main configuration was trained again");
-    let command = report["configurations"][1]["command"].as_str().unwrap();
-    assert!(command.contains(" --configurations main-eval-k-0 --seeds 1 --out g --set data.max_"));
-    let program = &report["configurations"][0]["runs"][0]["programs"][0];
-    assert!(program["sha256"].as_str().unwrap().len() == 64 && *program == report["program"]);
+    let command = report["claims"][0]["command"].as_str().unwrap();
+    let options =
+        " --configurations main,main-eval-k-0 --seeds 1 --out g --set data.max_images=60 ";
+    assert!(command.contains(options), "{command}");
+    let program = &report["grid"]["configurations"][0]["runs"][0]["programs"][0];
+    assert_eq!(program["sha256"], report["sha256"]);
 
     refused(
         folder,
@@ -250,7 +252,7 @@ fn a_grid_of_two_configurations_writes_its_reports() {
         "has no configuration `nothing`; it has main",
     );
     refused(folder, &format!("{grid} --set memory.kk=3 --out g"), "unknown key `kk`");
-    refused(folder, &format!("{grid} --set seed=3 --out g"), "--seeds sets the seeds");
+    refused(folder, &format!("{grid} --set seed=3 --out g"), "the seeds of a grid are 1");
     fs::create_dir(folder.join("notes")).unwrap();
     fs::write(folder.join("notes/notes.txt"), "").unwrap();
     refused(folder, &format!("{grid} --out notes"), "has other files than");

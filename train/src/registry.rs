@@ -43,10 +43,8 @@ pub trait StudyDefinition: fmt::Debug + Sync {
     /// The errors of the study and of [`train`](crate::train), such as [`TrainError::Stopped`].
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport>;
 
-    /// The study's ablations, for grids; `None` if it has none.
-    fn ablations(&self) -> Option<&'static dyn AblationStudy> {
-        None
-    }
+    /// The metrics and systems of the study, for grids.
+    fn ablations(&self) -> &'static dyn AblationStudy;
 
     /// The tabs of the explorer that can show the study's finished runs.
     fn explorer_tabs(&self) -> &'static [ExplorerTab] {

@@ -1,6 +1,6 @@
 //! A page of claims: each with its published value, its measured values and its verdict.
 
-use super::forest::{Group, Row, direction, forest_of_groups, star_note};
+use super::forest::{ForestOptions, Group, Row, direction, forest, forest_of_groups, star_note};
 use super::numbers::{decimals, format_value, limits, size};
 use super::page::Page;
 use super::writer::Html;
@@ -63,16 +63,31 @@ pub struct ClaimsText<'a> {
     pub facts: &'a [(&'a str, String)],
     /// Notes for the reader.
     pub notes: &'a [String],
+    /// Further values, in tables.
+    pub tables: &'a [MetricTable<'a>],
+}
+
+/// A table of values under one heading, drawn on one axis.
+#[derive(Debug, Clone, Copy)]
+pub struct MetricTable<'a> {
+    /// The heading.
+    pub heading: &'a str,
+    /// Heading of the first column: the kind of rows.
+    pub row_heading: &'a str,
+    /// The name and the measured value of each row.
+    pub rows: &'a [(String, Measure)],
+    /// A value for comparison, drawn as a dashed line; `None` for no line.
+    pub reference: Option<f64>,
 }
 
 /// Returns the page: the number of claims with each verdict, facts about the measurement, a table
-/// of all measured claims, the values of each claim, a list of the claims that are not measured,
-/// and the notes.
+/// of all measured claims, the values of each claim, further tables, a list of the claims that are
+/// not measured, and the notes.
 ///
 /// ```
 /// use engram_eval::html::{ClaimsText, claims_page};
 ///
-/// let text = ClaimsText { title: "Claims", facts: &[], notes: &[] };
+/// let text = ClaimsText { title: "Claims", facts: &[], notes: &[], tables: &[] };
 /// assert!(claims_page(&text, &[]).starts_with("<!DOCTYPE html>"));
 /// ```
 pub fn claims_page(text: &ClaimsText<'_>, claims: &[ClaimCard<'_>]) -> String {
@@ -88,6 +103,15 @@ pub fn claims_page(text: &ClaimsText<'_>, claims: &[ClaimCard<'_>]) -> String {
             for claim in group {
                 html.node("div", &[("class", "claim")], |html| claim_values(html, claim));
             }
+        });
+    }
+    for table in text.tables {
+        let rows = table.rows.iter().map(|(name, measure)| (name.clone(), measure));
+        let rows = named_rows(rows.collect());
+        page.section(table.heading, |html| {
+            let options = ForestOptions { overall: table.reference, show_n: false };
+            forest(html, table.row_heading, &rows, &options);
+            star_note(html, &rows);
         });
     }
     if !untested.is_empty() {
@@ -346,6 +370,7 @@ mod tests {
             title: "Claims",
             facts: &[("machine", "<two> processors".to_owned())],
             notes: &["a note".to_owned()],
+            tables: &[],
         };
         claims_page(&text, claims)
     }

@@ -8,8 +8,8 @@
 //! | `page` | the page frame: head, style, script, table of contents |
 //! | `sections` | sections common to all pages: metrics, files, method, breakdowns, distribution |
 //! | `forest` | tables of values with intervals |
-//! | `metrics` | a page of forest tables only |
 //! | `claims` | a page of claims with their measured values |
+//! | `chart` | charts as SVG files of their own: lines, intervals, heat maps |
 //! | `cases` | the sortable and filterable table of the worst cases |
 //! | `wer`, `texts`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | one page per evaluation |
 //!
@@ -19,10 +19,10 @@
 mod axis;
 mod caption;
 mod cases;
+pub mod chart;
 mod claims;
 mod forest;
 mod haystack;
-mod metrics;
 mod numbers;
 mod page;
 mod phrase;
@@ -36,8 +36,7 @@ mod texts;
 mod wer;
 mod writer;
 
-pub use claims::{ClaimCard, ClaimsText, MeasuredClaim, claims_page};
-pub use metrics::{MetricTable, metrics_page};
+pub use claims::{ClaimCard, ClaimsText, MeasuredClaim, MetricTable, claims_page};
 pub use page::PALETTE;
 
 /// Number of worst cases that `engram eval` puts on a page, unless the user asks for more.

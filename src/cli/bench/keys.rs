@@ -12,21 +12,21 @@ const SPREAD: f32 = 1.0;
 const BATCH: usize = 1000;
 
 /// A generator of unit vectors around 1,000 cluster centres.
-pub(super) struct ClusteredKeys {
+pub(crate) struct ClusteredKeys {
     random: ChaCha8Rng,
     centres: Vec<f32>,
     width: usize,
 }
 
 impl ClusteredKeys {
-    pub(super) fn new(width: usize) -> Self {
+    pub(crate) fn new(width: usize) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let centres = uniform(&mut random, CENTRES * width);
         Self { random, centres, width }
     }
 
     /// The next `count` vectors, `[count, width]`.
-    pub(super) fn rows(&mut self, count: usize) -> Vec<f32> {
+    pub(crate) fn rows(&mut self, count: usize) -> Vec<f32> {
         let mut vectors = Vec::with_capacity(count * self.width);
         for _ in 0..count {
             let centre = self.random.random_range(0..CENTRES) * self.width;
@@ -42,7 +42,7 @@ impl ClusteredKeys {
 
     /// The next `rows` vectors as batches of entries without values. Calls `on_keys` with the keys
     /// of each batch.
-    pub(super) fn batches<'a>(
+    pub(crate) fn batches<'a>(
         &'a mut self,
         rows: usize,
         mut on_keys: impl FnMut(&[f32]) -> Result<(), MemoryError> + 'a,
@@ -58,6 +58,6 @@ impl ClusteredKeys {
 }
 
 /// Uniform random numbers from -1 to 1.
-pub(super) fn uniform(random: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
+pub(crate) fn uniform(random: &mut ChaCha8Rng, count: usize) -> Vec<f32> {
     (0..count).map(|_| random.random_range(-1.0..1.0)).collect()
 }

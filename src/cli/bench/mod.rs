@@ -1,31 +1,17 @@
-//! `engram bench`: benchmarks of the toolkit, also against other tools in the same run.
+//! `engram bench`: benchmarks of a memory on the user's machine.
 
-mod avformer;
 mod baselines;
 mod keys;
 mod memory;
-mod refresh;
-mod scale;
-mod tradeoffs;
 
 use clap::Subcommand;
 
 use super::Outcome;
 
-/// Measure the speed of this toolkit, also against other tools.
+/// Measure the speed of a memory on your machine, also against other tools.
 #[derive(Debug, Subcommand)]
-#[command(after_help = "\
-Examples:
-  engram bench memory --keys 20000
-  engram bench refresh
-  engram bench scale --keys 10000,30000
-  engram bench avformer --asr-model train/bundled/conformer --image-encoder train/bundled/clip")]
 pub enum Bench {
     Memory(memory::MemoryBench),
-    Refresh(refresh::RefreshBench),
-    Scale(Box<scale::ScaleBench>),
-    Avformer(avformer::AvformerBench),
-    Tradeoffs(tradeoffs::TradeoffBench),
 }
 
 impl Bench {
@@ -33,10 +19,6 @@ impl Bench {
     pub fn run(self) -> anyhow::Result<Outcome> {
         match self {
             Self::Memory(command) => command.run(),
-            Self::Refresh(command) => command.run(),
-            Self::Scale(command) => command.run(),
-            Self::Avformer(command) => command.run(),
-            Self::Tradeoffs(command) => command.run(),
         }
     }
 }

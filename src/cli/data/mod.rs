@@ -15,7 +15,7 @@ use engram_data::world::phrases::phrase_world;
 use engram_data::world::questions::Split;
 
 use super::paths::NewFolder;
-use super::{Outcome, output};
+use super::{Outcome, bundled, output};
 
 /// Download weights, write the embedded data sets, convert data sets to memory entries.
 #[derive(Debug, Subcommand)]
@@ -24,10 +24,12 @@ Examples:
   engram data fetch hf://openai/whisper-tiny.en
   engram data world --out world --images 100 --split test
   engram data phrases --out phrases
+  engram data bundled --out bundled
   engram data clips librispeech LibriSpeech/test-clean --out clips.jsonl")]
 pub enum Data {
     Fetch(Fetch),
     Phrases(Phrases),
+    Bundled(Bundled),
     World(world::World),
     Speech(speech::Speech),
     Audiovisual(audiovisual::Audiovisual),
@@ -54,6 +56,21 @@ pub struct Fetch {
     #[arg(long = "file", value_name = "NAME", default_values_t =
         ["config.json", "tokenizer.json", "model.safetensors"].map(String::from))]
     files: Vec<String>,
+}
+
+/// Write the small trained models that are part of the program, for example for `engram explore`.
+///
+/// There is a folder for each model: REVEAL, AVFormer with its speech and image models, and an encoder
+/// of phrases.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  engram data bundled --out bundled
+  engram explore bundled")]
+pub struct Bundled {
+    /// Output folder
+    #[arg(long, value_name = "FOLDER")]
+    out: NewFolder,
 }
 
 /// Write the embedded phrase pairs as CSV files in the format of the patent data.
@@ -110,6 +127,11 @@ impl Data {
                 for name in ["train.csv", "validation.csv", "test.csv", "ipc_class_titles.tsv"] {
                     output::print(&phrases.out.join(name).display().to_string())?;
                 }
+            }
+            Self::Bundled(Bundled { out }) => {
+                output::check_new_folder(&out)?;
+                output::write_folder(&out, bundled::unpack_all)?;
+                output::print(&out.display().to_string())?;
             }
             Self::World(world) => world.run()?,
             Self::Speech(speech) => return speech.run(),

@@ -1,30 +1,22 @@
-//! Checks the options and their files before training.
+//! Checks the options before training.
 
-use engram_models::compute::Compute;
 use std::fs::File;
-use std::path::PathBuf;
 
 use anyhow::Context;
 use engram_data::hub::WeightsLocation;
 use engram_durable::{create_folder, open_lock};
 use engram_infer::asr::AsrModel;
+use engram_models::compute::Compute;
 
-use super::study::{ALL, StudyReport};
-use super::{Reproduce, bundled};
-
-/// A folder of real data below `--data`.
-pub(super) struct RealData {
-    pub(super) folder: &'static str,
-    /// The required files.
-    pub(super) files: &'static [&'static str],
-}
+use super::Reproduce;
+use crate::cli::bundled;
 
 impl Reproduce {
     /// Whether any claim of a study is requested.
-    pub(super) fn includes_study(&self, study: &dyn StudyReport) -> bool {
-        let is_of_study = |id: &String| id.split('.').next() == Some(study.name());
+    pub(super) fn includes_study(&self, study: &str) -> bool {
+        let is_of_study = |id: &String| id.split('.').next() == Some(study);
         if self.claims.is_empty() {
-            self.study.is_empty() || self.study.iter().any(|name| name == study.name())
+            self.study.is_empty() || self.study.iter().any(|name| name == study)
         } else {
             self.claims.iter().any(is_of_study)
         }
@@ -35,28 +27,11 @@ impl Reproduce {
         self.claims.is_empty() || self.claims.iter().any(|claim| claim == id)
     }
 
-    /// The folder below `--data`. `None` without `--data`, or if a required file is missing; then
-    /// adds a note.
-    pub(super) fn real_data(&self, data: RealData, notes: &mut Vec<String>) -> Option<PathBuf> {
-        let folder = self.data.as_ref()?.join(data.folder);
-        match data.files.iter().map(|file| folder.join(file)).find(|file| !file.is_file()) {
-            None => Some(folder),
-            Some(missing) => {
-                let missing = missing.display();
-                notes.push(format!("{missing}: missing, so its claims on real data are skipped."));
-                None
-            }
-        }
-    }
-
-    /// Checks all inputs, before hours of training.
+    /// Checks all options.
     pub(super) fn check_inputs(&self) -> anyhow::Result<()> {
         self.check_claims()?;
         if let Some(data) = self.data.as_ref().filter(|data| !data.is_dir()) {
             anyhow::bail!("{}: is not a folder; give another --data (ENGRAM_DATA)", data.display());
-        }
-        for study in ALL.iter().filter(|study| self.includes_study(**study)) {
-            study.check_data(self)?;
         }
         // A missing hub model is only reported in a note, later.
         if let WeightsLocation::Folder(folder) = WeightsLocation::parse(&self.encoder)?
@@ -80,16 +55,12 @@ impl Reproduce {
 
     /// Checks that all requested claims exist.
     fn check_claims(&self) -> anyhow::Result<()> {
-        if self.claims.is_empty() {
-            return Ok(());
-        }
-        let ids = ALL.iter().map(|study| study.claim_ids(self));
-        let known_ids = ids.collect::<anyhow::Result<Vec<_>>>()?.concat();
-        if let Some(id) = self.claims.iter().find(|id| !known_ids.contains(id)) {
-            let scale = self.scale_name();
+        let known = [self.grid_claims()?, self.command_claim_ids()?].concat();
+        if let Some(id) = self.claims.iter().find(|id| !known.contains(id)) {
             anyhow::bail!(
-                "--claim {id}: scale {scale} has no such claim with these options; its claims are {}",
-                known_ids.join(", ")
+                "--claim {id}: scale {} has no such claim with these options; its claims are {}",
+                self.scale.name(),
+                known.join(", ")
             );
         }
         Ok(())

@@ -2,7 +2,8 @@
 
 use toml::Value;
 
-use super::settings::{ClaimSettings, Configuration};
+use super::claim::ClaimSettings;
+use super::settings::Configuration;
 use super::study::{AblationStudy, MetricQuery};
 
 /// Validates a configuration, alone and against the earlier ones.
@@ -62,7 +63,7 @@ pub(super) fn claim(
     configurations: &[&str],
     study: &dyn AblationStudy,
 ) -> Result<(), String> {
-    let ClaimSettings { id, within, no_worse_by, .. } = claim;
+    let ClaimSettings { id, within, no_worse_by, above, at_most, .. } = claim;
     if earlier.iter().any(|other| other.id == *id) {
         return Err(format!("`{id}` is the id of another claim; use a unique id"));
     }
@@ -74,16 +75,25 @@ pub(super) fn claim(
             configurations.join(", ")
         ));
     }
-    claim.queries(study)?;
+    for system in claim.systems() {
+        claim.query(system, study)?;
+    }
     for (key, margin) in [("within", within), ("no_worse_by", no_worse_by)] {
         if margin.is_some_and(|margin| !(margin > 0.0 && margin.is_finite())) {
             return Err(format!("`{key}` has to be a finite number above 0"));
         }
     }
-    if within.is_some() && no_worse_by.is_some() {
-        return Err("has both `within` and `no_worse_by`; remove one".to_owned());
+    let limits = [above, at_most].into_iter().flatten().count();
+    let margins = [within, no_worse_by].into_iter().flatten().count();
+    match (&claim.worse, limits, margins) {
+        (Some(_), 0, 0 | 1) | (None, 1, 0) => Ok(()),
+        (Some(_), ..) => {
+            Err("compares two systems: give at most one of `within` and `no_worse_by`".to_owned())
+        }
+        (None, ..) => {
+            Err("is about one system: give `above` or `at_most`, or give `worse`".to_owned())
+        }
     }
-    Ok(())
 }
 
 /// The metric of a claim, with the items that its filters select.
@@ -103,8 +113,7 @@ pub(super) fn query(
     if let Some(key) =
         claim.filters.keys().find(|key| filters.iter().all(|filter| filter.key != **key))
     {
-        let mut known_keys =
-            vec!["id", "claim", "paper", "better", "worse", "metric", "within", "no_worse_by"];
+        let mut known_keys = ClaimSettings::KEYS.to_vec();
         known_keys.extend(filters.iter().map(|filter| filter.key));
         return Err(format!("unknown key `{key}`; the keys are {}", known_keys.join(", ")));
     }
@@ -113,7 +122,7 @@ pub(super) fn query(
         let value = match claim.filters.get(filter.key) {
             Some(Value::String(value)) => Some(value.as_str()),
             Some(value) => return Err(format!("`{}` is {value}; write a string", filter.key)),
-            None => filter.default,
+            None => None,
         };
         if let Some(value) = value {
             one_of(&format!("`{}`", filter.key), value, &filter.values)?;

@@ -1,31 +1,85 @@
-//! The report of a grid: metrics, paired differences, and a verdict for each claim.
+//! The results of a grid: the metrics of its configurations, and its claims with their verdicts.
 
-use engram_data::messages::counted;
 use std::path::Path;
 
-use engram_eval::html::{MetricTable, metrics_page};
 use engram_eval::result::Measure;
-use serde::{Deserialize, Serialize};
+use serde::{Serialize, Serializer};
 
+use super::claim::ClaimSettings;
 use super::measure::Runs;
 use super::run::GridOptions;
-use super::settings::{ClaimSettings, Configuration, Grid};
-use super::study::{Column, MetricQuery};
-use super::verdict::{Corrected, Rule, Test, Verdict, multiple_testing_note};
+use super::settings::{Configuration, Grid};
+use super::study::Column;
+use super::verdict::{Corrected, Test, Verdict};
 use crate::error::Result;
 use crate::program::Program;
 use crate::run_folder::recipe_hash;
 
+/// A claim and its result.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ClaimReport {
+    /// The id, such as `reveal.knowledge_swap`.
+    pub id: String,
+    /// The claim in words.
+    pub claim: String,
+    /// The paper's value or statement; empty if there is none.
+    pub paper: String,
+    /// The compared systems, the metric and the subset of items, such as
+    /// `main compared with cold-start: exact_match of seen`.
+    pub comparison: String,
+    /// The value that decides the claim, the rule, the verdict and its p-value.
+    #[serde(flatten, serialize_with = "serialize_test")]
+    pub test: Test,
+    /// The verdict after Holm's correction for all claims of the report; `None` without a p-value.
+    pub holm: Option<Corrected>,
+    /// The number of seeds.
+    pub seeds: u64,
+    /// Whether the claim is expected to hold.
+    pub expected: bool,
+    /// The command that measures this claim only; empty if there is none.
+    pub command: String,
+    /// The values of the compared systems.
+    pub compared: Vec<SystemMeasure>,
+}
+
+/// The value of one system.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SystemMeasure {
+    /// The name of the system.
+    pub system: String,
+    /// The value.
+    #[serde(flatten)]
+    pub measure: Measure,
+}
+
+/// Serialises the verdict as `holds`, `fails` or `untested`, with the reason for `untested`. An
+/// undecided claim counts as untested: its interval supports neither verdict.
+fn serialize_test<S: Serializer>(test: &Test, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Fields<'a> {
+        #[serde(flatten)]
+        measure: &'a Measure,
+        rule: Option<String>,
+        verdict: &'static str,
+        untested_because: Option<&'static str>,
+        p_value: Option<f64>,
+    }
+    let (verdict, untested_because) = match test.verdict {
+        Verdict::Holds | Verdict::Fails => (test.verdict.name(), None),
+        Verdict::NotDecided => (Verdict::Untested.name(), Some("not decided")),
+        Verdict::Untested => (Verdict::Untested.name(), Some("not trained")),
+    };
+    let rule = (test.verdict != Verdict::Untested).then(|| test.rule_text());
+    Fields { measure: &test.measure, rule, verdict, untested_because, p_value: test.p_value }
+        .serialize(serializer)
+}
+
 /// A configuration and its metrics.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConfigurationReport {
     /// The settings of the configuration.
     #[serde(flatten)]
     pub settings: Configuration,
-    /// The command that trains only this configuration and the main one; `None` if the settings
-    /// that the grid file gives all configurations were removed (`Grid::at_recipe_scale`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
     /// The runs, one for each seed.
     pub runs: Vec<ConfigurationRun>,
     /// The metrics, one for each column of the table.
@@ -35,7 +89,7 @@ pub struct ConfigurationReport {
 }
 
 /// A metric of a configuration.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ConfigurationMetric {
     /// The key in JSON, such as `recall_at_10`.
     pub key: String,
@@ -55,7 +109,7 @@ impl ConfigurationReport {
 
 /// The run of a configuration with one seed. For a configuration with `run_of`, it is the run of
 /// that other configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ConfigurationRun {
     /// The seed.
     pub seed: u64,
@@ -68,56 +122,32 @@ pub struct ConfigurationRun {
 impl ConfigurationRun {
     /// Reads the hash and the programs of a configuration's run in the grid's folder `out`.
     fn of(configuration: &Configuration, seed: u64, out: &Path) -> Result<Self> {
-        let run = out
-            .join(format!("seed-{seed}"))
-            .join(configuration.run_of.as_ref().unwrap_or(&configuration.name));
+        let run = out.join(format!("seed-{seed}")).join(configuration.trained());
         let recipe_hash = recipe_hash(&run)?;
         Ok(Self { seed, recipe_hash, programs: Program::of_run(&run)? })
     }
 }
 
-/// A claim and its verdict.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClaimReport {
-    /// The claim.
-    #[serde(flatten)]
-    pub claim: ClaimSettings,
-    /// The configurations, the metric and the subset of items, such as
-    /// `main compared with cold-start: exact_match of held_out`.
-    pub compared: String,
-    /// The metric of the configuration that should be better, and of the configuration that should
-    /// be worse.
-    pub values: [Measure; 2],
-    /// The paired difference: the first value minus the second.
-    pub difference: Measure,
-    /// The verdict.
-    pub verdict: Verdict,
-    /// The p-value of the verdict; `None` if the difference is undefined.
-    pub p_value: Option<f64>,
-    /// The verdict after Holm's correction for all claims of the report; `None` without a p-value.
-    pub holm: Option<Corrected>,
-}
-
-/// The report of a grid.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// The results of a grid.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GridReport {
-    /// The heading of the page.
+    /// The heading of a report.
     pub title: String,
     /// One or two sentences about the test and its metrics, from the study.
     pub description: String,
     /// The resampling unit of intervals, besides seeds.
     pub resampling_unit: String,
-    /// The number of seeds.
-    pub seeds: u64,
-    /// The program that evaluated the runs.
-    pub program: Program,
     /// Runs that another build of the program trained. `reuse` accepted them.
     pub reused: Vec<String>,
+    /// Remarks of the study on the main runs.
+    pub remarks: Vec<String>,
+    /// The configurations without finished runs for all seeds; empty unless the grid was stopped.
+    pub unfinished: Vec<String>,
     /// The name of the configuration that the others are compared with.
     pub main: String,
     /// The configurations.
     pub configurations: Vec<ConfigurationReport>,
-    /// The claims.
+    /// The claims, with Holm's correction for all of them.
     pub claims: Vec<ClaimReport>,
 }
 
@@ -134,226 +164,78 @@ impl GridReport {
                 let (key, heading) = (column.key.to_owned(), column.heading.to_owned());
                 Ok(ConfigurationMetric { key, heading, measure })
             };
-            let main_query = &columns[0].query;
             Ok(ConfigurationReport {
                 runs: (1..=options.seeds).map(run).collect::<Result<_>>()?,
-                command: grid.command(configuration, options.seeds, &options.out),
                 metrics: columns.iter().map(metric).collect::<Result<_>>()?,
                 difference_from_main: runs
-                    .difference([&configuration.name, grid.main()], main_query)?,
+                    .difference([&configuration.name, grid.main()], &columns[0].query)?,
                 settings: configuration.clone(),
             })
         };
-        let claim = |claim: &ClaimSettings| -> Result<ClaimReport> {
-            let queries = claim.queries(study).map_err(|reason| grid.claim_error(claim, &reason));
-            let ([better, worse], configurations) = (queries?, claim.configurations());
-            let test = runs.test(configurations, [&better, &worse], claim.rule())?;
-            Ok(ClaimReport {
-                compared: claim.compared(&better),
-                values: [
-                    runs.measure(configurations[0], &better)?,
-                    runs.measure(configurations[1], &worse)?,
-                ],
-                difference: test.measure,
-                verdict: test.verdict,
-                p_value: test.p_value,
-                holm: None,
-                claim: claim.clone(),
-            })
+        let configurations: Vec<ConfigurationReport> =
+            grid.configurations().iter().map(configuration).collect::<Result<_>>()?;
+        let claim = |claim: &ClaimSettings| {
+            claim.report(&runs).map_err(|reason: String| grid.claim_error(claim, &reason))?
         };
         let mut claims = grid.claims().iter().map(claim).collect::<Result<Vec<_>>>()?;
-        let tests: Vec<_> = claims.iter().map(|claim| (claim.p_value, claim.verdict)).collect();
-        for (claim, corrected) in claims.iter_mut().zip(Corrected::of_claims(&tests)) {
-            claim.holm = corrected;
-        }
+        Corrected::correct(&mut claims);
+        let main_run = options.out.join("seed-1").join(grid.main());
         Ok(Self {
             title: study.title().to_owned(),
             description: study.description().to_owned(),
             resampling_unit: study.resampling_unit().to_owned(),
-            seeds: options.seeds,
-            program: Program::running()?,
             reused,
+            remarks: study.remark(&main_run)?.into_iter().collect(),
+            unfinished: Vec::new(),
             main: grid.main().to_owned(),
-            configurations: grid
-                .configurations()
-                .iter()
-                .map(configuration)
-                .collect::<Result<_>>()?,
+            configurations,
             claims,
         })
     }
 
-    /// The table headings of the metrics.
-    fn headings(&self) -> Vec<&str> {
-        let metrics =
-            self.configurations.first().map_or(&[][..], |configuration| &configuration.metrics);
-        metrics.iter().map(|metric| metric.heading.as_str()).collect()
-    }
-
-    /// The number of claims with a p-value.
-    fn tests(&self) -> usize {
-        self.claims.iter().filter(|claim| claim.p_value.is_some()).count()
-    }
-
     /// The claim with this id; `None` if there is none.
     pub fn claim(&self, id: &str) -> Option<&ClaimReport> {
-        self.claims.iter().find(|claim| claim.claim.id == id)
+        self.claims.iter().find(|claim| claim.id == id)
     }
 
-    /// A note on runs that another build of the program trained; `None` if there are none.
-    pub fn reused_note(&self) -> Option<String> {
-        let runs = self.reused.join("; ");
-        (!runs.is_empty()).then(|| format!("Runs trained by a different program: {runs}."))
-    }
-
-    /// Two Markdown tables: the configurations, and the claims with their verdicts.
-    pub fn to_markdown(&self) -> String {
-        let headings = self.headings();
-        let (first, others) =
-            headings.split_first().map_or(("", &[][..]), |(first, others)| (*first, others));
-        let mut columns = vec!["configuration", "description", first];
-        let minus_main = format!("minus {}", self.main);
-        columns.push(&minus_main);
-        columns.extend(others);
-        let mut lines =
-            vec![format!("| {} |", columns.join(" | ")), "|---".repeat(columns.len()) + "|"];
-        for configuration in &self.configurations {
-            let mut cells = vec![
-                configuration.settings.name.clone(),
-                configuration.settings.settings_text().replace('|', "\\|"),
-            ];
-            cells.extend(configuration.metrics.iter().map(|metric| measure_text(&metric.measure)));
-            cells.insert(3.min(cells.len()), measure_text(&configuration.difference_from_main));
-            lines.push(format!("| {} |", cells.join(" | ")));
-        }
-        lines.push(String::new());
-        lines.push(
-            "| claim | compared | difference | verdict | after Holm's correction |".to_owned(),
-        );
-        lines.push("|---|---|---|---|---|".to_owned());
-        for claim in &self.claims {
-            let (mut difference, verdict) = (measure_text(&claim.difference), claim.verdict.name());
-            if let Some(reason) = &claim.difference.reason {
-                difference += &format!(" ({})", reason.replace('|', "\\|"));
-            }
-            let (text, compared) = (&claim.claim.claim, &claim.compared);
-            let holm = claim.holm.map_or_else(String::new, |holm| holm.to_string());
-            lines.push(format!("| {text} | {compared} | {difference} | **{verdict}** | {holm} |"));
-        }
-        lines.extend([String::new(), multiple_testing_note(self.tests())]);
-        if let Some(note) = self.reused_note() {
-            lines.extend([String::new(), note]);
-        }
-        lines.join("\n") + "\n"
-    }
-
-    /// The same report as an HTML page with plots of the intervals.
-    pub fn to_html(&self) -> String {
-        let values =
-            |metric: &dyn Fn(&ConfigurationReport) -> Option<&Measure>| -> Vec<(String, Measure)> {
-                let with_name = |configuration: &ConfigurationReport| {
-                    Some((configuration.settings.name.clone(), metric(configuration)?.clone()))
-                };
-                self.configurations.iter().filter_map(with_name).collect()
-            };
-        let differences = values(&|configuration| Some(&configuration.difference_from_main));
-        let columns =
-            self.configurations.first().map_or(&[][..], |configuration| &configuration.metrics);
-        let by_column: Vec<(&str, Vec<(String, Measure)>)> = columns
-            .iter()
-            .map(|column| {
-                (
-                    column.heading.as_str(),
-                    values(&|configuration| configuration.metric(&column.key)),
-                )
-            })
-            .collect();
-        let claims: Vec<(String, Measure)> = self
-            .claims
-            .iter()
-            .map(|claim| {
-                let (verdict, text) = (claim.verdict.name(), &claim.claim.claim);
-                let holm = claim
-                    .holm
-                    .map_or_else(String::new, |holm| format!("; after Holm's correction {holm}"));
-                let name = format!("{verdict}: {text} ({}{holm})", claim.compared);
-                (name, claim.difference.clone())
-            })
-            .collect();
-        let value_of_main = |values: &[(String, Measure)]| {
-            values.iter().find(|(name, _)| *name == self.main).map(|(_, measure)| measure.value)
+    /// Remarks for the reader: runs of another program, the study's remarks, and configurations
+    /// that are not finished.
+    pub fn notes(&self) -> Vec<String> {
+        let list = |text: &str, names: &[String]| {
+            (!names.is_empty()).then(|| format!("{text}: {}.", names.join("; ")))
         };
-        let note = format!(
-            "{} Intervals resample {}s and seeds. {}",
-            self.description,
-            self.resampling_unit,
-            multiple_testing_note(self.tests())
-        );
-        let table = |heading, rows, note, reference| MetricTable {
-            heading,
-            row_heading: "configuration",
-            note,
-            rows,
-            reference,
-        };
-        let claims =
-            MetricTable { row_heading: "claim", ..table("Claims", &claims, &note, Some(0.0)) };
-        let mut tables = vec![
-            claims,
-            table("Difference from the main configuration", &differences, "", Some(0.0)),
-        ];
-        tables.extend(
-            by_column
-                .iter()
-                .map(|(heading, values)| table(heading, values, "", value_of_main(values))),
-        );
-        let (configurations, seeds) = (self.configurations.len(), self.seeds);
-        let reused = self.reused_note().map_or(String::new(), |note| format!(". {note}"));
-        let introduction = format!(
-            "{}, {}{reused}",
-            counted(configurations, "configuration"),
-            counted(seeds, "seed")
-        );
-        metrics_page(&self.title, &introduction, &tables)
+        let reused = list("Runs trained by a different program", &self.reused);
+        let unfinished = list("Stopped before these configurations finished", &self.unfinished);
+        reused.into_iter().chain(unfinished).chain(self.remarks.iter().cloned()).collect()
     }
 }
 
-impl Grid {
-    /// Tests a rule on the metric of a configuration in the column with the key `key`. The runs in
-    /// the grid's folder `out` are finished. Returns `None` if there is no such column.
-    ///
-    /// # Errors
-    /// Results that cannot be read.
-    pub fn test_column(
-        &self,
-        configuration: &str,
-        key: &str,
-        rule: Rule,
-        out: &Path,
-        seeds: u64,
-    ) -> Result<Option<Test>> {
-        let runs = Runs { study: self.ablations(), out, seeds };
-        let columns = runs.study.columns();
-        let column = columns.iter().find(|column| column.key == key);
-        column.map(|column| runs.test_value(configuration, &column.query, rule)).transpose()
+impl ClaimReport {
+    /// A claim whose runs were not trained.
+    pub fn untested(claim: &ClaimSettings, seeds: u64) -> Self {
+        let test = Test::untested(claim.rule());
+        claim.with_results(String::new(), test, seeds, Vec::new())
     }
-}
 
-impl ClaimSettings {
-    /// The configurations, the metric with its subset, and the rule, in words.
-    fn compared(&self, query: &MetricQuery) -> String {
-        let rule = match self.rule() {
-            Rule::NoWorseBy(margin) => format!(", no worse by {margin}"),
-            Rule::Within(margin) => format!(", within {margin}"),
-            _ => String::new(),
-        };
-        format!("{} compared with {}: {query}{rule}", self.better, self.worse)
+    /// Whether the claim holds, or is not expected to hold. An undecided claim does not hold.
+    pub fn is_as_expected(&self) -> bool {
+        !self.expected || self.test.verdict == Verdict::Holds
+    }
+
+    /// The verdict after Holm's correction. A claim without a p-value keeps its verdict.
+    pub fn corrected_verdict(&self) -> Verdict {
+        self.holm.map_or(self.test.verdict, |holm| holm.verdict)
     }
 }
 
 impl Configuration {
+    /// The name of the configuration whose run has the results.
+    pub fn trained(&self) -> &str {
+        self.run_of.as_ref().unwrap_or(&self.name)
+    }
+
     /// The description, or else the changed settings, for a table.
-    fn settings_text(&self) -> String {
+    pub fn settings_text(&self) -> String {
         if let Some(description) = &self.description {
             return description.clone();
         }
@@ -361,19 +243,5 @@ impl Configuration {
         words.extend(self.run_of.as_ref().map(|name| format!("`{name}`, evaluated again")));
         words.extend(self.evaluation.iter().map(|(key, value)| format!("`{key}={value}`")));
         words.join(", ")
-    }
-}
-
-/// Formats a measure as `0.705 [0.679, 0.732]`: the value and its 95 % interval, if it has one. A
-/// dash stands for an undefined measure.
-pub(super) fn measure_text(measure: &Measure) -> String {
-    match &measure.interval {
-        Some(interval) => {
-            let decimals = interval.decimals(3);
-            let (low, high) = (interval.low, interval.high);
-            format!("{:.3} [{low:.decimals$}, {high:.decimals$}]", measure.value)
-        }
-        None if measure.value.is_nan() => "–".to_owned(),
-        None => format!("{:.3}", measure.value),
     }
 }

@@ -1,12 +1,11 @@
 //! Trains and evaluates the configurations of a grid that are not finished yet.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use engram_infer::finished_run::is_finished;
 
-use super::folder::{GridFolder, LockedRun};
-use super::length::{Length, TrainedRuns};
+use super::folder::{self, LockedRun};
 use super::report::GridReport;
 use super::settings::{Configuration, Grid, Phases};
 use super::study::Hashes;
@@ -20,6 +19,8 @@ use crate::trainer::RunOptions;
 
 /// The number of hash digits in the folder name of a run of shared phases.
 const HASH_DIGITS: usize = 12;
+/// The last file that [`AblationStudy::evaluate_again`](super::AblationStudy::evaluate_again) writes.
+pub(crate) const EVALUATED: &str = "evaluation.json";
 /// The interval at which a process checks whether another process has finished a run.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -45,8 +46,6 @@ pub struct GridProgress {
     pub run: String,
     /// The number of remaining runs, including this one.
     pub runs_left: usize,
-    /// The expected time of the remaining runs in this process; `None` if it is unknown.
-    pub time_left: Option<Duration>,
 }
 
 /// A run to train.
@@ -54,7 +53,6 @@ struct Job {
     seed: u64,
     name: String,
     folder: PathBuf,
-    length: Length,
     recipe: JobRecipe,
 }
 
@@ -81,34 +79,19 @@ pub fn run_grid(
     options: &GridOptions,
     progress: &mut dyn FnMut(&GridProgress),
 ) -> Result<GridReport> {
-    let folder = GridFolder::open(&options.out)?;
-    let report = run_in(grid, options, progress);
-    if report.is_err() {
-        // An error of the clean-up must not hide the first error.
-        let _ = folder.remove_if_unused();
-    }
-    report
-}
-
-/// Does the same as [`run_grid`], in an open folder.
-fn run_in(
-    grid: &Grid,
-    options: &GridOptions,
-    progress: &mut dyn FnMut(&GridProgress),
-) -> Result<GridReport> {
     let mut waiting = Vec::new();
     for seed in 1..=options.seeds {
         waiting.extend(jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?);
     }
-    // Reports a run of another build before training starts.
+    // A run of another build is an error before training starts.
     let mut reused = Vec::new();
     for job in &waiting {
         if Program::differs_from_running(&job.folder, options.reuse)? {
             reused.push(job.label());
         }
     }
-    let mut runner =
-        GridRunner { grid, options, hashes: Hashes::new(), trained: TrainedRuns::default() };
+    folder::open(&options.out)?;
+    let mut runner = GridRunner { grid, options, hashes: Hashes::new() };
     let mut is_wait_reported = options.quiet;
     while !waiting.is_empty() {
         let num_waiting = waiting.len();
@@ -134,14 +117,37 @@ fn run_in(
     GridReport::new(grid, options, reused)
 }
 
+/// Measures the configurations whose runs are finished for all seeds, for a report on a grid that was
+/// stopped. `None` if the main configuration is not finished.
+///
+/// # Errors
+/// Results that cannot be read.
+pub fn measure_finished(grid: &Grid, options: &GridOptions) -> Result<Option<GridReport>> {
+    let is_finished_in = |seed: u64, configuration: &Configuration| {
+        let runs = options.out.join(format!("seed-{seed}"));
+        let is_evaluated = configuration.run_of.is_none()
+            || runs.join(&configuration.name).join(EVALUATED).is_file();
+        is_finished(&runs.join(configuration.trained())) && is_evaluated
+    };
+    let (finished, unfinished): (Vec<&Configuration>, Vec<&Configuration>) =
+        grid.configurations().iter().partition(|configuration| {
+            (1..=options.seeds).all(|seed| is_finished_in(seed, configuration))
+        });
+    let finished: Vec<&str> = finished.iter().map(|configuration| &*configuration.name).collect();
+    if !finished.contains(&grid.main()) {
+        return Ok(None);
+    }
+    let unfinished = unfinished.iter().map(|configuration| configuration.name.clone()).collect();
+    let report = GridReport::new(&grid.clone().select(&finished), options, Vec::new())?;
+    Ok(Some(GridReport { unfinished, ..report }))
+}
+
 /// The state of a running grid.
 struct GridRunner<'a> {
     grid: &'a Grid,
     options: &'a GridOptions,
     /// The hashes of the weights that the recipes name, as a cache.
     hashes: Hashes,
-    /// The lengths and times of the runs that this call has trained from their first step.
-    trained: TrainedRuns,
 }
 
 impl GridRunner<'_> {
@@ -164,17 +170,12 @@ impl GridRunner<'_> {
                 self.check(&job)?;
             } else {
                 let others = remaining.iter().chain(jobs.as_slice());
-                let unfinished = others.filter(|other| !is_finished(&other.folder));
-                let mut remaining_lengths = vec![job.length];
-                remaining_lengths.extend(unfinished.map(|other| other.length));
-                let (run, time_left) =
-                    (job.label(), self.trained.expected_time(&remaining_lengths));
-                progress(&GridProgress { run, runs_left: remaining_lengths.len(), time_left });
-                let (is_new, started) = (!job.folder.exists(), Instant::now());
+                let unfinished = others.filter(|other| !is_finished(&other.folder)).count();
+                progress(&GridProgress { run: job.label(), runs_left: 1 + unfinished });
                 self.train(&job)?;
-                if is_new {
-                    self.trained.add(job.length, started.elapsed());
-                }
+            }
+            if self.grid.configurations().iter().any(|other| other.name == job.name) {
+                self.grid.ablations().test(&job.folder)?;
             }
             // Also tidies runs of an earlier call that was killed before it removed the files.
             remove_unneeded_files(self.grid, &job.folder)?;
@@ -221,14 +222,8 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         grid.study().complete(&mut recipe)?;
         let run_folder = folder.join(&configuration.name);
         if !grid.has_shared_and_own_phases(&recipe) {
-            let (name, length) = (configuration.name.clone(), Length::of(&recipe));
-            jobs.push(Job {
-                seed,
-                name,
-                folder: run_folder,
-                length,
-                recipe: JobRecipe::Ready(recipe.into()),
-            });
+            let (name, recipe) = (configuration.name.clone(), JobRecipe::Ready(recipe.into()));
+            jobs.push(Job { seed, name, folder: run_folder, recipe });
             continue;
         }
         let mut shared = grid.recipe(configuration, seed, Phases::Shared)?;
@@ -236,19 +231,13 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
         let hash = shared.hash()?;
         let name = format!("shared-{}", hash.get(..HASH_DIGITS).unwrap_or(&hash));
         let start = folder.join(&name);
-        let (shared_length, total_length) = (Length::of(&shared), Length::of(&recipe));
         if !jobs.iter().any(|job| job.name == name) {
             let (folder, recipe) = (start.clone(), JobRecipe::Ready(shared.into()));
-            jobs.push(Job { seed, name, folder, length: shared_length, recipe });
+            jobs.push(Job { seed, name, folder, recipe });
         }
+        let name = configuration.name.clone();
         let recipe = JobRecipe::After(start, configuration.clone());
-        jobs.push(Job {
-            seed,
-            name: configuration.name.clone(),
-            folder: run_folder,
-            length: total_length.minus(shared_length),
-            recipe,
-        });
+        jobs.push(Job { seed, name, folder: run_folder, recipe });
     }
     Ok(jobs)
 }

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use toml::{Spanned, Table};
 
 use super::check;
-use super::study::{AblationStudy, MetricQuery};
-use super::verdict::Rule;
+use super::claim::ClaimSettings;
+use super::study::AblationStudy;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions, builtin};
 use crate::registry::{self, Studies, StudyDefinition};
@@ -17,7 +17,7 @@ use crate::registry::{self, Studies, StudyDefinition};
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// The base recipe of all configurations, relative to the file's folder.
+    /// The base recipe of all configurations: a file relative to the grid's folder, or a built-in name.
     recipe: PathBuf,
     /// The name of the configuration that the others are compared with.
     main: Spanned<String>,
@@ -54,71 +54,6 @@ pub struct Configuration {
     pub evaluation: Table,
 }
 
-/// `[[claim]]`: a claim that one configuration is better than another.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClaimSettings {
-    /// The name in reports, such as `reveal.k_curve`.
-    pub id: String,
-    /// The claim in words.
-    pub claim: String,
-    /// The paper's value or statement, for reports; may be empty.
-    #[serde(default)]
-    pub paper: String,
-    /// The configuration that should be better. A study that tests each run as several systems
-    /// (with other inputs) also accepts `CONFIGURATION:SYSTEM`, such as `main:wrong_frames`.
-    pub better: String,
-    /// The configuration that should be worse, in the same form.
-    pub worse: String,
-    /// The metric to compare; by default the study's first metric.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metric: Option<String>,
-    /// Replaces the rule "is better": the configurations differ by at most this margin in either
-    /// direction.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub within: Option<f64>,
-    /// Replaces the rule "is better": the first configuration is better, or worse by at most this
-    /// margin.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub no_worse_by: Option<f64>,
-    /// Keys of the study that select the items to compare.
-    #[serde(flatten)]
-    pub filters: Table,
-}
-
-impl ClaimSettings {
-    /// The names of both configurations.
-    pub(crate) fn configurations(&self) -> [&str; 2] {
-        [&self.better, &self.worse].map(|side| {
-            side.split_once(':').map_or(side.as_str(), |(configuration, _)| configuration)
-        })
-    }
-
-    /// The rule that the claim states.
-    pub fn rule(&self) -> Rule {
-        match (self.no_worse_by, self.within) {
-            (Some(margin), _) => Rule::NoWorseBy(margin),
-            (None, Some(margin)) => Rule::Within(margin),
-            (None, None) => Rule::Better,
-        }
-    }
-
-    /// The metrics to compare: of the better and of the worse configuration.
-    ///
-    /// # Errors
-    /// A message with the key or the value that the study does not have.
-    pub(crate) fn queries(&self, study: &dyn AblationStudy) -> Result<[MetricQuery; 2], String> {
-        let query = check::query(self, study)?;
-        let system = |side: &str| match side.split_once(':') {
-            None => Ok(query.clone()),
-            Some((_, system)) => {
-                check::one_of("`CONFIGURATION:SYSTEM`", system, study.systems())?;
-                Ok::<_, String>(query.clone().of_system(system))
-            }
-        };
-        Ok([system(&self.better)?, system(&self.worse)?])
-    }
-}
-
 /// A validated grid.
 #[derive(Debug, Clone)]
 pub struct Grid {
@@ -132,8 +67,6 @@ pub struct Grid {
     set: Vec<String>,
     /// Settings of all configurations, in addition to those of the file.
     added_settings: Vec<String>,
-    /// Whether [`Grid::at_recipe_scale`] removed the file's settings of all configurations.
-    at_recipe_scale: bool,
     configurations: Vec<Configuration>,
     claims: Vec<ClaimSettings>,
     lines: Lines,
@@ -220,14 +153,12 @@ impl Grid {
         };
         let recipe_options = RecipeOptions::default();
         let base_recipe = Recipe::parse(recipe, recipe_file, &recipe_options)?;
-        let study = registry::find(studies, base_recipe.study());
-        let Some((study, ablations)) = study.and_then(|study| Some((study, study.ablations()?)))
-        else {
-            let with_ablations = studies.iter().filter(|study| study.ablations().is_some());
-            let names: Vec<&str> = with_ablations.map(|study| study.name()).collect();
-            let reason = format!("has no ablations; choose from {}", names.join(", "));
+        let Some(study) = registry::find(studies, base_recipe.study()) else {
+            let names: Vec<&str> = studies.iter().map(|study| study.name()).collect();
+            let reason = format!("is unknown; choose from {}", names.join(", "));
             return Err(base_recipe.error("study", reason));
         };
+        let ablations = study.ablations();
         let phases = base_recipe.phases().to_vec();
         let names: Vec<&str> = configuration
             .iter()
@@ -279,7 +210,6 @@ impl Grid {
             shared: shared.into_iter().map(Spanned::into_inner).collect(),
             set,
             added_settings: Vec::new(),
-            at_recipe_scale: false,
             claims: claim.into_iter().map(Spanned::into_inner).collect(),
             configurations: configuration.into_iter().map(Spanned::into_inner).collect(),
             lines,
@@ -305,8 +235,13 @@ impl Grid {
         self.shared.iter().any(|shared| shared == phase)
     }
 
+    /// The file or the name of the built-in grid.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// Settings of all configurations, in addition to those of the file.
-    pub(crate) fn added_settings(&self) -> &[String] {
+    pub fn added_settings(&self) -> &[String] {
         &self.added_settings
     }
 
@@ -345,7 +280,7 @@ impl Grid {
                 setting.split('=').next().is_some_and(|key| key.trim() == "seed")
             };
             let setting = set.iter().find(is_seed)?;
-            Some(format!("`{setting}` has no effect: --seeds sets the seeds, counted from 1"))
+            Some(format!("`{setting}` has no effect: the seeds of a grid are 1, 2 and so on"))
         };
         if let Some(reason) = seed_error(&self.added_settings).or_else(|| seed_error(&self.set)) {
             return Err(self.error(None, reason));
@@ -356,14 +291,6 @@ impl Grid {
             }
         }
         Ok(())
-    }
-
-    /// Removes the settings that the file gives all configurations. The grid then has the model and
-    /// data sizes of its recipe.
-    pub fn at_recipe_scale(mut self) -> Self {
-        self.set.clear();
-        self.at_recipe_scale = true;
-        self
     }
 
     /// Keeps only these configurations, the configurations in their `run_of`, the main one, and
@@ -389,30 +316,12 @@ impl Grid {
         self
     }
 
-    /// Keeps only the configurations in the claims with these ids, like [`Grid::select`].
-    pub fn select_for_claims(self, claims: &[String]) -> Self {
-        let selected = self.claims.iter().filter(|claim| claims.contains(&claim.id));
-        let names: Vec<String> =
-            selected.flat_map(ClaimSettings::configurations).map(str::to_owned).collect();
+    /// Keeps only the claims that `includes` accepts, and their configurations.
+    pub fn select_claims(mut self, includes: impl Fn(&ClaimSettings) -> bool) -> Self {
+        self.claims.retain(includes);
+        let names = self.claims.iter().flat_map(ClaimSettings::configurations);
+        let names: Vec<String> = names.map(str::to_owned).collect();
         self.select(&names.iter().map(String::as_str).collect::<Vec<_>>())
-    }
-
-    /// The `engram grid` command that trains only a configuration and the main one. `None` after
-    /// [`Grid::at_recipe_scale`], because no option does the same.
-    pub fn command(&self, configuration: &Configuration, seeds: u64, out: &Path) -> Option<String> {
-        if self.at_recipe_scale {
-            return None;
-        }
-        let (file, out) = (self.file.display().to_string(), out.display().to_string());
-        let (name, seeds) = (configuration.name.clone(), seeds.to_string());
-        let mut words = vec!["engram".to_owned(), "grid".to_owned(), file];
-        for (option, value) in [("--configurations", name), ("--seeds", seeds), ("--out", out)] {
-            words.extend([option.to_owned(), value]);
-        }
-        for set in &self.added_settings {
-            words.extend(["--set".to_owned(), set.clone()]);
-        }
-        Some(words.iter().map(|word| shell_quote(word)).collect::<Vec<_>>().join(" "))
     }
 
     /// The recipe of a configuration with some of its phases.
@@ -507,20 +416,12 @@ fn line(text: &str, start: usize) -> usize {
     1 + text.as_bytes().iter().take(start).filter(|byte| **byte == b'\n').count()
 }
 
-/// Quotes a word for a POSIX shell, if necessary.
-pub fn shell_quote(word: &str) -> String {
-    let needs_no_quotes = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-    if !word.is_empty() && word.chars().all(needs_no_quotes) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-/// The path of the recipe that a grid names.
+/// The recipe that a grid names: a file relative to the folder of the grid, or a built-in recipe.
 fn recipe_of(text: &str, file: &Path) -> Result<PathBuf> {
     let File { recipe, .. } = read(text, file)?;
-    Ok(file.parent().unwrap_or(Path::new("")).join(recipe))
+    let path = file.parent().unwrap_or(Path::new("")).join(&recipe);
+    let is_built_in = builtin::BuiltIn::find(&recipe.to_string_lossy()).is_some();
+    Ok(if is_built_in && !path.exists() { recipe } else { path })
 }
 
 /// Parses the text of a grid file.
@@ -530,23 +431,4 @@ fn read(text: &str, file: &Path) -> Result<File> {
         let location = format!("{}:{line}", file.display());
         TrainError::Recipe { location, reason: error.message().trim().to_owned() }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_for_a_shell() {
-        for (word, expected) in [
-            ("memory.k=5", "memory.k=5"),
-            ("data.without_sources=[\"kg\"]", "'data.without_sources=[\"kg\"]'"),
-            ("it's $HOME", r"'it'\''s $HOME'"),
-            ("a\nb", "'a\nb'"),
-            ("~/runs", "'~/runs'"),
-            ("", "''"),
-        ] {
-            assert_eq!(shell_quote(word), expected);
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! The interface between a study and the grid of its ablations.
+//! The interface between a study and its grids.
 //!
 //! An item is one test example, such as a question or a clip. A study can test each run as several
 //! systems, which differ in their input. AVFormer, for example, tests clips with their own frames
@@ -12,6 +12,7 @@ use engram_eval::items::Item;
 use engram_eval::metric::MetricInfo;
 
 use super::settings::{Configuration, Grid};
+use crate::checkpoint;
 use crate::error::Result;
 use crate::recipe::Recipe;
 
@@ -53,7 +54,7 @@ impl MetricQuery {
 }
 
 impl fmt::Display for MetricQuery {
-    /// Formats the metric and the values of the filters, as `exact_match of held_out, kg`.
+    /// Formats the metric and the values of the filters, as `exact_match of seen, kg`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.metric.name)?;
         for (i, value) in self.filters.values().enumerate() {
@@ -68,10 +69,9 @@ impl fmt::Display for MetricQuery {
 pub struct Filter {
     /// The key.
     pub key: &'static str,
-    /// The allowed values.
+    /// The allowed values. Without the key, a claim is about the items that the study tests by
+    /// default.
     pub values: Vec<&'static str>,
-    /// The value if a claim does not give the key; `None` to measure all items.
-    pub default: Option<&'static str>,
 }
 
 /// A column in the table of configurations.
@@ -88,7 +88,8 @@ pub struct Column {
 /// The SHA-256 of weights, by their names in recipes.
 pub type Hashes = HashMap<String, String>;
 
-/// The interface of a study for the grid of its ablations.
+/// The interface of a study for its grids. [`TestItems`](super::TestItems) implements it for a study
+/// whose runs write a file of items for each metric.
 pub trait AblationStudy: fmt::Debug + Sync {
     /// The heading of a report.
     fn title(&self) -> &'static str;
@@ -131,7 +132,9 @@ pub trait AblationStudy: fmt::Debug + Sync {
     ///
     /// # Errors
     /// [`crate::TrainError::Recipe`] with the line of a configuration or a claim.
-    fn check(&self, grid: &Grid) -> Result<()>;
+    fn check(&self, _grid: &Grid) -> Result<()> {
+        Ok(())
+    }
 
     /// A configuration's settings for its shared phases, without settings that have no effect
     /// there. Configurations that differ only in such settings share the run of these phases.
@@ -174,12 +177,31 @@ pub trait AblationStudy: fmt::Debug + Sync {
         Ok(())
     }
 
+    /// Tests a finished run in a way that its training does not, for claims about these results.
+    /// Does nothing if the results exist already.
+    ///
+    /// # Errors
+    /// The errors of the study.
+    fn test(&self, _run: &Path) -> Result<()> {
+        Ok(())
+    }
+
+    /// A remark on a finished run, for the report; `None` if there is none.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    fn remark(&self, _run: &Path) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Removes the files that a finished run no longer needs: its checkpoints and, unless
     /// `is_evaluated_again`, the files for another evaluation.
     ///
     /// # Errors
     /// [`TrainError::Io`](crate::TrainError::Io); an error for files that no run wrote.
-    fn remove_unneeded_files(&self, run: &Path, is_evaluated_again: bool) -> Result<()>;
+    fn remove_unneeded_files(&self, run: &Path, _is_evaluated_again: bool) -> Result<()> {
+        checkpoint::remove_all(run)
+    }
 
     /// The items of a configuration's folder, with their values of the metric. The inner error is
     /// the reason why the metric is undefined.

@@ -2,15 +2,18 @@
 
 use std::fmt;
 
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_eval::significance::{holm, p_value_text};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+
+use super::report::ClaimReport;
 
 /// The largest p-value of a decided claim: 1 minus the level of the intervals.
 const MAX_P_VALUE: f64 = 0.05;
 
 /// The outcome of a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Verdict {
     /// The whole 95 % interval of the difference supports the claim.
     #[serde(rename = "holds")]
@@ -61,7 +64,7 @@ impl Rule {
         (low == high).then_some(low)
     }
 
-    /// The rule in reports, such as `> 0`. For metrics such as error rates, lower is better.
+    /// The values for which the rule holds, such as `> 0`. For metrics such as error rates, lower is better.
     pub fn text(self, higher_is_better: Option<bool>) -> String {
         let is_lower_better = higher_is_better == Some(false);
         match self {
@@ -116,10 +119,30 @@ impl Test {
             measure,
         }
     }
+
+    /// The result for a claim whose runs were not trained.
+    pub fn untested(rule: Rule) -> Self {
+        let info = MetricInfo::descriptive("", Unit::Fraction);
+        let measure = Measure::new(&info, 0, Err("untested".to_owned()), None);
+        Self { measure, rule, verdict: Verdict::Untested, p_value: None }
+    }
+
+    /// Tests a rule on a value that was counted and not sampled. Its value alone decides, so it has
+    /// no interval.
+    pub(super) fn of_count(measure: Measure, rule: Rule) -> Self {
+        let measure = Measure { interval: None, ci95: None, ..measure };
+        let verdict = Verdict::within([measure.value; 2], measure.higher_is_better, rule);
+        Self { measure, rule, verdict, p_value: None }
+    }
+
+    /// The values for which the rule holds, such as `> 0`.
+    pub fn rule_text(&self) -> String {
+        self.rule.text(self.measure.higher_is_better)
+    }
 }
 
 /// The p-value and the verdict of a claim after Holm's correction for all claims of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Corrected {
     /// The adjusted p-value.
     pub p_value: f64,
@@ -128,33 +151,40 @@ pub struct Corrected {
 }
 
 impl Corrected {
-    /// Corrects the verdicts of all claims of a report, each given with its p-value. The result is
-    /// `None` for a claim without a p-value: its verdict needs no test.
-    pub fn of_claims(claims: &[(Option<f64>, Verdict)]) -> Vec<Option<Self>> {
-        let p_values: Vec<f64> = claims.iter().filter_map(|(p_value, _)| *p_value).collect();
-        let mut adjusted = holm(&p_values).into_iter();
-        let correct = |(p_value, verdict): &(Option<f64>, Verdict)| {
-            let p_value = p_value.and_then(|_| adjusted.next())?;
+    /// Corrects the verdicts of all claims of a report. A claim without a p-value needs no test.
+    pub fn correct(claims: &mut [ClaimReport]) {
+        let tests = claims.iter_mut().filter(|claim| claim.test.p_value.is_some());
+        let mut tests: Vec<&mut ClaimReport> = tests.collect();
+        let p_values: Vec<f64> = tests.iter().filter_map(|claim| claim.test.p_value).collect();
+        for (claim, p_value) in tests.iter_mut().zip(holm(&p_values)) {
             let is_significant = p_value <= MAX_P_VALUE;
-            let verdict = if is_significant { *verdict } else { Verdict::NotDecided };
-            Some(Self { p_value, verdict })
-        };
-        claims.iter().map(correct).collect()
+            let verdict = if is_significant { claim.test.verdict } else { Verdict::NotDecided };
+            claim.holm = Some(Self { p_value, verdict });
+        }
     }
 }
 
 impl Verdict {
-    /// The verdict for a value, such as a difference. The claim holds if the whole interval follows the rule, and
-    /// fails if the whole interval breaks it. For metrics such as error rates, lower is better.
-    pub fn of(difference: &Measure, rule: Rule) -> Self {
-        let Some(interval) = &difference.interval else { return Self::NotDecided };
-        let (low, high) = match difference.higher_is_better {
-            Some(false) => (-interval.high, -interval.low),
-            _ => (interval.low, interval.high),
+    /// The verdict for a value, such as a difference. A value without an interval decides nothing.
+    pub fn of(value: &Measure, rule: Rule) -> Self {
+        match &value.interval {
+            Some(interval) => {
+                Self::within([interval.low, interval.high], value.higher_is_better, rule)
+            }
+            None => Self::NotDecided,
+        }
+    }
+
+    /// The verdict for a value between two bounds. The claim holds if the whole range follows the
+    /// rule, and fails if the whole range breaks it. For metrics such as error rates, lower is better.
+    fn within([start, end]: [f64; 2], higher_is_better: Option<bool>, rule: Rule) -> Self {
+        let (low, high) = match higher_is_better {
+            Some(false) => (-end, -start),
+            _ => (start, end),
         };
         let (holds, fails) = match rule {
-            Rule::Above(threshold) => (interval.low > threshold, interval.high < threshold),
-            Rule::AtMost(threshold) => (interval.high <= threshold, interval.low > threshold),
+            Rule::Above(threshold) => (start > threshold, end < threshold),
+            Rule::AtMost(threshold) => (end <= threshold, start > threshold),
             Rule::Better => (low > 0.0, high < 0.0),
             Rule::NoWorseBy(margin) => (low >= -margin, high < -margin),
             Rule::Within(margin) => {
@@ -200,7 +230,6 @@ pub fn multiple_testing_note(tests: usize) -> String {
 mod tests {
     use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
     use engram_eval::metric::mean::{mean, weighted_mean};
-    use engram_eval::metric::{MetricInfo, Unit};
     use engram_eval::significance::p_value;
 
     use super::*;
@@ -262,25 +291,28 @@ mod tests {
     #[test]
     fn holms_correction_can_only_withdraw_a_verdict() {
         let claims = [
-            (Some(0.01), Verdict::Holds),
-            (Some(0.04), Verdict::Holds),
-            (Some(0.001), Verdict::Fails),
-            (None, Verdict::Holds),
-            (Some(0.3), Verdict::NotDecided),
-            (None, Verdict::Untested),
+            (Some(0.01), Verdict::Holds, Some((0.03, Verdict::Holds))),
+            (Some(0.04), Verdict::Holds, Some((0.08, Verdict::NotDecided))),
+            (Some(0.001), Verdict::Fails, Some((0.004, Verdict::Fails))),
+            (None, Verdict::Holds, None),
+            (Some(0.3), Verdict::NotDecided, Some((0.3, Verdict::NotDecided))),
+            (None, Verdict::Untested, None),
         ];
-        let corrected = |p_value, verdict| Some(Corrected { p_value, verdict });
-        assert_eq!(
-            Corrected::of_claims(&claims),
-            [
-                corrected(0.03, Verdict::Holds),
-                corrected(0.08, Verdict::NotDecided),
-                corrected(0.004, Verdict::Fails),
-                None,
-                corrected(0.3, Verdict::NotDecided),
-                None,
-            ]
-        );
+        let row = "id = \"a\"\nclaim = \"b\"\nbetter = \"c\"\nworse = \"d\"";
+        let claim: super::super::ClaimSettings = toml::from_str(row).unwrap();
+        let mut reports: Vec<ClaimReport> = claims
+            .iter()
+            .map(|(p_value, verdict, _)| {
+                let test =
+                    Test { p_value: *p_value, verdict: *verdict, ..Test::untested(Rule::Better) };
+                claim.with_results(String::new(), test, 1, Vec::new())
+            })
+            .collect();
+        Corrected::correct(&mut reports);
+        for (report, (_, _, expected)) in reports.iter().zip(claims) {
+            let expected = expected.map(|(p_value, verdict)| Corrected { p_value, verdict });
+            assert_eq!(report.holm, expected);
+        }
     }
 
     #[test]

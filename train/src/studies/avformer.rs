@@ -79,8 +79,8 @@ impl StudyDefinition for Avformer {
         Ok(RunReport { plots: summary.plots(), ..report })
     }
 
-    fn ablations(&self) -> Option<&'static dyn AblationStudy> {
-        Some(&AvformerAblations)
+    fn ablations(&self) -> &'static dyn AblationStudy {
+        &AvformerAblations
     }
 
     fn explorer_tabs(&self) -> &'static [ExplorerTab] {

@@ -23,6 +23,7 @@ mod study;
 mod summary;
 
 use crate::error::Result;
+use crate::grid::{AblationStudy, TestItems};
 use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{RunReport, StudyDefinition};
@@ -32,6 +33,14 @@ use settings::{ClipData, ClipModel};
 
 /// The value of `study` in its recipes.
 const NAME: &str = "clip";
+
+/// The metric of the study, for grids.
+static GRIDS: TestItems = TestItems {
+    title: "Image encoder",
+    description: "The share of test views whose nearest name is the name of their image.",
+    metrics: &[(evaluation::ACCURACY, "accuracy")],
+    unit: "image",
+};
 
 /// The study, as commands see it.
 #[derive(Debug)]
@@ -61,5 +70,9 @@ impl StudyDefinition for Clip {
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
         let summary = run::train_clip(recipe, options)?;
         RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+    }
+
+    fn ablations(&self) -> &'static dyn AblationStudy {
+        &GRIDS
     }
 }

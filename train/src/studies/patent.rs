@@ -18,6 +18,7 @@
 //! recipe. A member's *held-out rows* are the rows of its fold, on which it is not trained. The
 //! scorer and prediction are in [`engram_infer::similarity`].
 
+mod ablations;
 mod card;
 pub mod corpus;
 mod encoder;
@@ -31,6 +32,7 @@ pub mod study;
 mod summary;
 
 use crate::error::Result;
+use crate::grid::AblationStudy;
 use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{RunReport, StudyDefinition};
@@ -72,5 +74,9 @@ impl StudyDefinition for Patent {
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
         let summary = run::train_patent(recipe, options)?;
         RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+    }
+
+    fn ablations(&self) -> &'static dyn AblationStudy {
+        &ablations::PatentAblations
     }
 }

@@ -91,8 +91,8 @@ impl StudyDefinition for Reveal {
         RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
     }
 
-    fn ablations(&self) -> Option<&'static dyn AblationStudy> {
-        Some(&RevealAblations)
+    fn ablations(&self) -> &'static dyn AblationStudy {
+        &RevealAblations
     }
 
     fn explorer_tabs(&self) -> &'static [ExplorerTab] {

@@ -18,7 +18,10 @@ pub mod settings;
 mod study;
 mod summary;
 
+use engram_eval::wer::report::WER;
+
 use crate::error::Result;
+use crate::grid::{AblationStudy, TestItems};
 use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{RunReport, StudyDefinition};
@@ -28,6 +31,14 @@ use settings::{SpeechData, SpeechFeed, SpeechModel};
 
 /// The value of `study` in its recipes.
 const NAME: &str = "speech";
+
+/// The metric of the study, for grids.
+static GRIDS: TestItems = TestItems {
+    title: "Speech recognition",
+    description: "Word error rates on the test utterances.",
+    metrics: &[(WER, "WER")],
+    unit: "utterance",
+};
 
 /// The study, as commands see it.
 #[derive(Debug)]
@@ -57,5 +68,9 @@ impl StudyDefinition for Speech {
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
         let summary = run::train_speech(recipe, options)?;
         RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+    }
+
+    fn ablations(&self) -> &'static dyn AblationStudy {
+        &GRIDS
     }
 }

@@ -72,8 +72,7 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     let mut started = Vec::new();
     let report = run_grid(&grid, &options, &mut |progress| started.push(progress.clone())).unwrap();
     // Four runs per seed: the adapters that two configurations share, and three configurations.
-    assert_eq!((started.len(), started[0].runs_left, started[0].time_left), (8, 8, None));
-    assert!(started[7].runs_left == 1 && started[7].time_left.is_some());
+    assert_eq!((started.len(), started[0].runs_left, started[7].runs_left), (8, 8, 1));
     let seed = out.join("seed-2");
     let name = "adapters.1.up.weight";
     assert_eq!(tensor(&seed.join("main"), name), tensor(&seed.join("one-frame"), name));
@@ -94,18 +93,12 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     assert_eq!(audio_only_report.metric("wer").unwrap().value, no_frames.value);
     let [frozen, audio_only] =
         ["test.frozen", "test.audio_only"].map(|id| report.claim(id).unwrap());
-    assert_eq!(frozen.compared, "main:no_frames compared with main:frozen: wer");
-    assert_eq!(audio_only.compared, "main compared with audio-only: wer of clean");
-    let [no_frames_wer, frozen_wer] = &frozen.values;
-    assert!((frozen.difference.value - (no_frames_wer.value - frozen_wer.value)).abs() < 1e-12);
-    let interval = frozen.difference.interval.as_ref().unwrap();
+    assert_eq!(frozen.comparison, "main:no_frames compared with main:frozen: wer");
+    assert_eq!(audio_only.comparison, "main compared with audio-only: wer of clean");
+    let [frozen_wer, no_frames_wer] = [0, 1].map(|system| frozen.compared[system].measure.value);
+    assert!((frozen.test.measure.value - (no_frames_wer - frozen_wer)).abs() < 1e-12);
+    let interval = frozen.test.measure.interval.as_ref().unwrap();
     assert!(interval.method.ends_with(" by name and seed"), "{}", interval.method);
-    let markdown = report.to_markdown();
-    assert!(
-        markdown.starts_with("| configuration | description | WER | minus main | no frames |"),
-        "{markdown}"
-    );
-    assert!(report.to_html().contains("AVFormer, ablations"));
 
     // Parameters that were trained before the shared start count, too.
     let whole = frozen_models.run("whole", "whisper", &["data.sweep_clips=0"]).parameters;

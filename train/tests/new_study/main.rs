@@ -92,17 +92,14 @@ fn a_new_study_has_grids() {
     };
     let grid_of_median = grid(GRID, STUDIES).expect("a grid");
     let report = run_grid(&grid_of_median, &options, &mut |_| {}).expect("a report");
-    assert_eq!(report.claims[0].verdict, Verdict::Holds);
+    assert_eq!(report.claims[0].test.verdict, Verdict::Holds);
     // The four differences of the first half are equal, and nothing bounds this metric: four equal
     // differences decide nothing.
-    assert_eq!(report.claims[1].verdict, Verdict::NotDecided);
-    assert_eq!(report.claims[1].compared, "main compared with far: error of half");
-    assert!(report.to_markdown().contains("| far | `model.start=500` |"));
+    assert_eq!(report.claims[1].test.verdict, Verdict::NotDecided);
+    assert_eq!(report.claims[1].comparison, "main compared with far: error of half");
 
     let error = |text: &str, studies| grid(text, studies).expect_err("refused").to_string();
-    assert!(
-        error(GRID, engram_train::studies::ALL).contains("has no ablations; choose from reveal")
-    );
+    assert!(error(GRID, engram_train::studies::ALL).contains("is unknown; choose from patent"));
     for (old, new, expected) in [
         (
             "\"half\"",

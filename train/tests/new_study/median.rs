@@ -7,12 +7,12 @@ use candle_core::{DType, Device, Tensor};
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_models::params::{Init, ParameterBuilder};
-use engram_train::grid::{AblationStudy, Column, Filter, Grid, MetricQuery};
+use engram_train::grid::{AblationStudy, Column, Filter, MetricQuery};
 use engram_train::recipe::reference::{NoKeys, RecipeSchema};
 use engram_train::registry::{RunReport, StudyDefinition};
 use engram_train::{
     BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, Result, RunOptions,
-    StepContext, Study, StudyResult, checkpoint, finish_run, train,
+    StepContext, Study, StudyResult, finish_run, train,
 };
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
@@ -140,8 +140,8 @@ impl StudyDefinition for MedianDefinition {
         RunReport::new("median", &summary, text, &summary.check_failures)
     }
 
-    fn ablations(&self) -> Option<&'static dyn AblationStudy> {
-        Some(&MedianAblations)
+    fn ablations(&self) -> &'static dyn AblationStudy {
+        &MedianAblations
     }
 }
 
@@ -162,7 +162,7 @@ impl AblationStudy for MedianAblations {
     }
 
     fn filters(&self) -> Vec<Filter> {
-        vec![Filter { key: "numbers", values: vec!["all", "half"], default: Some("all") }]
+        vec![Filter { key: "numbers", values: vec!["all", "half"] }]
     }
 
     fn columns(&self) -> Vec<Column> {
@@ -171,14 +171,6 @@ impl AblationStudy for MedianAblations {
 
     fn resampling_unit(&self) -> &'static str {
         "number"
-    }
-
-    fn check(&self, _: &Grid) -> Result<()> {
-        Ok(())
-    }
-
-    fn remove_unneeded_files(&self, run: &Path, _: bool) -> Result<()> {
-        checkpoint::remove_all(run)
     }
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {

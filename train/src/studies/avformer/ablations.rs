@@ -4,8 +4,8 @@ use engram_data::messages::counted;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use engram_eval::items::{Item, Items};
-use engram_eval::metric::MetricInfo;
+use engram_eval::items::{Item, Items, Statistic};
+use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::wer::report::WER;
 use engram_infer::InferError;
 use engram_infer::asr::{AsrModel, AvformerRunConfig};
@@ -13,19 +13,20 @@ use engram_infer::encode::Encoder;
 use engram_models::compute::Compute;
 
 use super::NAME;
-use super::evaluate::{TEST, items_file};
-use super::run::{complete_settings, settings};
+use super::evaluate::{SHOWN_NAME_IN_TEXT, SHOWN_NAME_ITEMS, TEST, items_file};
+use super::run::{AvformerSummary, complete_settings, settings};
 use super::settings::{AvformerData, AvformerFeed};
-use crate::checkpoint;
 use crate::error::{Result, TrainError};
 use crate::grid::{
-    AblationStudy, Column, Configuration, Filter, Grid, Hashes, MetricQuery, Phases,
+    AblationStudy, ClaimSettings, Column, Configuration, Filter, Grid, Hashes, MetricQuery, Phases,
 };
 use crate::recipe::Recipe;
 
 /// The systems of the test: the frozen ASR model, and the adapted model with a clip's own frames,
 /// with the frames of another clip, with zero embeddings and without frames.
 const SYSTEMS: [&str; 5] = ["frozen", "right_frames", "wrong_frames", "zero_frames", "no_frames"];
+/// The share of parameters that are trained.
+const TRAINED_SHARE: MetricInfo = MetricInfo::lower("trained_share", Unit::Fraction);
 /// The filter by the set of test utterances.
 const UTTERANCES: &str = "utterances";
 /// The sets of test utterances: the embedded world's clips with and without noise, clips of
@@ -65,11 +66,11 @@ impl AblationStudy for AvformerAblations {
     }
 
     fn metrics(&self) -> Vec<MetricInfo> {
-        vec![WER]
+        vec![WER, SHOWN_NAME_IN_TEXT, TRAINED_SHARE]
     }
 
     fn filters(&self) -> Vec<Filter> {
-        vec![Filter { key: UTTERANCES, values: UTTERANCE_SETS.to_vec(), default: None }]
+        vec![Filter { key: UTTERANCES, values: UTTERANCE_SETS.to_vec() }]
     }
 
     fn systems(&self) -> &'static [&'static str] {
@@ -131,13 +132,13 @@ impl AblationStudy for AvformerAblations {
             }
         }
         for claim in grid.claims() {
-            let queries = claim.queries(self).map_err(|reason| grid.claim_error(claim, &reason))?;
-            for (name, query) in claim.configurations().into_iter().zip(queries) {
+            let error = |reason: &str| grid.claim_error(claim, reason);
+            for system in claim.systems() {
+                let query = claim.query(system, self).map_err(|reason| error(&reason))?;
+                let name = ClaimSettings::configuration_of(system);
                 let Some((data, feeds)) = settings_of.get(name) else { continue };
                 if let Some(reason) = missing_result(&query, data, feeds) {
-                    return Err(
-                        grid.claim_error(claim, &format!("configuration `{name}` {reason}"))
-                    );
+                    return Err(error(&format!("configuration `{name}` {reason}")));
                 }
             }
         }
@@ -187,11 +188,38 @@ impl AblationStudy for AvformerAblations {
         Ok(asr_model.or(encoder))
     }
 
-    fn remove_unneeded_files(&self, run: &Path, _: bool) -> Result<()> {
-        checkpoint::remove_all(run)
+    /// The words of the test that are correct only with the right frames.
+    fn remark(&self, run: &Path) -> Result<Option<String>> {
+        let test = AvformerSummary::read(run)?.test;
+        let Some([rescued, lost]) = test.rescued else { return Ok(None) };
+        let words: Vec<String> = test.rescued_words.iter().map(ToString::to_string).collect();
+        let words =
+            if words.is_empty() { String::new() } else { format!(": {}", words.join("; ")) };
+        let file = run.join(TEST).join("rescued.jsonl");
+        Ok(Some(format!(
+            "Words correct only with the right frames, seed 1: {rescued}; only without them: {lost}; \
+             alignments in {}{words}.",
+            file.display()
+        )))
     }
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
+        if query.metric == TRAINED_SHARE {
+            let [trained, frozen] =
+                AvformerSummary::read(folder)?.parameters.map(|size| size as f64);
+            let statistic = Statistic::Ratio { numerator: trained, denominator: trained + frozen };
+            return Ok(Ok(vec![Item::new(&TRAINED_SHARE, "", "parameters", None, statistic)]));
+        }
+        let in_study = TrainError::in_study(NAME, "reading the test items");
+        if query.metric == SHOWN_NAME_IN_TEXT {
+            let file = folder.join(TEST).join(SHOWN_NAME_ITEMS);
+            if !file.is_file() {
+                return Ok(
+                    Err("undefined: wrong frames were not shown on clean speech".to_owned()),
+                );
+            }
+            return Ok(Ok(Items::read(&file).map_err(in_study)?.items));
+        }
         let utterances =
             query.filter(UTTERANCES).map_or(DEFAULT_UTTERANCES.to_vec(), |set| vec![set]);
         let systems =
@@ -207,9 +235,7 @@ impl AblationStudy for AvformerAblations {
                 utterances.join(", ")
             )));
         };
-        let in_study = TrainError::in_study(NAME, "reading the test items");
-        let items = Items::read(file).map_err(in_study)?;
-        Ok(Ok(items.items))
+        Ok(Ok(Items::read(file).map_err(in_study)?.items))
     }
 }
 
@@ -239,7 +265,7 @@ fn check_phases(
         grid.added_settings().iter().find(|set| replaces_phases && is_below(set, "phase"))
     {
         let reason = format!(
-            "replaces all phases, so `--set {setting}` has no effect; edit the grid file instead"
+            "replaces all phases, so `{setting}` has no effect; edit the grid file instead"
         );
         return Err(grid.configuration_error(configuration, &reason));
     }
@@ -283,6 +309,9 @@ fn missing_result(
     data: &AvformerData,
     feeds: &[AvformerFeed],
 ) -> Option<&'static str> {
+    if query.metric != WER {
+        return None;
+    }
     let has_frames = feeds.iter().any(|feed| feed.frames);
     let (utterances, system) = (query.filter(UTTERANCES), query.system.as_deref());
     match (utterances, system) {
@@ -420,7 +449,7 @@ utterances = "clean"
             (
                 "utterances",
                 "metric = \"recall_at_1\"\nutterances",
-                "grid.toml:25: `metric`: `recall_at_1` is unknown; choose from wer",
+                "grid.toml:25: `metric`: `recall_at_1` is unknown; choose from wer, shown_name_in_text",
             ),
             (
                 "data.frames=2",

@@ -43,7 +43,8 @@ use crate::error::TrainError;
 use crate::study::StudyResult;
 
 /// The share of clips whose transcript contains a name that is shown but not spoken.
-const SHOWN_NAME_IN_TEXT: MetricInfo = MetricInfo::lower("shown_name_in_text", Unit::Fraction);
+pub(super) const SHOWN_NAME_IN_TEXT: MetricInfo =
+    MetricInfo::lower("shown_name_in_text", Unit::Fraction);
 /// The share of the decoder's cross-attention that goes to the visual tokens, per clip.
 const ATTENTION_TO_FRAMES: MetricInfo =
     MetricInfo::descriptive("attention_to_frames", Unit::Fraction);

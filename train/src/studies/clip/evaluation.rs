@@ -3,6 +3,7 @@
 use candle_core::{D, Device, Tensor};
 use engram_data::world::questions::Split;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
@@ -20,7 +21,7 @@ use crate::study::StudyResult;
 const BATCH_VIEWS: usize = 64;
 
 /// The share of views whose nearest name is the name of their image.
-const ACCURACY: MetricInfo = MetricInfo::higher("accuracy", Unit::Fraction);
+pub(super) const ACCURACY: MetricInfo = MetricInfo::higher("accuracy", Unit::Fraction);
 
 /// The nearest name of each view.
 #[derive(Debug, Default)]
@@ -86,6 +87,15 @@ impl NamePredictions {
     /// images.
     pub fn accuracy(&self) -> Measure {
         measure(&self.among_all_names)
+    }
+
+    /// The result of each view, for comparisons.
+    pub(super) fn items(&self) -> Vec<Item> {
+        let item = |(view, (image, name)): (usize, &(usize, usize))| {
+            let statistic = Statistic::Mean { value: f64::from(u8::from(image == name)) };
+            Item::new(&ACCURACY, "", &view.to_string(), Some(&image.to_string()), statistic)
+        };
+        self.among_all_names.iter().enumerate().map(item).collect()
     }
 
     /// The accuracy among spoken names; `None` if no name is spoken.

@@ -12,6 +12,7 @@ use engram_models::clip::CLIP_VISION;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
+use super::evaluation::ACCURACY;
 use super::images::ImageSet;
 use super::names::NameVectors;
 use super::settings::{ClipData, ClipModel};
@@ -19,6 +20,7 @@ use super::study::ClipStudy;
 use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
+use crate::grid::TestItems;
 use crate::recipe::Recipe;
 use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
@@ -122,6 +124,7 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
     study.publish(&trained.weights)?;
     let vision = study.open(&trained.weights, &recipe.compute()?)?;
     let predictions = study.test(&vision)?;
+    TestItems::write(&trained.run, &ACCURACY, &predictions.items())?;
     Ok(ClipSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),

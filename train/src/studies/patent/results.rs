@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use engram_data::patent::{PhrasePair, predictions_csv};
+use engram_eval::metric::pearson;
 use engram_infer::similarity::combination::{Combination, add_to, weighted_mean};
 use engram_infer::similarity::stacking::{MIN_ROWS, STACKING, Stacking};
 
 use super::NAME;
+use super::ablations;
 use super::corpus::Corpus;
 use super::member::TrainedMember;
 use super::metric::pearson_measure;
@@ -16,6 +18,7 @@ use super::run::{
 use super::settings::PatentData;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
+use crate::grid::TestItems;
 use crate::recipe::{Recipe, Variant};
 
 /// The scores of the members trained so far. For every variant, held-out rows are in the order of
@@ -254,6 +257,8 @@ impl Results {
             }
         }
         write_both("", &combined.scores.held_out, &combined.scores.validation)?;
+        let items = ablations::correlation_items(&self.held_out_rows, &combined.scores.held_out);
+        TestItems::write(run, &pearson::INFO, &items)?;
         let Some((stacking, Scores { held_out, validation })) = &combined.stacked else {
             return Ok(());
         };

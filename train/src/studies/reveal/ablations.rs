@@ -10,22 +10,28 @@ use engram_data::world::attributes::Source;
 use engram_data::world::haystack::WorldId;
 use engram_data::world::questions::Part;
 use engram_durable as durable;
-use engram_eval::items::{Item, Statistic};
+use engram_eval::haystack::PLAIN;
+use engram_eval::items::{Item, Items, Statistic, json_lines};
 use engram_eval::metric::{MetricInfo, Unit};
+use engram_infer::reveal::is_correct;
 use engram_infer::reveal::memory_folder::remove_memory;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
-use super::evaluation::FinishedRun;
+use super::evaluation::{DeletionAreas, FinishedRun};
+use super::needle::{NeedleMetrics, NeedleOutcome};
 use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
 use super::settings::RevealSettings;
+use super::swap::SwappedQuestion;
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
-use crate::grid::{AblationStudy, Column, Configuration, Filter, Grid, MetricQuery, Phases};
+use crate::grid::{
+    AblationStudy, Column, Configuration, EVALUATED, Filter, Grid, MetricQuery, Phases,
+};
 use crate::program::Program;
 
 /// The file with the [`Origin`] of a folder's answers. It is written last.
-const ORIGIN: &str = "evaluation.json";
+const ORIGIN: &str = EVALUATED;
 /// The filter by the [`Part`] of the test questions.
 const PART: &str = "part";
 /// The filter by the source of the entry with the answer.
@@ -37,7 +43,36 @@ const RECALL_AT_1: MetricInfo = MetricInfo::higher("recall_at_1", Unit::Fraction
 /// The fraction of questions whose own entry is among the first ten results. It is undefined for
 /// configurations that retrieve fewer than ten entries.
 const RECALL_AT_10: MetricInfo = MetricInfo::higher("recall_at_10", Unit::Fraction);
-/// The part of the test questions that the tables report.
+/// The fraction of answers that equal a fact after it changed in the memory. The systems are
+/// [`SWAPPED`].
+const SWAPPED_ANSWER: MetricInfo = MetricInfo::higher("swapped_answer", Unit::Fraction);
+/// The mean log-probability of an answer while its retrieved entries are deleted one by one, in one
+/// of the orders in [`ORDERS`]. A lower area means that the order deletes important entries earlier.
+const DELETION_AREA: MetricInfo = MetricInfo::lower("area_under_deletion_curve", Unit::Points);
+/// The old answer before facts change in the memory, the old and the new answer after it, and the old
+/// or new answer after the facts are deleted.
+const SWAPPED: [&str; 4] = ["old_before", "old_after", "new_after", "any_deleted"];
+/// The sizes of needle-in-a-haystack tasks, for the metric [`PLAIN`]: needles and other images.
+const HAYSTACKS: [&str; 4] = ["1_in_10", "1_in_100", "1_in_1000", "3_in_1000"];
+/// The orders in which a configuration with `deletions` deletes retrieved entries: at random, by the
+/// attribution that is estimated from the gradient, and by leaving one out. The last one orders
+/// entries by the quantity that deletion measures, so it is a bound.
+const ORDERS: [&str; 3] = ["random_order", "gradient_order", "leave_one_out_order"];
+/// All systems.
+const SYSTEMS: [&str; 11] = [
+    SWAPPED[0],
+    SWAPPED[1],
+    SWAPPED[2],
+    SWAPPED[3],
+    HAYSTACKS[0],
+    HAYSTACKS[1],
+    HAYSTACKS[2],
+    HAYSTACKS[3],
+    ORDERS[0],
+    ORDERS[1],
+    ORDERS[2],
+];
+/// The part of the test questions that the tables report, and claims without a `part`.
 const REPORTED_PART: Part = Part::HeldOut;
 
 /// The ablations of REVEAL, compared by exact match and recall on facts that only the memory
@@ -55,32 +90,30 @@ impl AblationStudy for RevealAblations {
     }
 
     fn metrics(&self) -> Vec<MetricInfo> {
-        vec![EXACT_MATCH, RECALL_AT_1, RECALL_AT_10]
+        vec![EXACT_MATCH, RECALL_AT_1, RECALL_AT_10, SWAPPED_ANSWER, DELETION_AREA, PLAIN]
+    }
+
+    fn systems(&self) -> &'static [&'static str] {
+        &SYSTEMS
     }
 
     fn filters(&self) -> Vec<Filter> {
         vec![
-            Filter {
-                key: PART,
-                values: Part::ALL.map(Part::name).to_vec(),
-                default: Some(REPORTED_PART.name()),
-            },
-            Filter { key: SOURCE, values: Source::ALL.map(Source::name).to_vec(), default: None },
+            Filter { key: PART, values: Part::ALL.map(Part::name).to_vec() },
+            Filter { key: SOURCE, values: Source::ALL.map(Source::name).to_vec() },
         ]
     }
 
     fn evaluation_keys(&self) -> &'static [&'static str] {
-        &["k", "without_sources"]
+        &["k", "without_sources", "deletions"]
     }
 
     fn columns(&self) -> Vec<Column> {
         let headings = ["exact match", "recall@1", "recall@10"];
         let keys = ["exact_match", "recall_at_1", "recall_at_10"];
         let columns = keys.into_iter().zip(headings).zip(self.metrics());
-        let column = |((key, heading), metric)| {
-            let query = MetricQuery::new(metric).with(PART, REPORTED_PART.name());
-            Column { key, heading, query }
-        };
+        let column =
+            |((key, heading), metric)| Column { key, heading, query: MetricQuery::new(metric) };
         columns.map(column).collect()
     }
 
@@ -127,7 +160,24 @@ impl AblationStudy for RevealAblations {
     }
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {
-        Ok(items(&TestAnswer::read(&folder.join(TEST_ANSWERS))?, query))
+        let system = query.system.as_deref().unwrap_or_default();
+        if query.metric == SWAPPED_ANSWER {
+            return Ok(Ok(swapped_items(&RevealSummary::read(folder)?, system)));
+        }
+        if query.metric == PLAIN {
+            return Ok(Ok(haystack_items(&RevealSummary::read(folder)?, system)));
+        }
+        let is_area = query.metric == DELETION_AREA;
+        let name = if is_area { order_file(system) } else { TEST_ANSWERS.to_owned() };
+        let file = folder.join(name);
+        if !file.is_file() {
+            return Ok(Err(format!("undefined: {} was not measured", query.metric.name)));
+        }
+        if is_area {
+            let in_study = TrainError::in_study(NAME, "reading the test items");
+            return Ok(Ok(Items::read(&file).map_err(in_study)?.items));
+        }
+        Ok(items(&TestAnswer::read(&file)?, query))
     }
 }
 
@@ -139,6 +189,9 @@ struct Evaluation {
     k: Option<usize>,
     /// Sources whose entries are removed from the memory.
     without_sources: Vec<String>,
+    /// Instead of answering all questions: the number of answers whose retrieved entries are deleted
+    /// one by one, for attribution.
+    deletions: Option<usize>,
 }
 
 impl Evaluation {
@@ -160,9 +213,10 @@ fn entries_needed(metric: &MetricInfo) -> usize {
 /// A metric of each test answer that the query selects. The error is the reason why the metric is
 /// undefined.
 fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, String> {
+    let part = query.filter(PART).unwrap_or(REPORTED_PART.name());
     let questions: Vec<&TestAnswer> = test_answers
         .iter()
-        .filter(|question| question.made_up && query.filter(PART) == Some(&question.part))
+        .filter(|question| question.made_up && question.part == part)
         .filter(|question| match query.filter(SOURCE) {
             None => true,
             source => question.source.as_deref() == source,
@@ -188,6 +242,50 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
         Item::new(&query.metric, "", &question.id.to_string(), group.as_deref(), statistic)
     };
     Ok(questions.iter().map(item).collect())
+}
+
+/// Whether each answer about a changed fact is the old or the new fact, for one of [`SWAPPED`].
+fn swapped_items(summary: &RevealSummary, system: &str) -> Vec<Item> {
+    let questions = summary.swap.iter().flat_map(|swap| &swap.questions);
+    let item = |(index, question): (usize, &SwappedQuestion)| {
+        let (answers, references) = (&question.answers, &question.references);
+        let is_success = match system {
+            "old_before" => is_correct(&answers[0], &references[..1]),
+            "old_after" => is_correct(&answers[1], &references[..1]),
+            "new_after" => is_correct(&answers[1], &references[1..]),
+            _ => is_correct(&answers[2], references),
+        };
+        mean_item(
+            &SWAPPED_ANSWER,
+            &index.to_string(),
+            question.image,
+            f64::from(u8::from(is_success)),
+        )
+    };
+    questions.enumerate().map(item).collect()
+}
+
+/// Whether each reply to a task of one of the sizes in [`HAYSTACKS`] is correct.
+fn haystack_items(summary: &RevealSummary, size: &str) -> Vec<Item> {
+    let of_size =
+        |metrics: &&NeedleMetrics| format!("{}_in_{}", metrics.needles, metrics.others) == size;
+    let tasks = summary.needles.iter().filter(of_size).flat_map(|metrics| &metrics.tasks);
+    let item = |task: &NeedleOutcome| {
+        let statistic = Statistic::Mean { value: f64::from(u8::from(task.correct)) };
+        // Each task is a resampling unit.
+        Item::new(&PLAIN, "", &task.id, Some(&task.id), statistic)
+    };
+    tasks.map(item).collect()
+}
+
+fn mean_item(metric: &MetricInfo, id: &str, image: Option<usize>, value: f64) -> Item {
+    let group = image.map(|image| image.to_string());
+    Item::new(metric, "", id, group.as_deref(), Statistic::Mean { value })
+}
+
+/// The file with the areas for one of [`ORDERS`].
+fn order_file(order: &str) -> String {
+    format!("{order}.items.jsonl")
 }
 
 /// The retrieval of a configuration.
@@ -227,8 +325,8 @@ fn check(grid: &Grid) -> Result<()> {
         }
     }
     for claim in grid.claims() {
-        let queries = claim.queries(&RevealAblations);
-        let [query, _] = queries.map_err(|reason| grid.claim_error(claim, &reason))?;
+        let query = claim.query(&claim.better, &RevealAblations);
+        let query = query.map_err(|reason| grid.claim_error(claim, &reason))?;
         let min_retrieved = entries_needed(&query.metric);
         for name in claim.configurations() {
             let k = retrievals.get(name).map_or(0, |retrieval| retrieval.k);
@@ -262,7 +360,7 @@ fn trained_retrieval(grid: &Grid, configuration: &Configuration) -> Result<Retri
 impl Retrieval {
     /// The retrieval of a configuration that evaluates this run again.
     fn evaluated_again(&self, configuration: &Configuration) -> Result<Self, String> {
-        let Evaluation { k, without_sources: excluded } = Evaluation::of(configuration)?;
+        let Evaluation { k, without_sources: excluded, .. } = Evaluation::of(configuration)?;
         if let Some(name) = excluded.iter().find(|name| !self.sources.contains(&name.as_str())) {
             let known = self.sources.join(", ");
             return Err(format!("`without_sources` names `{name}`; the run's memory has {known}"));
@@ -287,7 +385,7 @@ struct Origin {
 /// Evaluates a finished run again, unless the folder already has the answers of the same
 /// [`Origin`].
 fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> Result<()> {
-    let recipe_hash = RevealSummary::read(run)?.recipe_hash;
+    let RevealSummary { recipe_hash, seed, .. } = RevealSummary::read(run)?;
     let origin =
         Origin { configuration: configuration.clone(), recipe_hash, program: Program::running()? };
     let (test_answers, origin_file) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
@@ -301,13 +399,34 @@ fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> R
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
     // The origin is removed first, so that it never describes other answers.
     durable::remove_file(&origin_file).map_err(TrainError::io(&origin_file))?;
-    let Evaluation { k, without_sources } = Evaluation::of(configuration).map_err(|reason| {
-        let location = format!("configuration `{}`", configuration.name);
-        TrainError::Recipe { location, reason }
-    })?;
-    let answers = FinishedRun::open(run)?.evaluate(k, &without_sources)?;
-    write_file(&test_answers, &TestAnswer::to_lines(&answers).map_err(json_error)?)?;
+    let Evaluation { k, without_sources, deletions } =
+        Evaluation::of(configuration).map_err(|reason| {
+            let location = format!("configuration `{}`", configuration.name);
+            TrainError::Recipe { location, reason }
+        })?;
+    let run = FinishedRun::open(run)?;
+    match deletions {
+        Some(answers) => write_areas(folder, &run.deletion_areas(answers, seed)?)?,
+        None => {
+            let answers = run.evaluate(k, &without_sources)?;
+            write_file(&test_answers, &TestAnswer::to_lines(&answers).map_err(json_error)?)?;
+        }
+    }
     write_file(&origin_file, &serde_json::to_vec_pretty(&origin).map_err(json_error)?)
+}
+
+/// Writes the areas for each of [`ORDERS`].
+fn write_areas(folder: &Path, areas: &[DeletionAreas]) -> Result<()> {
+    let area_of: [fn(&DeletionAreas) -> f64; 3] =
+        [|areas| areas.random, |areas| areas.gradient, |areas| areas.exact];
+    for (order, area) in ORDERS.iter().zip(area_of) {
+        let item = |(index, areas): (usize, &DeletionAreas)| {
+            mean_item(&DELETION_AREA, &index.to_string(), areas.image, area(areas))
+        };
+        let items: Vec<Item> = areas.iter().enumerate().map(item).collect();
+        write_file(&folder.join(order_file(order)), json_lines(&items).as_bytes())?;
+    }
+    Ok(())
 }
 
 /// Returns an error if a folder has files that this evaluation does not write.
@@ -319,9 +438,10 @@ fn refuse_other_files(folder: &Path) -> Result<()> {
     for entry in entries {
         let entry = entry.map_err(TrainError::io(folder))?;
         let name = entry.file_name();
-        let is_written_here = [TEST_ANSWERS, ORIGIN]
-            .iter()
-            .any(|file| name == **file || durable::is_leftover(&name, file));
+        let files =
+            [TEST_ANSWERS, ORIGIN].map(str::to_owned).into_iter().chain(ORDERS.map(order_file));
+        let is_written_here =
+            files.into_iter().any(|file| name == *file || durable::is_leftover(&name, &file));
         if !is_written_here {
             return Err(TrainError::ForeignFile { path: entry.path() });
         }
@@ -359,7 +479,7 @@ mod tests {
         metric: MetricInfo,
         source: Option<&str>,
     ) -> Result<Vec<f64>, String> {
-        let mut query = MetricQuery::new(metric).with(PART, REPORTED_PART.name());
+        let mut query = MetricQuery::new(metric);
         if let Some(source) = source {
             query = query.with(SOURCE, source);
         }

@@ -11,7 +11,7 @@ use engram_data::world::questions::Split;
 use engram_eval::result::Measure;
 use engram_eval::wer::rare_words::RareWords;
 use engram_eval::wer::read::Pairs;
-use engram_eval::wer::report::{WerOptions, evaluate};
+use engram_eval::wer::report::{WER, WerOptions, evaluate};
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
@@ -22,6 +22,7 @@ use crate::Stop;
 use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
+use crate::grid::TestItems;
 use crate::recipe::Recipe;
 use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
@@ -178,7 +179,9 @@ fn finish(
         hypotheses: hypotheses.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
         ..Pairs::default()
     };
-    let report = evaluate(&pairs, &WerOptions { rare_words, ..WerOptions::default() })?;
+    let report =
+        evaluate(&pairs, &WerOptions { rare_words, items: true, ..WerOptions::default() })?;
+    TestItems::write(&trained.run, &WER, &report.items)?;
     summary.wer = Some(report.evaluation.primary);
     summary.names =
         report.rare_words.map(|words| NameErrors { names: words.b_wer, others: words.u_wer });

@@ -1,10 +1,17 @@
-//! `engram bench tradeoffs`: plots of speed, recall and size for the options of a memory.
+//! Plots of speed, recall and size for the options of a memory.
+//!
+//! ```text
+//! cargo bench --bench tradeoffs -- docs/results/memory
+//! ```
+//!
+//! Writes `search.svg` (time against number of keys), `recall.svg` (speed against recall, for several
+//! numbers of candidates) and `cache.svg` (hit rate and time against the size of the value cache).
+//! Prints the plotted numbers, and the size, reading time and error of values of each number type.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use clap::Args;
 use engram::plot::{Axis, Legend, Line, draw_lines};
 use engram_memory::cache::{CacheSettings, CachedValues, ValueCache};
 use engram_memory::search::exact::Exact;
@@ -15,13 +22,12 @@ use engram_memory::{Batch, Entry, Generation, MemoryFormat, Row, ValueDtype, Val
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::super::paths::{self, OutputFolder};
-use super::super::{Outcome, output};
-use super::keys::{ClusteredKeys, uniform};
-use super::median;
+#[path = "measure/mod.rs"]
+mod measure;
 
-/// The files in the output folder.
-const PLOTS: [&str; 3] = ["search.svg", "recall.svg", "cache.svg"];
+use measure::keys::{ClusteredKeys, uniform};
+use measure::{arguments, median};
+
 /// Number of queries in a batch.
 const QUERIES: usize = 1000;
 /// Number of entries to find for each query in `search.svg`.
@@ -47,127 +53,96 @@ const VALUES: usize = 10_000;
 /// Cache sizes as shares of all values.
 const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
-/// Plot speed, recall and size for the options of a memory.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Writes search.svg (time against number of keys), recall.svg (speed against recall, for several
---ef-search) and cache.svg (hit rate and time against the size of the value cache). Prints the
-plotted numbers, and the size, reading time and error of values of each number type.
+/// Numbers of keys to measure; `recall.svg` uses the last.
+const KEYS: [usize; 4] = [2000, 5000, 10_000, 20_000];
+/// Dimension of a key.
+const WIDTH: usize = 384;
+/// Number of rounds.
+const ROUNDS: usize = 5;
 
-Example:
-  engram bench tradeoffs --out docs/results/memory")]
-pub struct TradeoffBench {
-    /// Numbers of keys to measure, comma-separated; recall.svg uses the last
-    #[arg(long, value_delimiter = ',', default_value = "2000,5000,10000,20000")]
-    keys: Vec<usize>,
-    /// Dimension of a key
-    #[arg(long, default_value_t = 384)]
-    width: usize,
-    /// Number of rounds
-    #[arg(long, default_value_t = 5)]
-    rounds: usize,
-    /// Output folder for the plots
-    #[arg(long, value_name = "DIR")]
-    out: OutputFolder,
+fn main() -> anyhow::Result<()> {
+    let out = PathBuf::from(arguments().next().context("give the folder for the plots")?);
+    let folder = tempfile::tempdir()?;
+    let exact = BATCHES.map(|batch| Line::new(format!("exact, batch {batch}"), Vec::new()));
+    let mut lines: Vec<Line> = exact.into_iter().collect();
+    lines.push(Line::new("graph, batch 1", Vec::new()));
+    let mut recall = Vec::new();
+    for count in KEYS {
+        let mut keys = ClusteredKeys::new(WIDTH);
+        let queries = keys.rows(QUERIES);
+        let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
+        let path = folder.path().join(count.to_string());
+        let mut writer = Writer::create(path, format, count, keys.batches(count, |_| Ok(())))?;
+        writer.index(GraphSettings::default(), || {})?;
+        let generation = writer.generation();
+        let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH)?;
+        let searches = BATCHES.iter().map(|batch| (*batch, &Exact as &dyn Index));
+        for (line, (batch, index)) in lines.iter_mut().zip(searches.chain([(1, &graphs as _)])) {
+            let batch_queries = Queries { keys: &queries[..batch * WIDTH], k: K };
+            let seconds = median_seconds(index, generation, batch_queries)?;
+            line.points.push((count as f64, 1000.0 * seconds / batch as f64));
+        }
+        recall = measure_recall(generation, &queries)?;
+    }
+    plot(&out.join("search.svg"), ["keys", "ms per query"].map(Axis::logarithmic), &lines)?;
+    let axes = [Axis::linear("recall@k"), Axis::logarithmic("queries per second")];
+    plot(&out.join("recall.svg"), axes, &recall)?;
+    println!("{}", value_types(folder.path())?);
+    let cache = cache_lines(&folder.path().join("values"))?;
+    let axes = [Axis::logarithmic("cache size, MB"), Axis::linear("share")];
+    plot(&out.join("cache.svg"), axes, &cache)
 }
 
-impl TradeoffBench {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        output::create_folder(&self.out)?;
-        PLOTS.iter().try_for_each(|name| paths::check_may_write(&self.out.join(name)))?;
-        let folder = tempfile::tempdir().context("cannot create a temporary folder")?;
-        let mut lines: Vec<Line> = Vec::new();
-        for batch in BATCHES {
-            lines.push(Line::new(format!("exact, batch {batch}"), Vec::new()));
+/// The median time of a search, in seconds.
+fn median_seconds(
+    index: &dyn Index,
+    generation: &Generation,
+    queries: Queries<'_>,
+) -> anyhow::Result<f64> {
+    let mut times = Vec::new();
+    // One small search is too short to time, so several are timed together.
+    let repeats = (100 * WIDTH / queries.keys.len()).max(1);
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        for _ in 0..repeats {
+            index.search(generation, queries, &Filter::default())?;
         }
-        lines.push(Line::new("graph, batch 1", Vec::new()));
-        let bar = output::progress_bar(self.keys.iter().sum(), "keys in graphs");
-        let mut recall = Vec::new();
-        for count in &self.keys {
-            let mut keys = ClusteredKeys::new(self.width);
-            let queries = keys.rows(QUERIES);
-            let format = MemoryFormat { width: self.width, normalised: true, values: None };
-            let path = folder.path().join(count.to_string());
-            let batches = keys.batches(*count, |_| Ok(()));
-            let mut writer = Writer::create(path, format, *count, batches)?;
-            writer.index(GraphSettings::default(), || bar.inc(1))?;
-            let generation = writer.generation();
-            let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH)?;
-            let searches = BATCHES.iter().map(|batch| (*batch, &Exact as &dyn Index));
-            for (line, (batch, index)) in lines.iter_mut().zip(searches.chain([(1, &graphs as _)]))
-            {
-                let batch_queries = Queries { keys: &queries[..batch * self.width], k: K };
-                let seconds = self.median_seconds(index, generation, batch_queries)?;
-                line.points.push((*count as f64, 1000.0 * seconds / batch as f64));
-            }
-            recall = self.recall(generation, &queries)?;
-        }
-        bar.finish_and_clear();
-        self.plot(PLOTS[0], ["keys", "ms per query"].map(Axis::logarithmic), &lines)?;
-        self.plot(
-            PLOTS[1],
-            [Axis::linear("recall@k"), Axis::logarithmic("queries per second")],
-            &recall,
-        )?;
-        output::print(&value_types(folder.path())?)?;
-        let cache = cache_lines(&folder.path().join("values"))?;
-        self.plot(PLOTS[2], [Axis::logarithmic("cache size, MB"), Axis::linear("share")], &cache)?;
-        Ok(Outcome::Done)
+        times.push(start.elapsed().as_secs_f64() / repeats as f64);
     }
+    Ok(median(times))
+}
 
-    /// The median time of a search, in seconds.
-    fn median_seconds(
-        &self,
-        index: &dyn Index,
-        generation: &Generation,
-        queries: Queries<'_>,
-    ) -> anyhow::Result<f64> {
-        let mut times = Vec::new();
-        // One small search is too short to time, so several are timed together.
-        let repeats = (100 * self.width / queries.keys.len()).max(1);
-        for _ in 0..self.rounds.max(1) {
-            let start = Instant::now();
-            for _ in 0..repeats {
-                index.search(generation, queries, &Filter::default())?;
-            }
-            times.push(start.elapsed().as_secs_f64() / repeats as f64);
+/// Measures queries per second and recall for each number of candidates, and the speed of an
+/// exact search.
+fn measure_recall(generation: &Generation, keys: &[f32]) -> anyhow::Result<Vec<Line>> {
+    let speed = |seconds: f64| QUERIES as f64 / seconds;
+    let mut lines = Vec::new();
+    for k in KS {
+        let queries = Queries { keys, k };
+        let exact = Exact.search(generation, queries, &Filter::default())?;
+        let mut points = Vec::new();
+        for candidates in CANDIDATES {
+            let graphs = GraphSearch::open(generation, candidates * k)?;
+            let results = graphs.search(generation, queries, &Filter::default())?;
+            let seconds = median_seconds(&graphs, generation, queries)?;
+            points.push((results.recall(&exact), speed(seconds)));
         }
-        Ok(median(times))
+        lines.push(Line::new(format!("graph, k {k}"), points));
+        let seconds = median_seconds(&Exact, generation, queries)?;
+        lines.push(Line::new(format!("exact, k {k}"), vec![(1.0, speed(seconds))]));
     }
+    Ok(lines)
+}
 
-    /// Measures queries per second and recall for each number of candidates, and the speed of an
-    /// exact search.
-    fn recall(&self, generation: &Generation, keys: &[f32]) -> anyhow::Result<Vec<Line>> {
-        let speed = |seconds: f64| QUERIES as f64 / seconds;
-        let mut lines = Vec::new();
-        for k in KS {
-            let queries = Queries { keys, k };
-            let exact = Exact.search(generation, queries, &Filter::default())?;
-            let mut points = Vec::new();
-            for candidates in CANDIDATES {
-                let graphs = GraphSearch::open(generation, candidates * k)?;
-                let results = graphs.search(generation, queries, &Filter::default())?;
-                let seconds = self.median_seconds(&graphs, generation, queries)?;
-                points.push((results.recall(&exact), speed(seconds)));
-            }
-            lines.push(Line::new(format!("graph, k {k}"), points));
-            let seconds = self.median_seconds(&Exact, generation, queries)?;
-            lines.push(Line::new(format!("exact, k {k}"), vec![(1.0, speed(seconds))]));
-        }
-        Ok(lines)
+/// Prints the points of the lines and draws them.
+fn plot(path: &Path, axes: [Axis<'_>; 2], lines: &[Line]) -> anyhow::Result<()> {
+    for line in lines {
+        let points = line.points.iter().map(|(x, y)| format!("({x:.4}, {y:.4})"));
+        let points = points.collect::<Vec<_>>().join(" ");
+        let [x, y] = axes.map(|axis| axis.name);
+        println!("{}: {}: ({x}, {y}): {points}", path.display(), line.name);
     }
-
-    /// Prints the points of the lines and draws them.
-    fn plot(&self, name: &str, axes: [Axis<'_>; 2], lines: &[Line]) -> anyhow::Result<()> {
-        for line in lines {
-            let points = line.points.iter().map(|(x, y)| format!("({x:.4}, {y:.4})"));
-            let points = points.collect::<Vec<_>>().join(" ");
-            let [x, y] = axes.map(|axis| axis.name);
-            output::print(&format!("{name}: {}: ({x}, {y}): {points}", line.name))?;
-        }
-        let path = self.out.join(name);
-        output::write_atomic(&path, draw_lines(axes, lines, Legend::LowerRight)?.as_bytes())
-    }
+    Ok(engram_durable::write_file(path, draw_lines(axes, lines, Legend::LowerRight)?.as_bytes())?)
 }
 
 /// Measures size, reading time and relative error of values of each number type.

@@ -3,50 +3,29 @@
 use std::path::Path;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::ensure;
 use engram_memory::{Memory, Method, Store};
 use engram_memory_postgres::{Connect, GraphSettings, PostgresStore, PushOptions, push, remove};
 
-use super::measure::{Point, Vectors};
+use crate::memory::{Point, Vectors};
 
 /// A memory for measurements, with a name of its own. It is removed when this value is dropped.
 struct TemporaryMemory {
     name: String,
     urls: String,
-    connect: Connect,
 }
 
 impl Drop for TemporaryMemory {
     fn drop(&mut self) {
-        if let Err(error) = remove(&self.urls, self.connect) {
-            crate::cli::output::warn(&format!(
-                "the benchmark's memory {} was not removed: {error}; remove it with `DROP SCHEMA \
-                 engram_{} CASCADE`",
-                self.name, self.name
-            ));
+        if let Err(error) = remove(&self.urls, Connect::default()) {
+            eprintln!("remove the schema engram_{}: {error}", self.name);
         }
     }
 }
 
-/// Returns an error for the address of a memory: the benchmark creates its own. The address is not
-/// printed, because it may have a password.
-pub(super) fn check(urls: &[String]) -> anyhow::Result<()> {
-    for (index, url) in urls.iter().enumerate() {
-        ensure!(
-            !url.contains("memory="),
-            "--servers: address {} has `memory=`; give the address of a database, in which the \
-             benchmark creates and removes its own memory",
-            index + 1
-        );
-    }
-    Ok(())
-}
-
 /// Measures a memory with graphs on these servers. `source` is a folder for its local copy.
-pub(super) fn measure(
+pub fn measure(
     vectors: &Vectors,
     urls: &[String],
-    connect: Connect,
     source: &Path,
     (k, candidates): (usize, usize),
 ) -> anyhow::Result<Point> {
@@ -62,9 +41,9 @@ pub(super) fn measure(
     let start = Instant::now();
     let options = PushOptions { graph: Some(GraphSettings::default()), ..PushOptions::default() };
     // Removed also after an error, because an unfinished push stays. Nothing else has this name.
-    let memory = TemporaryMemory { name, urls, connect };
-    push(&local, &memory.urls, connect, options, &mut |_| {})?;
+    let memory = TemporaryMemory { name, urls };
+    push(&local, &memory.urls, Connect::default(), options, &mut |_| {})?;
     let build_seconds = start.elapsed().as_secs_f64();
-    let snapshot = PostgresStore::open(&memory.urls, connect)?.snapshot();
+    let snapshot = PostgresStore::open(&memory.urls, Connect::default())?.snapshot();
     vectors.point(snapshot.as_ref(), build_seconds, k, Method::Graph { candidates })
 }

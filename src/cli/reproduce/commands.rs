@@ -1,0 +1,217 @@
+//! Claims on real data, in `commands.toml`: each compares the results of two lists of commands.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_eval::items::Items;
+use engram_train::grid::{ClaimReport, Rule, SeedItems, SystemMeasure, measure, test_difference};
+use engram_train::{Program, TrainError};
+use serde::Deserialize;
+
+use super::{ENCODER, Reproduce, Results};
+use crate::cli::output;
+
+const CLAIMS: &str = include_str!("commands.toml");
+/// The items of a system, and the programs and commands that wrote them.
+const ITEMS: &str = "items.jsonl";
+const ORIGIN: &str = "commands.txt";
+/// How often a running command is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Claims {
+    claim: Vec<CommandClaim>,
+}
+
+/// A claim that compares two systems.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CommandClaim {
+    id: String,
+    claim: String,
+    #[serde(default)]
+    paper: String,
+    scales: Vec<String>,
+    /// Files below `--data`.
+    files: Vec<String>,
+    /// The option whose weights the better system needs: `encoder` or `whisper`.
+    #[serde(default)]
+    needs: String,
+    /// The kind of group of the items.
+    unit: String,
+    better: System,
+    worse: System,
+    /// Replaces the rule "is better": the better system is worse by at most this margin.
+    no_worse_by: Option<f64>,
+    #[serde(default)]
+    expected: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct System {
+    name: String,
+    commands: Vec<String>,
+}
+
+impl Reproduce {
+    /// The claims on real data that these options allow.
+    fn command_claims(&self) -> anyhow::Result<Vec<CommandClaim>> {
+        let Claims { claim } = toml::from_str(CLAIMS)?;
+        let is_possible = |claim: &CommandClaim| {
+            self.data.is_some()
+                && claim.scales.iter().any(|scale| scale == self.scale.name())
+                && (claim.needs != "whisper" || self.whisper.is_some())
+        };
+        Ok(claim.into_iter().filter(is_possible).collect())
+    }
+
+    /// The ids of these claims.
+    pub(super) fn command_claim_ids(&self) -> anyhow::Result<Vec<String>> {
+        Ok(self.command_claims()?.into_iter().map(|claim| claim.id).collect())
+    }
+
+    /// Tests the claims on real data. They come first, so that an invalid file is an error before
+    /// hours of training.
+    pub(super) fn test_commands(&self, results: &mut Results) -> anyhow::Result<()> {
+        for claim in self.command_claims()? {
+            let study = claim.id.split('.').next().unwrap_or_default();
+            if !self.includes_study(study) || !self.includes_claim(&claim.id) {
+                continue;
+            }
+            let data = self.data.as_deref().unwrap_or(Path::new(""));
+            let missing =
+                claim.files.iter().map(|file| data.join(file)).find(|file| !file.is_file());
+            if let Some(missing) = missing {
+                let missing = missing.display();
+                results.notes.push(format!("{missing}: missing, so {} is not tested.", claim.id));
+                continue;
+            }
+            output::note(&claim.id);
+            let worse = self.items(&claim, &claim.worse, "worse")?;
+            let encoder = &self.encoder;
+            let offline = HubSettings { offline: true, ..HubSettings::from_env() };
+            if claim.needs == "encoder"
+                && WeightsLocation::parse(encoder)?.file("model.safetensors", &offline).is_err()
+            {
+                results.notes.push(format!(
+                    "{encoder}: not available offline, so {} is not tested. Run `engram data fetch \
+                     {encoder}`, or give --encoder.",
+                    claim.id
+                ));
+                continue;
+            }
+            let better = self.items(&claim, &claim.better, "better")?;
+            results.claims.push(self.report(claim, better, worse));
+        }
+        Ok(())
+    }
+
+    /// Compares the two systems of a claim.
+    fn report(&self, claim: CommandClaim, better: Items, worse: Items) -> ClaimReport {
+        let info = better.items[0].info();
+        let seed_items = |items: &Items| -> SeedItems {
+            Ok(items.items.iter().map(|item| (1, item.clone())).collect())
+        };
+        let system = |name: &str, items: &Items| SystemMeasure {
+            system: self.filled(name, Path::new("")),
+            measure: measure(&info, &claim.unit, seed_items(items)),
+        };
+        let rule = claim.no_worse_by.map_or(Rule::Better, Rule::NoWorseBy);
+        let mut options: Vec<(&str, &str)> = match claim.needs.as_str() {
+            "whisper" => self.whisper.iter().map(|whisper| ("whisper", whisper.as_str())).collect(),
+            "encoder" if self.encoder != ENCODER => vec![("encoder", self.encoder.as_str())],
+            _ => Vec::new(),
+        };
+        let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
+        options.insert(0, ("data", data.as_str()));
+        ClaimReport {
+            comparison: String::new(),
+            test: test_difference(
+                &info,
+                &claim.unit,
+                seed_items(&better),
+                seed_items(&worse),
+                true,
+                rule,
+            ),
+            holm: None,
+            seeds: 1,
+            expected: claim.expected,
+            command: self.claim_command(&claim.id, self.scale, &options),
+            compared: vec![system(&claim.worse.name, &worse), system(&claim.better.name, &better)],
+            id: claim.id,
+            claim: claim.claim,
+            paper: claim.paper,
+        }
+    }
+
+    /// Runs the commands of a system, unless this program ran them already, and reads the items.
+    fn items(&self, claim: &CommandClaim, system: &System, side: &str) -> anyhow::Result<Items> {
+        let out = self.out.join("real").join(&claim.id).join(side);
+        output::create_folder(&out)?;
+        let words = |command: &String| -> Vec<String> {
+            command.split(' ').map(|word| self.filled(word, &out)).collect()
+        };
+        let commands: Vec<Vec<String>> = system.commands.iter().map(words).collect();
+        let origin = format!("{}\n{commands:#?}\n", Program::running()?.sha256);
+        if std::fs::read_to_string(out.join(ORIGIN)).is_ok_and(|written| written == origin) {
+            return Ok(Items::read(&out.join(ITEMS))?);
+        }
+        for mut words in commands {
+            let run = out.join("run");
+            let is_training = words[0] == "train";
+            if !is_training {
+                words.push("--force".to_owned());
+            } else if run.join("recipe.toml").is_file() {
+                words.push("--resume".to_owned());
+            }
+            self.run_command(words, &run)?;
+        }
+        let items = Items::read(&out.join(ITEMS))?;
+        output::replace_atomic(&out.join(ORIGIN), origin.as_bytes())?;
+        Ok(items)
+    }
+
+    /// A word of a command with the values of the options.
+    fn filled(&self, word: &str, out: &Path) -> String {
+        let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
+        word.replace("{data}", &data)
+            .replace("{encoder}", &self.encoder)
+            .replace("{whisper}", self.whisper.as_deref().unwrap_or_default())
+            .replace("{out}", &out.display().to_string())
+    }
+
+    /// Runs this program with other arguments. Its standard output is not shown.
+    fn run_command(&self, mut words: Vec<String>, run: &Path) -> anyhow::Result<()> {
+        words.extend(["--threads".to_owned(), rayon::current_num_threads().to_string()]);
+        words.extend(output::is_quiet().then(|| "--quiet".to_owned()));
+        let text = format!("engram {}", words.join(" "));
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut child = Command::new(program)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .with_context(|| format!("could not run `{text}`"))?;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                // A stopped command ends by itself, because it gets the same signal.
+                anyhow::ensure!(
+                    status.success() || self.stop.is_requested(),
+                    "`{text}` failed ({status})"
+                );
+                break;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        if self.stop.is_requested() {
+            return Err(TrainError::Stopped { run: PathBuf::from(run), step: 0 }.into());
+        }
+        Ok(())
+    }
+}
