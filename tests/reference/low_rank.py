@@ -4,7 +4,7 @@ Writes to models/tests/fixtures/low_rank:
 - `branches.safetensors`: `A` and `B` of a LoRA of rank 2 and alpha 3 on the queries and values of the fixture `bert`,
   under our names.
 - `expected.safetensors`: the last hidden state of that model on the inputs of the fixture, the gradients of `A` and `B`
-  of the scalar in `models/tests/parity.rs`, the weight of the first query after `merge_and_unload`; and values with
+  of the scalar in `models/tests/suite/parity.rs`, the weight of the first query after `merge_and_unload`; and values with
   their NF4 codes, scales and dequantised values.
 
     python tests/reference/low_rank.py

@@ -8,7 +8,7 @@ Writes to models/tests/fixtures:
   `vit.`, and its queries, keys and values have no biases. `vit_patches` has no class token, which `transformers` does
   not support: this script runs the modules on the patches and their position embeddings only.
 
-Prints the parameter counts of the published sizes, which `models/tests/vit.rs` checks. The reference runs in f64.
+Prints the parameter counts of the published sizes, which `models/tests/suite/vit.rs` checks. The reference runs in f64.
 
     python tests/reference/vit.py
 

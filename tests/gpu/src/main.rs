@@ -1,6 +1,6 @@
 //! Checks models and training runs on a device against f32 on the CPU, and measures training steps.
 //!
-//! `run.sh` runs everything on a machine with a GPU. Without a GPU, `models/tests/compute.rs` and
+//! `run.sh` runs everything on a machine with a GPU. Without a GPU, `models/tests/suite/compute.rs` and
 //! `tests/compute_command.rs` make similar comparisons with the operations that a GPU runs.
 
 mod inference;

@@ -1,5 +1,5 @@
 //! Values and gradients of every model family on any device and in any precision, compared with f32
-//! on the CPU. `models/tests/compute.rs` runs the same comparisons without a GPU.
+//! on the CPU. `models/tests/suite/compute.rs` runs the same comparisons without a GPU.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -2,10 +2,11 @@
 //!
 //! `tests/reference/vit.py` creates the fixtures.
 
-mod reference;
-
 use std::sync::Arc;
 
+use super::reference::{
+    assert_gradients, assert_output, expected, fixture, relative_difference, values,
+};
 use candle_core::{DType, Device, Tensor, Var};
 use engram_models::compute::Compute;
 use engram_models::gradients::Gradients;
@@ -14,7 +15,6 @@ use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::vit::{ViT, ViTConfig, ViTOutput};
 use engram_models::weights::Weights;
 use engram_models::{ModelError, Result};
-use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
 
 const MODELS: [&str; 3] = ["vit", "vit_classifier", "vit_patches"];
 

@@ -85,7 +85,7 @@ fn a_block_of_all_chainable_kernels_has_correct_gradients() -> Result<()> {
 
 #[test]
 fn the_block_has_every_chainable_kernel() {
-    let source = include_str!("../../src/kernels/chain.rs");
+    let source = include_str!("../../../src/kernels/chain.rs");
     let methods = source.split("    pub fn ").skip(1).filter_map(|text| text.split_once('('));
     let kernels = methods.filter(|(name, rest)| {
         *name != "input"

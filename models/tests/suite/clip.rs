@@ -3,11 +3,12 @@
 //!
 //! `tests/reference/clip.py` creates the fixtures.
 
-mod reference;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::reference::{
+    assert_gradients, assert_output, expected, fixture, relative_difference, values,
+};
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig, contrastive_loss};
@@ -16,7 +17,6 @@ use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::weights::Weights;
-use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
 
 const MODELS: [&str; 2] = ["clip", "clip_old"];
 

@@ -144,7 +144,7 @@ fn attentions(dropout: Option<Dropout>) -> [Case; 3] {
 
 #[test]
 fn every_exported_operation_has_a_case() {
-    let source = include_str!("../../src/kernels/mod.rs");
+    let source = include_str!("../../../src/kernels/mod.rs");
     let exports = source.split(';').filter_map(|item| item.trim().strip_prefix("pub use "));
     let names = exports.filter_map(|export| export.split_once("::")).flat_map(|(_, names)| {
         names.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|name| !name.is_empty())

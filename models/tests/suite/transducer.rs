@@ -3,10 +3,9 @@
 //!
 //! `tests/reference/transducer.py` creates the fixtures.
 
-mod reference;
-
 use std::sync::Arc;
 
+use super::reference::{assert_gradients, assert_output, expected, fixture};
 use candle_core::{DType, Device, Tensor, Var};
 use engram_models::adapter::Adapters;
 use engram_models::compute::Compute;
@@ -24,7 +23,6 @@ use engram_models::transducer::{
 };
 use engram_models::weights::Weights;
 use engram_models::{ModelError, Result};
-use reference::{assert_gradients, assert_output, expected, fixture};
 
 #[test]
 fn the_loss_equals_torchaudio() -> Result<()> {

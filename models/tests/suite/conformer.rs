@@ -4,10 +4,11 @@
 //!
 //! `tests/reference/conformer.py` creates the fixtures.
 
-mod reference;
-
 use std::sync::Arc;
 
+use super::reference::{
+    assert_gradients, assert_output, expected, fixture, relative_difference, values,
+};
 use candle_core::{DType, Device, Tensor, Var};
 use engram_models::adapter::{AdapterConfig, Adapters};
 use engram_models::compute::Compute;
@@ -26,7 +27,6 @@ use engram_models::weights::Weights;
 use engram_models::{ModelError, Result};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
 
 fn load(dtype: DType) -> Result<(ConformerCtc, ParameterBuilder)> {
     let config = ConformerCtcConfig::read(&fixture("conformer", "config.json"))?;

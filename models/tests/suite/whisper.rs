@@ -4,12 +4,13 @@
 //!
 //! `tests/reference/whisper.py` creates the fixtures.
 
-mod reference;
-
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::reference::{
+    assert_gradients, assert_output, expected, fixture, relative_difference, values,
+};
 use candle_core::{DType, Device, Tensor, Var};
 use engram_models::adapter::{AdapterConfig, Adapters};
 use engram_models::compute::Compute;
@@ -23,7 +24,6 @@ use engram_models::speech::log_mel::LogMel;
 use engram_models::weights::Weights;
 use engram_models::whisper::{DecodingRules, Whisper, WhisperConfig, WhisperTokens};
 use engram_models::{ModelError, Result};
-use reference::{assert_gradients, assert_output, expected, fixture, relative_difference, values};
 
 fn load(dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Whisper, ParameterBuilder)> {
     let config = WhisperConfig::read(&fixture("whisper", "config.json"))?;

@@ -3,11 +3,10 @@
 //!
 //! `tests/reference/t5.py` creates the fixtures.
 
-mod reference;
-
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use super::reference::{assert_gradients, assert_output};
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::compute::Compute;
@@ -17,7 +16,6 @@ use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::t5::blocks::{DecoderLayer, EncoderLayer, RelativeBias};
 use engram_models::t5::{GenerateOptions, T5, T5Config};
-use reference::{assert_gradients, assert_output};
 use serde::Deserialize;
 
 const MODELS: [&str; 2] = ["t5", "t5_wide"];
@@ -47,7 +45,7 @@ impl Expected {
 }
 
 fn expected(name: &str) -> Result<Expected> {
-    let tensors = reference::expected(name)?;
+    let tensors = super::reference::expected(name)?;
     let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
     let split = |ids: &str, lengths: &str| -> Result<Vec<Vec<u32>>> {
         let ids = list(ids)?;
