@@ -25,10 +25,8 @@ pub struct Item {
     pub version: u32,
     /// Whether higher is better; `None` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
-    /// Unit of the metric. `None` stands for the unit of the metric with this name in
-    /// [`METRICS`](crate::metric::registry::METRICS), or for a fraction if the name is not listed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unit: Option<Unit>,
+    /// Unit of the metric.
+    pub unit: Unit,
     /// Name and version of the text normaliser, or `none`.
     pub normaliser: String,
     /// The item's id.
@@ -182,7 +180,7 @@ impl Item {
             metric: metric.name.to_string(),
             version: metric.version,
             higher_is_better: metric.higher_is_better,
-            unit: Some(metric.unit),
+            unit: metric.unit,
             normaliser: normaliser.to_owned(),
             id: id.to_owned(),
             group: group.map(str::to_owned),
@@ -198,12 +196,11 @@ impl Item {
 
     /// Name, version, direction and unit of the item's metric.
     pub fn info(&self) -> MetricInfo {
-        let registered_unit = || find(&self.metric).map(|metric| metric.info.unit);
         MetricInfo {
             name: self.metric.clone().into(),
             version: self.version,
             higher_is_better: self.higher_is_better,
-            unit: self.unit.or_else(registered_unit).unwrap_or_default(),
+            unit: self.unit,
         }
     }
 }
@@ -329,18 +326,6 @@ mod tests {
         assert!(
             error_message(&[item("a", negative)]).starts_with("f:1: has a negative ratio: 1 to -1")
         );
-    }
-
-    #[test]
-    fn items_without_a_unit_have_the_unit_of_their_metric() {
-        let line = r#"{"metric":"METRIC","version":1,"higher_is_better":true,"normaliser":"none",
-            "id":"a","statistic":{"kind":"mean","value":40.0}}"#
-            .replace('\n', " ");
-        let unit = |metric: &str| {
-            let items = Items::parse("f", &line.replace("METRIC", metric)).unwrap().items;
-            items[0].info().unit
-        };
-        assert_eq!((unit("vqa_accuracy"), unit("mine")), (Unit::Percent, Unit::Fraction));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::json::{DistinctKeys, duplicate_key_error};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Evaluation, Measure, Provenance, SourceFile};
+use crate::result::{Evaluation, Measure, SourceFile};
 use crate::text::{metrics, sources};
 
 /// Recall, reported as `recall@k`: the share of the query's relevant entries that are among the
@@ -331,8 +331,7 @@ pub fn evaluate(
         0 => Vec::new(),
         n => vec![format!("{n} queries have no relevant entry and score 0")],
     };
-    let (provenance, sources) = (Provenance::default(), options.sources.clone());
-    let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
+    let evaluation = Evaluation::new(primary, measures, Vec::new(), options.sources.clone());
     let worst = worst_queries(queries, &rankings, &scores_by_metric[0].1, options.worst);
     Ok(RetrievalReport { evaluation, warnings, items, worst })
 }

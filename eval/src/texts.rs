@@ -29,7 +29,7 @@ use crate::items::{Item, PooledMetric, Statistic};
 use crate::metric::chrf::CHRF;
 use crate::metric::registry::{find, spelling, text_metrics};
 use crate::normalise::Normaliser;
-use crate::result::{Evaluation, Measure, Provenance, SourceFile};
+use crate::result::{Evaluation, Measure, SourceFile};
 use crate::text::{ScoredText, metrics, sources};
 use crate::wer::read::Pairs;
 
@@ -196,8 +196,7 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
         found: options.metric.clone(),
         expected: "the name of a metric of texts, such as chrf",
     })?;
-    let (provenance, sources) = (Provenance::default(), options.sources.clone());
-    let mut evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
+    let mut evaluation = Evaluation::new(primary, measures, Vec::new(), options.sources.clone());
     evaluation.normaliser = options.normaliser.name_and_version();
     let item = |(id, statistic): (&Cow<'_, str>, Statistic)| {
         Item::new(info, &evaluation.normaliser, id, None, statistic)

@@ -14,7 +14,7 @@ use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::caption::bleu::BleuStatistics;
 use crate::metric::mean::weighted_mean;
-use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
+use crate::result::{Breakdown, Evaluation, Measure, SourceFile};
 use crate::text::{ScoredText, breakdown, metrics, sources};
 
 /// Index of CIDEr-D in [`CaptionMetrics::values`].
@@ -83,8 +83,7 @@ pub fn report(
     let mut measures = measures(&scores, &all_images, &scores.corpus, &options.bootstrap);
     let primary = measures.remove(CIDER_D);
     let breakdowns = domain_breakdowns(&scores, &options.bootstrap);
-    let (provenance, sources) = (Provenance::default(), options.sources.clone());
-    let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
+    let mut evaluation = Evaluation::new(primary, measures, breakdowns, options.sources.clone());
     evaluation.normaliser = "ptb, Stanford CoreNLP 3.4.1 as in pycocoevalcap 1.2".to_owned();
     let items = if options.items {
         scores

@@ -112,18 +112,6 @@ fn method(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
         }
         let version = format!("{} version {}", spelling(&primary.metric), primary.version);
         pair("definition", &version);
-        let provenance = &evaluation.provenance;
-        let provenance_rows = [
-            ("recipe", provenance.recipe_hash.clone()),
-            ("code", provenance.code_commit.clone()),
-            ("training seed", provenance.seed.map(|seed| seed.to_string())),
-            ("training threads", provenance.threads.map(|threads| threads.to_string())),
-        ];
-        for (name, value) in provenance_rows {
-            if let Some(value) = value {
-                pair(name, &value);
-            }
-        }
     });
 }
 

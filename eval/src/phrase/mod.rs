@@ -27,7 +27,7 @@ use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::input_warning;
 use crate::metric::pearson::pearson;
-use crate::result::{Evaluation, MIN_UNITS, Measure, Provenance, SourceFile};
+use crate::result::{Evaluation, MIN_UNITS, Measure, SourceFile};
 use sample::{PhraseMetric, Sample};
 
 /// One rated pair of phrases.
@@ -86,8 +86,6 @@ pub struct PhraseOptions {
     pub gold_file: String,
     /// The predictions file, for messages and for the result.
     pub predictions_file: String,
-    /// The training run that made the predictions.
-    pub provenance: Provenance,
 }
 
 impl Default for PhraseOptions {
@@ -99,7 +97,6 @@ impl Default for PhraseOptions {
             items: false,
             gold_file: "gold".to_owned(),
             predictions_file: "predictions".to_owned(),
-            provenance: Provenance::default(),
         }
     }
 }
@@ -155,7 +152,6 @@ pub fn evaluate(
         primary,
         secondary,
         breakdown::breakdowns(&sample, options),
-        options.provenance.clone(),
         vec![
             source("gold", &options.gold_file, gold.len()),
             source("predictions", &options.predictions_file, predictions.len()),

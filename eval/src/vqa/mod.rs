@@ -42,7 +42,7 @@ use crate::groups::rows_by_label;
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Breakdown, Evaluation, Provenance, SourceFile};
+use crate::result::{Breakdown, Evaluation, SourceFile};
 use crate::text::{breakdown, metrics, sources};
 use accuracy::Scorer;
 use read::{Annotation, Questions};
@@ -149,10 +149,10 @@ pub fn evaluate<'n, 'a>(
         table.rows.iter().map(named_value).collect::<Map<String, Value>>().into()
     };
     let (by_question, by_answer) = (accuracies(&breakdowns[0]), accuracies(&breakdowns[1]));
-    let (primary, sources) = (measure(&scores), options.sources.clone());
+    let primary = measure(&scores);
     let value = primary.value;
     let mut evaluation =
-        Evaluation::new(primary, Vec::new(), breakdowns, Provenance::default(), sources);
+        Evaluation::new(primary, Vec::new(), breakdowns, options.sources.clone());
     evaluation.normaliser = "vqa, GT-Vision-Lab/VQA a013f00".to_owned();
     evaluation.detail = Map::from_iter([
         ("accuracy".to_owned(), Value::from(value)),

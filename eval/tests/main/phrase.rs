@@ -157,7 +157,7 @@ fn json_has_stable_names_and_can_be_read_back() {
     let json = serde_json::to_value(&report).unwrap();
     let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = "schema_version metric version higher_is_better unit value ci95 n interval detail secondary \
-                    breakdowns normaliser recipe_hash code_commit seed threads sources anchors warnings worst_rows";
+                    breakdowns normaliser sources anchors warnings worst_rows";
     assert_eq!(keys, expected.split_whitespace().collect::<Vec<_>>());
     assert_eq!((&json["metric"], &json["n"]), (&"pearson".into(), &40.into()));
     assert_eq!(json["normaliser"], "none");
