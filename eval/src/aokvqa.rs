@@ -34,7 +34,7 @@ use crate::items::{Item, Statistic};
 use crate::json::{DistinctKeys, parse, parse_list};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, SourceFile};
-use crate::text::{metrics, sources};
+use crate::text;
 use crate::vqa::count_answers;
 use crate::vqa::read::refuse_duplicates;
 
@@ -320,10 +320,7 @@ fn worst_questions(
 impl AokvqaReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
-        let heading = format!("A-OKVQA accuracy in per cent\n{}", sources(&self.evaluation));
-        let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
-        let paragraphs = [heading, metrics(&self.evaluation)].into_iter().chain(warnings);
-        paragraphs.collect::<Vec<_>>().join("\n")
+        text::report("A-OKVQA accuracy in per cent", &self.evaluation, &self.warnings, [])
     }
 }
 

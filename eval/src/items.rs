@@ -1,4 +1,4 @@
-//! Results of single items. `engram eval … --items` writes them, `engram eval compare` reads them.
+//! Results of single items: an evaluation writes them, a comparison of two systems reads them.
 //!
 //! An item is an utterance, a line, an image, a question, a query or a pair of phrases. Each line
 //! of the file holds the contribution of one item to a metric. Two such files are enough to compare
@@ -81,7 +81,7 @@ pub struct Items {
 }
 
 impl Items {
-    /// Reads a file written by `--items`.
+    /// Reads a file of items.
     ///
     /// # Errors
     /// [`EvalError::Text`]; as [`Items::parse`]
@@ -97,7 +97,7 @@ impl Items {
         let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
             location: Location::new(file, line),
             reason,
-            remedy: "give a file that `engram eval … --items FILE` wrote",
+            remedy: "give the items that an evaluation wrote",
         };
         let (mut items, mut line_by_id) = (Vec::<Item>::new(), HashMap::new());
         for (line, json) in non_blank_lines(text) {
@@ -338,8 +338,8 @@ mod tests {
         assert!(parsed("chrf", 1, 18).is_ok());
         assert_eq!(
             parsed("bleu", 1, 10).unwrap_err(),
-            "f:1: has 10 sums of `bleu` version 1, which cannot be computed; give a file that \
-             `engram eval … --items FILE` wrote"
+            "f:1: has 10 sums of `bleu` version 1, which cannot be computed; give the items \
+             that an evaluation wrote"
         );
         assert!(parsed("chrf", 1, 24).is_err() && parsed("chrf", 2, 18).is_err());
         let statistic = Statistic::Sums { sums: vec![1.0] };

@@ -31,7 +31,7 @@ use crate::items::{Item, Statistic};
 use crate::json::{DistinctKeys, duplicate_key_error};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Evaluation, Measure, SourceFile};
-use crate::text::{metrics, sources};
+use crate::text;
 
 /// Recall, reported as `recall@k`: the share of the query's relevant entries that are among the
 /// first `k` retrieved entries.
@@ -382,12 +382,8 @@ fn worst_queries(
 impl RetrievalReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
-        let evaluation = &self.evaluation;
-        let heading =
-            format!("Retrieval, {} queries\n{}", evaluation.primary.n, sources(evaluation));
-        let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
-        let paragraphs = [heading, metrics(evaluation)].into_iter().chain(warnings);
-        paragraphs.collect::<Vec<_>>().join("\n")
+        let heading = format!("Retrieval, {} queries", self.evaluation.primary.n);
+        text::report(&heading, &self.evaluation, &self.warnings, [])
     }
 }
 

@@ -42,7 +42,7 @@ use crate::items::{Item, Statistic};
 use crate::metric::mean::{mean, weighted_mean};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Breakdown, Evaluation, Measure, SourceFile};
-use crate::text::{self, metrics, sources};
+use crate::text;
 use read::Reply;
 use words::contains_yes_no;
 
@@ -210,14 +210,12 @@ impl HaystackReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let evaluation = &self.evaluation;
-        let questions = evaluation.primary.n;
-        let heading = format!("Visual Haystacks, {questions} questions\n{}", sources(evaluation));
+        let heading = format!("Visual Haystacks, {} questions", evaluation.primary.n);
         let accuracy_note = format!(
             "Accuracy is the mean over {PUBLISHED_RESAMPLES} resamples, standard deviation {:.4}\n",
             self.standard_deviation
         );
-        let mut paragraphs = vec![heading, metrics(evaluation), accuracy_note];
-        paragraphs.extend(evaluation.breakdowns.iter().map(text::breakdown));
-        paragraphs.join("\n")
+        let breakdowns = evaluation.breakdowns.iter().map(text::breakdown);
+        text::report(&heading, evaluation, &[], [accuracy_note].into_iter().chain(breakdowns))
     }
 }

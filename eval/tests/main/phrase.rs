@@ -3,6 +3,8 @@
 use engram_eval::EvalError;
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::metric::pearson::pearson;
+use engram_eval::metric::registry::{Metric, RowMetric};
+use engram_eval::metric::{MetricError, MetricInfo, Range, Unit};
 use engram_eval::phrase::{
     GoldRow, PhraseOptions, PhraseReport, Prediction, ResampleUnit, compare, evaluate,
 };
@@ -103,6 +105,31 @@ fn breakdowns_hold_every_row_once() {
     let anchors = &table(&report, "anchor", "pearson").rows;
     assert_eq!(anchors.len(), 12);
     assert!(anchors.is_sorted_by(|a, b| a.value <= b.value));
+}
+
+/// The share of rows whose prediction is within 0.2 of the gold score.
+fn near(gold: &[f64], predicted: &[f64]) -> Result<RowMetric, MetricError> {
+    let near: Vec<bool> = gold.iter().zip(predicted).map(|(g, p)| (g - p).abs() < 0.2).collect();
+    let share = move |counts: &[u32]| {
+        let sum = |rows: &mut dyn Iterator<Item = &u32>| f64::from(rows.sum::<u32>());
+        let near_rows = &mut near.iter().zip(counts).filter(|(near, _)| **near).map(|(_, n)| n);
+        sum(near_rows) / sum(&mut counts.iter())
+    };
+    Ok(RowMetric::new(share(&vec![1; gold.len()]), share))
+}
+
+#[test]
+fn a_metric_is_one_function() {
+    let info = MetricInfo::higher("near_score", Unit::Fraction);
+    let mut options = PhraseOptions::default();
+    options.metrics.push(Metric::of_rows(info, "near", Range::new(0.0, 1.0), near));
+    let (gold, predictions) = sample(12);
+    let report = evaluate(&gold, &predictions, &options).unwrap();
+    let measure = report.evaluation.secondary.last().unwrap();
+    let interval = measure.interval.as_ref().unwrap();
+    assert!(interval.low < measure.value && measure.value < interval.high);
+    assert_eq!(report.evaluation.detail["near_score"], measure.value);
+    assert!(report.to_text().contains("near score") && report.to_html().contains("near score"));
 }
 
 #[test]

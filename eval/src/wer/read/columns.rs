@@ -13,7 +13,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::malformed;
-use crate::error::EvalError;
+use crate::error::{ColumnKind, EvalError, Location};
 use crate::ids::Id;
 use crate::json::{Text, duplicate_key_error};
 
@@ -51,12 +51,12 @@ const TEXT_NAMES: &str =
 impl Side {
     /// The usual names of the columns with texts of this side. In a file with both sides, a column
     /// named in [`TEXT_NAMES`] holds references.
-    fn names(self, has_both: bool) -> impl Iterator<Item = &'static str> {
-        let (side_names, text_names) = match self {
-            Self::Reference => (REFERENCE_NAMES, TEXT_NAMES),
-            Self::Hypothesis => (HYPOTHESIS_NAMES, if has_both { "" } else { TEXT_NAMES }),
-        };
-        side_names.split(' ').chain(text_names.split_whitespace())
+    fn names(self, has_both: bool) -> String {
+        match self {
+            Self::Reference => format!("{REFERENCE_NAMES} {TEXT_NAMES}"),
+            Self::Hypothesis if has_both => HYPOTHESIS_NAMES.to_owned(),
+            Self::Hypothesis => format!("{HYPOTHESIS_NAMES} {TEXT_NAMES}"),
+        }
     }
 }
 
@@ -88,30 +88,25 @@ impl Columns {
             index(name)?
                 .ok_or_else(|| malformed(file, line, &reason(), "check the names of the columns"))
         };
-        let first_index = |names: &mut dyn Iterator<Item = &'static str>| {
-            names.find_map(|name| index(name).transpose()).transpose()
-        };
+        let first_index =
+            |names: &str| names.split_whitespace().find_map(|name| index(name).transpose());
         let id = match self.id.as_deref() {
             Some(name) => Some(index_of_named(name)?),
-            None => first_index(&mut ID_NAMES.split_whitespace())?,
+            None => first_index(ID_NAMES).transpose()?,
         };
         let mut texts = Vec::with_capacity(sides.len());
         for side in sides {
             let column = match self.text(*side) {
                 Some(name) => Some(index_of_named(name)?),
-                None => first_index(&mut side.names(sides.len() > 1))?,
+                None => first_index(&side.names(sides.len() > 1)).transpose()?,
             };
             texts.push(column.ok_or_else(|| {
-                let (texts, remedy) = match side {
-                    Side::Reference => ("references", "name it with --ref-column"),
-                    Side::Hypothesis => ("hypotheses", "name it with --hyp-column"),
+                let column = match side {
+                    Side::Reference => ColumnKind::References,
+                    Side::Hypothesis => ColumnKind::Hypotheses,
                 };
-                malformed(
-                    file,
-                    line,
-                    &format!("has no column of {texts}; it has: {}", names_found()),
-                    remedy,
-                )
+                let location = Location::new(file, line);
+                EvalError::NoColumn { location, column, found: format!("; it has: {}", names_found()) }
             })?);
         }
         Ok((id, texts))
