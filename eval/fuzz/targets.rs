@@ -267,18 +267,19 @@ fn vqa_answer(bytes: &[u8]) {
 }
 
 fn caption(bytes: &[u8]) {
-    if let Some(frequency) = check(caption::parse_document_frequency(FILE, bytes)) {
+    let Some(text) = text(bytes) else { return };
+    if let Some(frequency) = check(caption::parse_document_frequency(FILE, &text)) {
         let options =
             CaptionOptions { document_frequency: Some(frequency), ..CaptionOptions::default() };
         evaluate_captions(&two_images(), &results_of(&two_images()), &options);
     }
-    if let Some(annotations) = check(caption::parse_annotations(FILE, bytes))
+    if let Some(annotations) = check(caption::parse_annotations(FILE, &text))
         && bytes.len() < MAX_QUADRATIC_BYTES
         && annotations.images.iter().all(|image| !image.references.is_empty())
     {
         evaluate_captions(&annotations, &results_of(&annotations), &CaptionOptions::default());
     }
-    if let Some(results) = check(caption::parse_results(FILE, bytes))
+    if let Some(results) = check(caption::parse_results(FILE, &text))
         && bytes.len() < MAX_QUADRATIC_BYTES
     {
         let image = |result: &CaptionResult| caption::AnnotatedImage {
@@ -297,7 +298,7 @@ fn caption(bytes: &[u8]) {
 
 /// Two images with reference captions.
 fn two_images() -> CaptionAnnotations {
-    let text = br#"{"annotations": [{"image_id": 1, "caption": "a dog runs in the park"},
+    let text = r#"{"annotations": [{"image_id": 1, "caption": "a dog runs in the park"},
         {"image_id": 1, "caption": "the dog is running"}, {"image_id": 2, "caption": "a red bus"}]}"#;
     caption::parse_annotations(FILE, text).expect("annotations")
 }

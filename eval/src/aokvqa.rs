@@ -31,13 +31,12 @@ use crate::bootstrap::{BootstrapOptions, measure_of_mean};
 use crate::error::{EvalError, Location};
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
-use crate::json::DistinctKeys;
-use crate::json::cursor::{PART_BYTES, parse_list};
+use crate::json::{DistinctKeys, parse, parse_list};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Evaluation, Measure, Provenance, SourceFile};
-use crate::text::{metrics, sources};
+use crate::result::{Evaluation, Measure, SourceFile};
+use crate::text;
 use crate::vqa::count_answers;
-use crate::vqa::read::parse;
+use crate::vqa::read::refuse_duplicates;
 
 /// The mean accuracy of direct answers.
 pub const DIRECT_ANSWER: MetricInfo = MetricInfo::higher("direct_answer", Unit::Percent);
@@ -137,13 +136,7 @@ pub struct WrongAnswer {
 /// [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>>, EvalError> {
     let remedy = "give a split of A-OKVQA that has answers, such as aokvqa_v1p0_val.json";
-    let questions: Vec<Question<'a>> = match parse_list(text, PART_BYTES) {
-        Some(questions) => questions,
-        None => {
-            let questions: Vec<Object<Question<'a>>> = parse(file, text, remedy)?;
-            questions.into_iter().map(|Object(question)| question).collect()
-        }
-    };
+    let questions: Vec<Question<'a>> = parse_list(file, text, remedy)?;
     let malformed = |reason: String| EvalError::Malformed {
         location: Location::new(file, None),
         reason,
@@ -152,18 +145,13 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
     if questions.is_empty() {
         return Err(malformed("has no questions".to_owned()));
     }
-    let mut entry_by_id = HashMap::new();
-    for (entry, question) in questions.iter().enumerate() {
-        let id = || shortened(&question.question_id.0, 60);
-        if let Some(first) = entry_by_id.insert(&question.question_id, entry) {
-            let (id, first, entry) = (id(), first + 1, entry + 1);
-            let reason = format!("has the question `{id}` twice (entries {first} and {entry})");
-            return Err(malformed(reason));
-        }
+    refuse_duplicates(file, questions.iter().map(|question| &question.question_id))?;
+    for question in &questions {
         let (index, choices) = (question.correct_choice_idx, question.choices.len());
         if index >= choices {
+            let id = question.question_id.for_message();
             let reason =
-                format!("question `{}` has no choice {index}: it has {choices} choices", id());
+                format!("question `{id}` has no choice {index}: it has {choices} choices");
             return Err(malformed(reason));
         }
     }
@@ -283,8 +271,7 @@ pub fn evaluate(
         n => vec![format!("{n} of {} questions have no prediction and score 0", questions.len())],
     };
     let primary = measures.remove(0);
-    let (provenance, sources) = (Provenance::default(), options.sources.clone());
-    let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
+    let evaluation = Evaluation::new(primary, measures, Vec::new(), options.sources.clone());
     let worst =
         worst_questions(scored, evaluation.primary.metric == DIRECT_ANSWER.name, options.worst);
     Ok(AokvqaReport { evaluation, warnings, items, worst })
@@ -333,10 +320,7 @@ fn worst_questions(
 impl AokvqaReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
-        let heading = format!("A-OKVQA accuracy in per cent\n{}", sources(&self.evaluation));
-        let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
-        let paragraphs = [heading, metrics(&self.evaluation)].into_iter().chain(warnings);
-        paragraphs.collect::<Vec<_>>().join("\n")
+        text::report("A-OKVQA accuracy in per cent", &self.evaluation, &self.warnings, [])
     }
 }
 

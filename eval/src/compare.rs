@@ -367,7 +367,7 @@ fn pearson_or_reason(
     name: &str,
 ) -> Result<Result<f64, String>, EvalError> {
     let r = pearson(gold, system)?;
-    let reason = || undefined_reason(gold, system, "the gold score", name);
+    let reason = || undefined_reason([gold, system], ["the gold score", name]);
     Ok(if r.is_nan() { Err(reason()) } else { Ok(r) })
 }
 

@@ -1,11 +1,34 @@
 //! Errors of an evaluation. Each error names the file, the line, the reason and the remedy.
 
+use std::fmt;
+
 use thiserror::Error;
 
 pub use engram_textfile::{Location, TextError};
 
 use crate::metric::MetricError;
 use crate::normalise::UnknownNormaliser;
+
+/// A column of a table of references and hypotheses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ColumnKind {
+    /// The ids.
+    Ids,
+    /// The references.
+    References,
+    /// The hypotheses.
+    Hypotheses,
+}
+
+impl fmt::Display for ColumnKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ids => "ids",
+            Self::References => "references",
+            Self::Hypotheses => "hypotheses",
+        })
+    }
+}
 
 /// Errors of an evaluation.
 #[derive(Debug, Error)]
@@ -35,6 +58,28 @@ pub enum EvalError {
         reason: String,
         /// What to do.
         remedy: &'static str,
+    },
+    /// The content of a file looks like another format than the one it is read as.
+    #[error("{location}: {reason}; {remedy}")]
+    OtherFormat {
+        /// The location of the error.
+        location: Location,
+        /// The format that the content has.
+        reason: &'static str,
+        /// What to do.
+        remedy: &'static str,
+        /// The names of the formats as which the file can be read, the most likely one first.
+        formats: &'static [&'static str],
+    },
+    /// A table, or the first of the JSON objects, has no column with one of the usual names.
+    #[error("{location}: has no column of {column}{found}; name it")]
+    NoColumn {
+        /// The header of the table.
+        location: Location,
+        /// The missing column.
+        column: ColumnKind,
+        /// The existing columns, as a part of the message; may be empty.
+        found: String,
     },
     /// Two rows of a file have the same id.
     #[error("{location}: id `{id}` was already given at {first}; keep one of the two rows")]

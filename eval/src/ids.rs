@@ -1,8 +1,9 @@
-//! Ids of utterances, questions and queries. All formats allow strings and integers.
+//! Ids of utterances, images, questions and queries. All formats allow strings and integers.
 
 use std::borrow::Cow;
 use std::fmt;
 
+use engram_textfile::shortened;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
 
@@ -12,6 +13,24 @@ const SMALL_INTEGERS: [&str; 11] = ["0", "1", "2", "3", "4", "5", "6", "7", "8",
 /// An id. A string and an integer with the same digits are the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Id<'a>(pub Cow<'a, str>);
+
+impl Id<'_> {
+    /// The id with its own text.
+    pub fn into_owned(self) -> Id<'static> {
+        Id(self.0.into_owned().into())
+    }
+
+    /// The id for a message: on one line, shortened to 60 characters.
+    pub(crate) fn for_message(&self) -> String {
+        shortened(&self.0, 60)
+    }
+}
+
+impl fmt::Display for Id<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,4 +1,4 @@
-//! Results of single items. `engram eval … --items` writes them, `engram eval compare` reads them.
+//! Results of single items: an evaluation writes them, a comparison of two systems reads them.
 //!
 //! An item is an utterance, a line, an image, a question, a query or a pair of phrases. Each line
 //! of the file holds the contribution of one item to a metric. Two such files are enough to compare
@@ -25,10 +25,8 @@ pub struct Item {
     pub version: u32,
     /// Whether higher is better; `None` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
-    /// Unit of the metric. `None` stands for the unit of the metric with this name in
-    /// [`METRICS`](crate::metric::registry::METRICS), or for a fraction if the name is not listed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unit: Option<Unit>,
+    /// Unit of the metric.
+    pub unit: Unit,
     /// Name and version of the text normaliser, or `none`.
     pub normaliser: String,
     /// The item's id.
@@ -83,7 +81,7 @@ pub struct Items {
 }
 
 impl Items {
-    /// Reads a file written by `--items`.
+    /// Reads a file of items.
     ///
     /// # Errors
     /// [`EvalError::Text`]; as [`Items::parse`]
@@ -99,7 +97,7 @@ impl Items {
         let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
             location: Location::new(file, line),
             reason,
-            remedy: "give a file that `engram eval … --items FILE` wrote",
+            remedy: "give the items that an evaluation wrote",
         };
         let (mut items, mut line_by_id) = (Vec::<Item>::new(), HashMap::new());
         for (line, json) in non_blank_lines(text) {
@@ -182,7 +180,7 @@ impl Item {
             metric: metric.name.to_string(),
             version: metric.version,
             higher_is_better: metric.higher_is_better,
-            unit: Some(metric.unit),
+            unit: metric.unit,
             normaliser: normaliser.to_owned(),
             id: id.to_owned(),
             group: group.map(str::to_owned),
@@ -198,12 +196,11 @@ impl Item {
 
     /// Name, version, direction and unit of the item's metric.
     pub fn info(&self) -> MetricInfo {
-        let registered_unit = || find(&self.metric).map(|metric| metric.info.unit);
         MetricInfo {
             name: self.metric.clone().into(),
             version: self.version,
             higher_is_better: self.higher_is_better,
-            unit: self.unit.or_else(registered_unit).unwrap_or_default(),
+            unit: self.unit,
         }
     }
 }
@@ -337,18 +334,6 @@ mod tests {
     }
 
     #[test]
-    fn items_without_a_unit_have_the_unit_of_their_metric() {
-        let line = r#"{"metric":"METRIC","version":1,"higher_is_better":true,"normaliser":"none",
-            "id":"a","statistic":{"kind":"mean","value":40.0}}"#
-            .replace('\n', " ");
-        let unit = |metric: &str| {
-            let items = Items::parse("f", &line.replace("METRIC", metric)).unwrap().items;
-            items[0].info().unit
-        };
-        assert_eq!((unit("vqa_accuracy"), unit("mine")), (Unit::Percent, Unit::Fraction));
-    }
-
-    #[test]
     fn sums_of_an_unknown_metric_are_refused() {
         let parsed = |metric: &str, version: u32, count: usize| {
             let statistic = Statistic::Sums { sums: vec![1.0; count] };
@@ -358,8 +343,8 @@ mod tests {
         assert!(parsed("chrf", 1, 18).is_ok());
         assert_eq!(
             parsed("bleu", 1, 10).unwrap_err(),
-            "f:1: has 10 sums of `bleu` version 1, which cannot be computed; give a file that \
-             `engram eval … --items FILE` wrote"
+            "f:1: has 10 sums of `bleu` version 1, which cannot be computed; give the items \
+             that an evaluation wrote"
         );
         assert!(parsed("chrf", 1, 24).is_err() && parsed("chrf", 2, 18).is_err());
         let statistic = Statistic::Sums { sums: vec![1.0] };

@@ -59,8 +59,7 @@ pub struct Measure {
     pub version: u32,
     /// Whether higher is better; `None` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
-    /// Unit of the value. JSON without a unit is read as a fraction.
-    #[serde(default)]
+    /// Unit of the value.
     pub unit: Unit,
     /// The value; NaN if undefined.
     #[serde(with = "null_for_nan")]
@@ -146,8 +145,7 @@ pub struct Breakdown {
     pub version: u32,
     /// Whether higher is better; `None` for a descriptive value without a direction.
     pub higher_is_better: Option<bool>,
-    /// Unit of the values. JSON without a unit is read as a fraction.
-    #[serde(default)]
+    /// Unit of the values.
     pub unit: Unit,
     /// One row per group.
     pub rows: Vec<BreakdownRow>,
@@ -185,20 +183,7 @@ pub struct SourceFile {
     pub rows: usize,
 }
 
-/// The training run that made the predictions. `None` means unknown.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Provenance {
-    /// Hash of the resolved recipe.
-    pub recipe_hash: Option<String>,
-    /// Commit of the code.
-    pub code_commit: Option<String>,
-    /// Seed of the run. (The seed of an interval is stored in the interval.)
-    pub seed: Option<u64>,
-    /// Number of threads of the run.
-    pub threads: Option<usize>,
-}
-
-/// One evaluation: the primary value, the secondary values and their provenance.
+/// One evaluation: the primary value, the secondary values and their origin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// The [`SCHEMA_VERSION`] of the program that wrote this evaluation.
@@ -215,9 +200,6 @@ pub struct Evaluation {
     pub breakdowns: Vec<Breakdown>,
     /// Name and version of the text normaliser or the tokenizer, or `none`.
     pub normaliser: String,
-    /// The training run that made the predictions.
-    #[serde(flatten)]
-    pub provenance: Provenance,
     /// The input files.
     pub sources: Vec<SourceFile>,
 }
@@ -228,7 +210,6 @@ impl Evaluation {
         primary: Measure,
         secondary: Vec<Measure>,
         breakdowns: Vec<Breakdown>,
-        provenance: Provenance,
         sources: Vec<SourceFile>,
     ) -> Self {
         let detail = std::iter::once(&primary)
@@ -242,7 +223,6 @@ impl Evaluation {
             secondary,
             breakdowns,
             normaliser: "none".to_owned(),
-            provenance,
             sources,
         }
     }
@@ -283,11 +263,11 @@ mod tests {
     fn nan_is_written_as_null_with_a_reason_and_read_back() {
         let primary =
             Measure::new(&pearson::INFO, 3, Err("constant".to_owned()), Some(interval(0.95)));
-        let error = Measure::new(&mean_absolute_error::INFO, 3, Ok(0.5), Some(interval(0.95)));
+        let error = Measure::new(&mean_absolute_error::METRIC.info, 3, Ok(0.5), Some(interval(0.95)));
         let part = Measure::new(&pearson::INFO, 1, Err("one row".to_owned()), None);
         let table = Breakdown::new("section", &pearson::INFO, vec![("A".to_owned(), part)]);
         let written =
-            Evaluation::new(primary, vec![error], vec![table], Provenance::default(), Vec::new());
+            Evaluation::new(primary, vec![error], vec![table], Vec::new());
         let json = serde_json::to_value(&written).unwrap();
         assert_eq!(json["value"], Value::Null);
         assert_eq!(json["reason"], "constant");

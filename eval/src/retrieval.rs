@@ -30,8 +30,8 @@ use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::json::{DistinctKeys, duplicate_key_error};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Evaluation, Measure, Provenance, SourceFile};
-use crate::text::{metrics, sources};
+use crate::result::{Evaluation, Measure, SourceFile};
+use crate::text;
 
 /// Recall, reported as `recall@k`: the share of the query's relevant entries that are among the
 /// first `k` retrieved entries.
@@ -331,8 +331,7 @@ pub fn evaluate(
         0 => Vec::new(),
         n => vec![format!("{n} queries have no relevant entry and score 0")],
     };
-    let (provenance, sources) = (Provenance::default(), options.sources.clone());
-    let evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
+    let evaluation = Evaluation::new(primary, measures, Vec::new(), options.sources.clone());
     let worst = worst_queries(queries, &rankings, &scores_by_metric[0].1, options.worst);
     Ok(RetrievalReport { evaluation, warnings, items, worst })
 }
@@ -383,12 +382,8 @@ fn worst_queries(
 impl RetrievalReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
-        let evaluation = &self.evaluation;
-        let heading =
-            format!("Retrieval, {} queries\n{}", evaluation.primary.n, sources(evaluation));
-        let warnings = self.warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
-        let paragraphs = [heading, metrics(evaluation)].into_iter().chain(warnings);
-        paragraphs.collect::<Vec<_>>().join("\n")
+        let heading = format!("Retrieval, {} queries", self.evaluation.primary.n);
+        text::report(&heading, &self.evaluation, &self.warnings, [])
     }
 }
 

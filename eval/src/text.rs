@@ -12,6 +12,20 @@ const GROUP_WIDTH: usize = 40;
 /// Maximum width of a scored text, in characters; the JSON report has the whole text.
 const TEXT_WIDTH: usize = 200;
 
+/// Formats a report: a heading with the input files, the metrics, the warnings and `parts`, with
+/// blank lines between them.
+pub(crate) fn report(
+    heading: &str,
+    evaluation: &Evaluation,
+    warnings: &[String],
+    parts: impl IntoIterator<Item = String>,
+) -> String {
+    let heading = format!("{heading}\n{}", sources(evaluation));
+    let warnings = warnings.iter().map(|warning| format!("Warning: {warning}.\n"));
+    let paragraphs = [heading, metrics(evaluation)].into_iter().chain(warnings).chain(parts);
+    paragraphs.collect::<Vec<_>>().join("\n")
+}
+
 /// Formats the list of input files.
 pub(crate) fn sources(evaluation: &Evaluation) -> String {
     let mut text = String::new();
@@ -92,29 +106,31 @@ pub(crate) fn breakdown(table: &Breakdown) -> String {
 
 /// A text with its score and its references.
 pub(crate) struct ScoredText<'a> {
-    /// The kind of id, such as `image`.
-    pub(crate) kind: &'a str,
     pub(crate) id: &'a str,
-    pub(crate) metric: &'a str,
     pub(crate) value: f64,
-    /// The kind of text, such as `caption`.
-    pub(crate) role: &'a str,
     pub(crate) text: &'a str,
     pub(crate) references: &'a [String],
 }
 
-impl ScoredText<'_> {
-    /// Formats the text as a table.
-    pub(crate) fn to_table(&self) -> String {
-        let id = shortened(self.id, TEXT_WIDTH);
-        let mut table = TextTable::new(&[(self.kind, Align::Left), (&id, Align::Left)]);
-        table.push(vec![self.metric.to_owned(), number(self.value)]);
-        table.push(vec![self.role.to_owned(), shortened(self.text, TEXT_WIDTH)]);
-        for reference in self.references {
+/// Formats texts with their scores, each as a table; `None` without texts. The names are those of
+/// the kind of id, such as `image`, the metric and the kind of text, such as `caption`.
+pub(crate) fn scored_texts_table<'a>(
+    title: &str,
+    [kind, metric, role]: [&str; 3],
+    texts: impl Iterator<Item = ScoredText<'a>>,
+) -> Option<String> {
+    let mut tables = String::new();
+    for ScoredText { id, value, text, references } in texts {
+        let id = shortened(id, TEXT_WIDTH);
+        let mut table = TextTable::new(&[(kind, Align::Left), (&id, Align::Left)]);
+        table.push(vec![metric.to_owned(), number(value)]);
+        table.push(vec![role.to_owned(), shortened(text, TEXT_WIDTH)]);
+        for reference in references {
             table.push(vec!["reference".to_owned(), shortened(reference, TEXT_WIDTH)]);
         }
-        format!("{table}\n")
+        let _ = writeln!(tables, "{table}");
     }
+    (!tables.is_empty()).then(|| format!("{title}{tables}"))
 }
 
 /// The metric name with spaces: `mean_absolute_error` becomes `mean absolute error`.

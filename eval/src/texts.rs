@@ -29,8 +29,8 @@ use crate::items::{Item, PooledMetric, Statistic};
 use crate::metric::chrf::CHRF;
 use crate::metric::registry::{find, spelling, text_metrics};
 use crate::normalise::Normaliser;
-use crate::result::{Evaluation, Measure, Provenance, SourceFile};
-use crate::text::{ScoredText, metrics, sources};
+use crate::result::{Evaluation, Measure, SourceFile};
+use crate::text::{ScoredText, report, scored_texts_table};
 use crate::wer::read::Pairs;
 
 /// The texts of a system, and the references of each text.
@@ -196,8 +196,7 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
         found: options.metric.clone(),
         expected: "the name of a metric of texts, such as chrf",
     })?;
-    let (provenance, sources) = (Provenance::default(), options.sources.clone());
-    let mut evaluation = Evaluation::new(primary, measures, Vec::new(), provenance, sources);
+    let mut evaluation = Evaluation::new(primary, measures, Vec::new(), options.sources.clone());
     evaluation.normaliser = options.normaliser.name_and_version();
     let item = |(id, statistic): (&Cow<'_, str>, Statistic)| {
         Item::new(info, &evaluation.normaliser, id, None, statistic)
@@ -235,34 +234,21 @@ fn worst_texts(texts: &Texts<'_>, items: &[Item], count: usize) -> Vec<WorstText
 impl TextsReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
-        let evaluation = &self.evaluation;
+        let Evaluation { primary, normaliser, .. } = &self.evaluation;
         let heading = format!(
-            "Texts, {} lines, references per line: {}, normaliser {}\n{}",
-            evaluation.primary.n,
-            self.references,
-            evaluation.normaliser,
-            sources(evaluation)
+            "Texts, {} lines, references per line: {}, normaliser {normaliser}",
+            primary.n, self.references
         );
-        let mut paragraphs = vec![heading, metrics(evaluation)];
-        if !self.worst.is_empty() {
-            let metric = spelling(&evaluation.primary.metric);
-            let mut text = format!("Worst lines, by {metric}\n");
-            for line in &self.worst {
-                let WorstText { id, value, hypothesis, references } = line;
-                let scored_text = ScoredText {
-                    kind: "line",
-                    id,
-                    metric: &metric,
-                    value: *value,
-                    role: "hypothesis",
-                    text: hypothesis,
-                    references,
-                };
-                text += &scored_text.to_table();
-            }
-            paragraphs.push(text);
-        }
-        paragraphs.join("\n")
+        let metric = spelling(&primary.metric);
+        let scored_texts = self.worst.iter().map(|line| ScoredText {
+            id: &line.id,
+            value: line.value,
+            text: &line.hypothesis,
+            references: &line.references,
+        });
+        let title = format!("Worst lines, by {metric}\n");
+        let worst = scored_texts_table(&title, ["line", &metric, "hypothesis"], scored_texts);
+        report(&heading, &self.evaluation, &[], worst)
     }
 }
 

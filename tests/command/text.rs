@@ -72,7 +72,7 @@ fn text_reads_the_formats_of_wer() {
     for (references, error) in [
         (
             "--ref table.txt",
-            "table.txt: looks like a table: each line has a tab; give --format tsv",
+            "table.txt: looks like a table: each line has a tab; read it as id<TAB>text (tsv) or as Kaldi's `text`: --format tsv or",
         ),
         ("--ref 1.jsonl --ref short.tsv", "hyp.tsv:2: id `1` is not in short.tsv"),
         ("--ref lines.txt", "lines.txt: has no ids, but hyp.tsv has"),

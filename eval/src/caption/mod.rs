@@ -7,7 +7,6 @@
 //!
 //! # Source   X. Chen et al., arXiv 1504.00325; salaniz/pycocoevalcap `eval.py`; NoCaps, arXiv 1812.08658
 
-mod image_id;
 mod read;
 pub mod report;
 
@@ -16,13 +15,13 @@ use std::collections::{BTreeMap, HashMap};
 use engram_textfile::shortened;
 use serde::Serialize;
 
-pub use image_id::ImageId;
 pub use read::{
     parse_annotations, parse_document_frequency, parse_results, read_annotations,
     read_document_frequency, read_results,
 };
 
 use crate::error::{EvalError, Location};
+use crate::ids::Id;
 use crate::metric::MetricInfo;
 use crate::metric::caption::bleu::{self, BleuStatistics, bleu};
 use crate::metric::caption::cider::{self, DocumentFrequency};
@@ -35,7 +34,7 @@ use crate::tokenize::ptb::{self, has_line_end};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnnotatedImage {
     /// The image id, unique in the data set.
-    pub id: ImageId,
+    pub id: Id<'static>,
     /// The NoCaps domain: `in-domain`, `near-domain` or `out-domain`; `None` in COCO.
     pub domain: Option<String>,
     /// The reference captions, in file order.
@@ -55,7 +54,7 @@ pub struct CaptionAnnotations {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CaptionResult {
     /// The image id.
-    pub image_id: ImageId,
+    pub image_id: Id<'static>,
     /// The predicted caption.
     pub caption: String,
 }
@@ -139,21 +138,20 @@ impl CaptionMetrics {
 }
 
 /// The metrics of one image.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ImageScores {
     /// The image id.
-    pub id: ImageId,
+    pub id: Id<'static>,
     /// The domain of the image; `None` if the annotations have none.
     pub domain: Option<String>,
     /// The image's metrics.
     pub metrics: CaptionMetrics,
     /// The n-gram counts of the image. BLEU of a set of images is computed from their sum.
-    #[serde(skip)]
     pub bleu_statistics: BleuStatistics,
 }
 
 /// The metrics over the images of one domain.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DomainScores {
     /// Name of the domain, as in the annotations.
     pub name: String,
@@ -164,7 +162,7 @@ pub struct DomainScores {
 }
 
 /// All metrics of an evaluation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct CaptionScores {
     /// The metrics over all images.
     pub corpus: CaptionMetrics,
@@ -196,8 +194,8 @@ pub struct CaptionScores {
 ///     ]
 /// }"#;
 /// let results = r#"[{"image_id": 2, "caption": "two red buses"}, {"image_id": 1, "caption": "a dog sits"}]"#;
-/// let annotations = parse_annotations("annotations.json", annotations.as_bytes())?;
-/// let results = parse_results("results.json", results.as_bytes())?;
+/// let annotations = parse_annotations("annotations.json", annotations)?;
+/// let results = parse_results("results.json", results)?;
 /// let scores = evaluate(&annotations, &results, &CaptionOptions::default())?;
 /// assert!((scores.images[1].metrics.rouge_l - 1.0).abs() < 1e-12);
 /// assert!(scores.corpus.cider_d > 0.0);
@@ -215,7 +213,7 @@ pub fn evaluate(
 struct TokenizedCaptions {
     corpus: CaptionCorpus,
     /// Id and domain of each image.
-    images: Vec<(ImageId, Option<String>)>,
+    images: Vec<(Id<'static>, Option<String>)>,
     warnings: Vec<String>,
 }
 
@@ -258,7 +256,7 @@ impl TokenizedCaptions {
         // Frees the corpus early unless the domains need it.
         let corpus = count_per_domain.then_some(corpus);
         let image_scores =
-            |(position, (id, domain)): (usize, (ImageId, Option<String>))| ImageScores {
+            |(position, (id, domain)): (usize, (Id<'static>, Option<String>))| ImageScores {
                 id,
                 domain,
                 metrics: CaptionMetrics {
@@ -309,7 +307,7 @@ fn join_results<'a>(
     results: &'a CaptionResults,
     evaluated: EvaluatedImages,
 ) -> Result<Vec<(&'a AnnotatedImage, &'a str)>, EvalError> {
-    let mut entries: HashMap<&ImageId, usize> = HashMap::with_capacity(results.results.len());
+    let mut entries: HashMap<&Id<'_>, usize> = HashMap::with_capacity(results.results.len());
     for (entry, result) in results.results.iter().enumerate() {
         if let Some(first) = entries.insert(&result.image_id, entry) {
             return Err(EvalError::Malformed {

@@ -1,15 +1,16 @@
 //! Reads annotations, results and document frequencies from JSON files, which may be gzipped.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
-use engram_textfile::{Object, message, read_bytes, shortened};
+use engram_textfile::{Object, read_text, shortened};
 use serde::Deserialize;
 
-use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults, ImageId};
+use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults};
 use crate::error::{EvalError, Location};
-use crate::json::cursor::{Cursor, PART_BYTES, Parts, parse_list};
-use crate::json::{DistinctKeys, Text, objects};
+use crate::ids::Id;
+use crate::json::{DistinctKeys, objects, parse, parse_list};
 use crate::metric::caption::cider::DocumentFrequency;
 
 const ANNOTATION_REMEDY: &str = "expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \"caption\": \"a dog\"}, …]}";
@@ -22,7 +23,7 @@ const FREQUENCY_REMEDY: &str =
 /// # Errors
 /// [`EvalError::Text`]; as [`parse_annotations`]
 pub fn read_annotations(path: &Path) -> Result<CaptionAnnotations, EvalError> {
-    parse_annotations(&path.display().to_string(), &read_bytes(path)?)
+    parse_annotations(&path.display().to_string(), &read_text(path)?)
 }
 
 /// Reads results: a list with one caption per image.
@@ -30,7 +31,7 @@ pub fn read_annotations(path: &Path) -> Result<CaptionAnnotations, EvalError> {
 /// # Errors
 /// [`EvalError::Text`]; as [`parse_results`]
 pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
-    parse_results(&path.display().to_string(), &read_bytes(path)?)
+    parse_results(&path.display().to_string(), &read_text(path)?)
 }
 
 /// Reads document frequencies for CIDEr: for each n-gram, the number of documents (images) of a
@@ -43,28 +44,31 @@ pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
 /// # Errors
 /// [`EvalError::Text`]; as [`parse_document_frequency`]
 pub fn read_document_frequency(path: &Path) -> Result<DocumentFrequency, EvalError> {
-    parse_document_frequency(&path.display().to_string(), &read_bytes(path)?)
+    parse_document_frequency(&path.display().to_string(), &read_text(path)?)
 }
 
 /// The fields of an annotation file that are read.
 #[derive(Deserialize)]
 struct AnnotationFile<'a> {
-    images: Option<Vec<Object<ImageEntry>>>,
+    #[serde(borrow)]
+    images: Option<Vec<Object<ImageEntry<'a>>>>,
     #[serde(borrow, deserialize_with = "objects")]
     annotations: Vec<CaptionEntry<'a>>,
 }
 
 #[derive(Deserialize)]
-struct ImageEntry {
-    id: Option<ImageId>,
+struct ImageEntry<'a> {
+    #[serde(borrow)]
+    id: Id<'a>,
     domain: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct CaptionEntry<'a> {
-    image_id: Option<ImageId>,
     #[serde(borrow)]
-    caption: Option<Text<'a>>,
+    image_id: Id<'a>,
+    #[serde(borrow)]
+    caption: Cow<'a, str>,
 }
 
 #[derive(Deserialize)]
@@ -75,58 +79,45 @@ struct FrequencyFile {
     document_frequency: DistinctKeys<f64>,
 }
 
-/// Like [`read_annotations`], but from uncompressed bytes; `file` is the name for error messages.
+/// Like [`read_annotations`], but from text; `file` is the name for error messages.
 ///
 /// The images keep the order of the list `images`. If the file has no such list, they are in the
 /// order of their first captions. (The order matters: see [`caption`](super).)
 ///
 /// # Errors
 /// [`EvalError::Malformed`]
-pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations, EvalError> {
-    let (image_entries, caption_entries) = match parse_lists(bytes, PART_BYTES) {
-        Some(lists) => lists,
-        None => {
-            let Object(parsed): Object<AnnotationFile<'_>> = parse(file, bytes, ANNOTATION_REMEDY)?;
-            let unwrapped = |Object(image)| image;
-            let images = parsed.images.map(|list| vec![list.into_iter().map(unwrapped).collect()]);
-            (images, vec![parsed.annotations])
-        }
-    };
+pub fn parse_annotations(file: &str, text: &str) -> Result<CaptionAnnotations, EvalError> {
+    let Object(parsed): Object<AnnotationFile<'_>> = parse(file, text, ANNOTATION_REMEDY)?;
     let malformed = |reason| malformed(file, reason, ANNOTATION_REMEDY);
     let mut images: Vec<AnnotatedImage> = Vec::new();
     let mut index = HashMap::new();
-    let has_image_list = image_entries.is_some();
-    for (entry, image) in image_entries.into_iter().flatten().flatten().enumerate() {
-        let entry = entry + 1;
-        let Some(id) = image.id else {
-            return Err(malformed(format!("entry {entry} of `images` has no `id`")));
-        };
-        if let Some(first_index) = index.insert(id.clone(), images.len()) {
-            let reason = format!(
-                "entry {entry} of `images` has the same id {} as entry {}",
-                id.for_message(),
-                first_index + 1
-            );
+    let has_image_list = parsed.images.is_some();
+    for (entry, Object(ImageEntry { id, domain })) in
+        parsed.images.into_iter().flatten().enumerate()
+    {
+        if let Some(first) = index.insert(id.clone(), images.len()) {
+            let (id, first, entry) = (id.for_message(), first + 1, entry + 1);
+            let reason = format!("entry {entry} of `images` has the same id {id} as entry {first}");
             return Err(malformed(reason));
         }
-        images.push(AnnotatedImage { id, domain: image.domain, references: Vec::new() });
+        images.push(AnnotatedImage { id: id.into_owned(), domain, references: Vec::new() });
     }
-    for (entry, annotation) in caption_entries.into_iter().flatten().enumerate() {
-        let entry_name = || format!("entry {} of `annotations`", entry + 1);
-        let (id, caption) = id_and_caption(annotation, entry_name).map_err(malformed)?;
-        let position = match index.get(&id) {
-            Some(&position) => position,
+    for (entry, CaptionEntry { image_id, caption }) in parsed.annotations.into_iter().enumerate() {
+        let position = match index.get(&image_id) {
+            Some(position) => *position,
             None if has_image_list => {
-                let (id, entry_name) = (id.for_message(), entry_name());
-                return Err(malformed(format!("{entry_name} is for image {id}, not in `images`")));
+                let (id, entry) = (image_id.for_message(), entry + 1);
+                let entry = format!("entry {entry} of `annotations` is for image {id}");
+                return Err(malformed(format!("{entry}, not in `images`")));
             }
             None => {
-                index.insert(id.clone(), images.len());
+                index.insert(image_id.clone(), images.len());
+                let id = image_id.into_owned();
                 images.push(AnnotatedImage { id, domain: None, references: Vec::new() });
                 images.len() - 1
             }
         };
-        images[position].references.push(caption);
+        images[position].references.push(caption.into_owned());
     }
     if images.is_empty() {
         return Err(malformed("has no images".to_owned()));
@@ -134,37 +125,29 @@ pub fn parse_annotations(file: &str, bytes: &[u8]) -> Result<CaptionAnnotations,
     Ok(CaptionAnnotations { file: file.to_owned(), images })
 }
 
-/// Like [`read_results`], but from uncompressed bytes; `file` is the name for error messages.
+/// Like [`read_results`], but from text; `file` is the name for error messages.
 ///
 /// # Errors
 /// [`EvalError::Malformed`]
-pub fn parse_results(file: &str, bytes: &[u8]) -> Result<CaptionResults, EvalError> {
-    let entries = match text(bytes).and_then(|text| parse_list(text, PART_BYTES)) {
-        Some(entries) => entries,
-        None => {
-            let entries: Vec<Object<CaptionEntry<'_>>> = parse(file, bytes, RESULT_REMEDY)?;
-            entries.into_iter().map(|Object(entry)| entry).collect()
-        }
-    };
-    let result = |(entry, result): (usize, CaptionEntry<'_>)| {
-        let (image_id, caption) = id_and_caption(result, || format!("entry {}", entry + 1))
-            .map_err(|reason| malformed(file, reason, RESULT_REMEDY))?;
-        Ok::<_, EvalError>(CaptionResult { image_id, caption })
-    };
-    let results = entries.into_iter().enumerate().map(result).collect::<Result<Vec<_>, _>>()?;
-    if results.is_empty() {
+pub fn parse_results(file: &str, text: &str) -> Result<CaptionResults, EvalError> {
+    let entries: Vec<CaptionEntry<'_>> = parse_list(file, text, RESULT_REMEDY)?;
+    if entries.is_empty() {
         return Err(malformed(file, "has no results".to_owned(), RESULT_REMEDY));
     }
+    let result = |CaptionEntry { image_id, caption }: CaptionEntry<'_>| CaptionResult {
+        image_id: image_id.into_owned(),
+        caption: caption.into_owned(),
+    };
+    let results = entries.into_iter().map(result).collect();
     Ok(CaptionResults { file: file.to_owned(), results })
 }
 
-/// Like [`read_document_frequency`], but from uncompressed bytes; `file` is the name for error
-/// messages.
+/// Like [`read_document_frequency`], but from text; `file` is the name for error messages.
 ///
 /// # Errors
 /// [`EvalError::Malformed`]
-pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFrequency, EvalError> {
-    let Object(parsed): Object<FrequencyFile> = parse(file, bytes, FREQUENCY_REMEDY)?;
+pub fn parse_document_frequency(file: &str, text: &str) -> Result<DocumentFrequency, EvalError> {
+    let Object(parsed): Object<FrequencyFile> = parse(file, text, FREQUENCY_REMEDY)?;
     let documents = parsed.num_documents;
     let refuse = |reason| Err(malformed(file, reason, FREQUENCY_REMEDY));
     if !(documents.is_finite() && documents >= 1.0) {
@@ -181,61 +164,6 @@ pub fn parse_document_frequency(file: &str, bytes: &[u8]) -> Result<DocumentFreq
         return refuse(format!("`{ngram}` is in {count} of {documents} documents"));
     }
     Ok(DocumentFrequency { documents, counts })
-}
-
-/// Reads both lists of an annotation file in parallel. `None` asks the caller to parse the file
-/// serially, for example to get the error.
-fn parse_lists(bytes: &[u8], part_bytes: usize) -> Option<Lists<'_>> {
-    let mut cursor = Cursor::new(text(bytes)?, part_bytes);
-    let (mut images, mut annotations) = (None, None);
-    cursor.parse_object(|key, cursor| {
-        let is_first = match key {
-            "images" => images.replace(cursor.parse_parts()?).is_none(),
-            "annotations" => annotations.replace(cursor.parse_parts()?).is_none(),
-            _ => return cursor.skip_value(),
-        };
-        is_first.then_some(())
-    })?;
-    cursor.expect_end()?;
-    Some((images, annotations?))
-}
-
-/// The list `images`, or `None` if the file has none, and the captions.
-type Lists<'a> = (Option<Parts<ImageEntry>>, Parts<CaptionEntry<'a>>);
-
-/// Returns the id and the caption of an entry; `entry_name` names the entry in messages.
-fn id_and_caption(
-    entry: CaptionEntry<'_>,
-    entry_name: impl Fn() -> String,
-) -> Result<(ImageId, String), String> {
-    match (entry.image_id, entry.caption) {
-        (Some(image_id), Some(Text(caption))) => Ok((image_id, caption.into_owned())),
-        (None, _) => Err(format!("{} has no `image_id`", entry_name())),
-        (Some(id), None) => {
-            Err(format!("{} (image {}) has no `caption`", entry_name(), id.for_message()))
-        }
-    }
-}
-
-/// The text of a file without its byte order mark; `None` if the file is not UTF-8.
-fn text(bytes: &[u8]) -> Option<&str> {
-    str::from_utf8(without_byte_order_mark(bytes)).ok()
-}
-
-fn without_byte_order_mark(bytes: &[u8]) -> &[u8] {
-    bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes)
-}
-
-fn parse<'a, T: Deserialize<'a>>(
-    file: &str,
-    bytes: &'a [u8],
-    remedy: &'static str,
-) -> Result<T, EvalError> {
-    serde_json::from_slice(without_byte_order_mark(bytes)).map_err(|error| EvalError::Malformed {
-        location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
-        reason: message(&error),
-        remedy,
-    })
 }
 
 fn malformed(file: &str, reason: String, remedy: &'static str) -> EvalError {

@@ -14,8 +14,8 @@ use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::caption::bleu::BleuStatistics;
 use crate::metric::mean::weighted_mean;
-use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
-use crate::text::{ScoredText, breakdown, metrics, sources};
+use crate::result::{Breakdown, Evaluation, Measure, SourceFile};
+use crate::text::{self, ScoredText, breakdown, scored_texts_table};
 
 /// Index of CIDEr-D in [`CaptionMetrics::values`].
 const CIDER_D: usize = 5;
@@ -83,8 +83,7 @@ pub fn report(
     let mut measures = measures(&scores, &all_images, &scores.corpus, &options.bootstrap);
     let primary = measures.remove(CIDER_D);
     let breakdowns = domain_breakdowns(&scores, &options.bootstrap);
-    let (provenance, sources) = (Provenance::default(), options.sources.clone());
-    let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
+    let mut evaluation = Evaluation::new(primary, measures, breakdowns, options.sources.clone());
     evaluation.normaliser = "ptb, Stanford CoreNLP 3.4.1 as in pycocoevalcap 1.2".to_owned();
     let items = if options.items {
         scores
@@ -206,24 +205,16 @@ impl CaptionReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let evaluation = &self.evaluation;
-        let heading = format!("Captions, {} images\n{}", evaluation.primary.n, sources(evaluation));
-        let mut paragraphs = vec![heading, metrics(evaluation)];
-        paragraphs.extend(self.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
-        paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
-        if !self.worst.is_empty() {
-            paragraphs.push(worst_images_text(&self.worst));
-        }
-        paragraphs.join("\n")
+        let heading = format!("Captions, {} images", evaluation.primary.n);
+        let scored_texts = self.worst.iter().map(|image| ScoredText {
+            id: &image.id,
+            value: image.metrics.cider_d,
+            text: &image.caption,
+            references: &image.references,
+        });
+        let title = "Lowest-scoring images, by CIDEr-D\n";
+        let worst = scored_texts_table(title, ["image", "CIDEr-D", "caption"], scored_texts);
+        let parts = evaluation.breakdowns.iter().map(breakdown).chain(worst);
+        text::report(&heading, evaluation, &self.warnings, parts)
     }
-}
-
-fn worst_images_text(worst: &[WorstImage]) -> String {
-    let mut text = String::from("Lowest-scoring images, by CIDEr-D\n");
-    for WorstImage { id, metrics, caption, references } in worst {
-        let value = metrics.cider_d;
-        let (kind, metric, role) = ("image", "CIDEr-D", "caption");
-        let scored_text = ScoredText { kind, id, metric, value, role, text: caption, references };
-        text += &scored_text.to_table();
-    }
-    text
 }

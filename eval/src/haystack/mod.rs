@@ -41,8 +41,8 @@ use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::mean::{mean, weighted_mean};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
-use crate::text::{self, metrics, sources};
+use crate::result::{Breakdown, Evaluation, Measure, SourceFile};
+use crate::text;
 use read::Reply;
 use words::contains_yes_no;
 
@@ -149,14 +149,13 @@ pub fn evaluate(
     let items =
         if options.items { replies.iter().zip(&correct).map(item).collect() } else { Vec::new() };
     let primary = Measure { value: accuracy, ..measure(&ACCURACY, &correct) };
-    let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let answers: Vec<&str> = replies.iter().map(answer_name).collect();
     let words: Vec<&str> = words_found.iter().copied().map(answer_words).collect();
     let breakdowns = vec![
         breakdown("correct answer", &answers, &correct, options),
         breakdown("answer words", &words, &correct, options),
     ];
-    let mut evaluation = Evaluation::new(primary, secondary, breakdowns, provenance, sources);
+    let mut evaluation = Evaluation::new(primary, secondary, breakdowns, options.sources.clone());
     let standard_deviation = mean(&squares).sqrt();
     evaluation.detail.insert("standard_deviation".to_owned(), standard_deviation.into());
     let mut wrong_or_both: Vec<_> = replies.iter().zip(&words_found).collect();
@@ -211,14 +210,12 @@ impl HaystackReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let evaluation = &self.evaluation;
-        let questions = evaluation.primary.n;
-        let heading = format!("Visual Haystacks, {questions} questions\n{}", sources(evaluation));
+        let heading = format!("Visual Haystacks, {} questions", evaluation.primary.n);
         let accuracy_note = format!(
             "Accuracy is the mean over {PUBLISHED_RESAMPLES} resamples, standard deviation {:.4}\n",
             self.standard_deviation
         );
-        let mut paragraphs = vec![heading, metrics(evaluation), accuracy_note];
-        paragraphs.extend(evaluation.breakdowns.iter().map(text::breakdown));
-        paragraphs.join("\n")
+        let breakdowns = evaluation.breakdowns.iter().map(text::breakdown);
+        text::report(&heading, evaluation, &[], [accuracy_note].into_iter().chain(breakdowns))
     }
 }

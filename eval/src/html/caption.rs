@@ -2,8 +2,7 @@
 
 use super::cases::{Cases, Cell, Column, Kind, with_references};
 use super::numbers::size;
-use super::page::Page;
-use super::sections::{self, Words};
+use super::sections::{self, Report, Words};
 use super::writer::Html;
 use crate::caption::report::{CaptionReport, WorstImage};
 
@@ -22,31 +21,30 @@ impl CaptionReport {
     /// the images in [`CaptionReport::worst`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
-        let lead =
-            format!("{} images, tokens by {}", size(evaluation.primary.n), evaluation.normaliser);
-        let mut page = Page::new("Captions", &lead);
-        sections::first_sections(&mut page, evaluation, &self.warnings, WORDS);
-        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        let zero_count = values.iter().filter(|value| **value == 0.0).count();
-        let remark = (zero_count > 0).then(|| {
-            format!(
-                "{} have a CIDEr-D of 0.",
-                sections::part_of(zero_count, values.len(), WORDS.items)
-            )
-        });
-        let overall = Some(("overall", evaluation.primary.value));
-        sections::distribution(&mut page, &values, WORDS, overall, remark);
-        sections::breakdowns(&mut page, evaluation);
-        Cases {
-            items: WORDS.items,
-            total: evaluation.primary.n,
-            order: "by CIDEr-D",
-            columns: &COLUMNS,
-            rows: self.worst.iter().map(cells).collect(),
-            legend: Html::default(),
+        let values = sections::item_values(&self.items);
+        Report {
+            title: "Captions",
+            lead: format!(
+                "{} images, tokens by {}",
+                size(evaluation.primary.n),
+                evaluation.normaliser
+            ),
+            evaluation,
+            warnings: &self.warnings,
+            words: WORDS,
+            values: &values,
+            overall: Some("overall"),
+            remark: sections::zero_remark(&values, WORDS.items, "CIDEr-D"),
+            cases: Cases {
+                items: WORDS.items,
+                total: evaluation.primary.n,
+                order: "by CIDEr-D",
+                columns: &COLUMNS,
+                rows: self.worst.iter().map(cells).collect(),
+                legend: Html::default(),
+            },
         }
-        .write(&mut page);
-        page.into_html()
+        .into_html()
     }
 }
 

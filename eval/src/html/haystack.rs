@@ -2,8 +2,7 @@
 
 use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{format_value, size};
-use super::page::Page;
-use super::sections::{self, Words};
+use super::sections::{Report, Words};
 use super::writer::Html;
 use crate::haystack::{HaystackReport, WrongReply};
 
@@ -24,24 +23,29 @@ impl HaystackReport {
     /// and the replies in [`HaystackReport::worst`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
-        let lead = format!(
-            "{} questions; accuracy is the mean over 100 resamples, standard deviation {}",
-            size(evaluation.primary.n),
-            format_value(self.standard_deviation)
-        );
-        let mut page = Page::new("Visual Haystacks", &lead);
-        sections::first_sections(&mut page, evaluation, &[], WORDS);
-        sections::breakdowns(&mut page, evaluation);
-        Cases {
-            items: "replies that are wrong or contain both words",
-            total: self.wrong_total,
-            order: "those with both words last",
-            columns: &COLUMNS,
-            rows: self.worst.iter().map(cells).collect(),
-            legend: Html::default(),
+        Report {
+            title: "Visual Haystacks",
+            lead: format!(
+                "{} questions; accuracy is the mean over 100 resamples, standard deviation {}",
+                size(evaluation.primary.n),
+                format_value(self.standard_deviation)
+            ),
+            evaluation,
+            warnings: &[],
+            words: WORDS,
+            values: &[],
+            overall: None,
+            remark: None,
+            cases: Cases {
+                items: "replies that are wrong or contain both words",
+                total: self.wrong_total,
+                order: "those with both words last",
+                columns: &COLUMNS,
+                rows: self.worst.iter().map(cells).collect(),
+                legend: Html::default(),
+            },
         }
-        .write(&mut page);
-        page.into_html()
+        .into_html()
     }
 }
 

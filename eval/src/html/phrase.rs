@@ -2,8 +2,7 @@
 
 use super::cases::{Cases, Cell, Column, Kind};
 use super::numbers::{fixed, size};
-use super::page::Page;
-use super::sections::{self, Words};
+use super::sections::{self, Report, Words};
 use super::writer::Html;
 use crate::items::Statistic;
 use crate::phrase::{PhraseReport, WorstRow, z_scores};
@@ -27,31 +26,35 @@ impl PhraseReport {
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
         let rows = evaluation.primary.n;
-        let lead = format!("{} rows, {} anchors", size(rows), size(self.anchors));
-        let mut page = Page::new("Phrase similarity", &lead);
-        sections::first_sections(&mut page, evaluation, &self.warnings, WORDS);
         let differences = self.differences();
         let near_count = differences.iter().filter(|difference| difference.abs() <= 0.5).count();
         let remark = format!(
             "Positive: the prediction is too high. {} lie within 0.5 standard deviations.",
             sections::part_of(near_count, differences.len(), WORDS.items)
         );
-        sections::distribution(&mut page, &differences, WORDS, None, Some(remark));
-        sections::breakdowns(&mut page, evaluation);
         let mut legend = Html::default();
         let text = "Difference = prediction − gold score, each in standard deviations from \
                     its mean. Positive: the prediction is too high.";
         legend.leaf("p", &[("class", "note")], text);
-        Cases {
-            items: WORDS.items,
-            total: rows,
-            order: "by absolute difference",
-            columns: &COLUMNS,
-            rows: self.worst_rows.iter().map(cells).collect(),
-            legend,
+        Report {
+            title: "Phrase similarity",
+            lead: format!("{} rows, {} anchors", size(rows), size(self.anchors)),
+            evaluation,
+            warnings: &self.warnings,
+            words: WORDS,
+            values: &differences,
+            overall: None,
+            remark: Some(remark),
+            cases: Cases {
+                items: WORDS.items,
+                total: rows,
+                order: "by absolute difference",
+                columns: &COLUMNS,
+                rows: self.worst_rows.iter().map(cells).collect(),
+                legend,
+            },
         }
-        .write(&mut page);
-        page.into_html()
+        .into_html()
     }
 
     /// Prediction − gold score of each item in standard deviations, as in [`WorstRow::difference`].

@@ -2,10 +2,11 @@
 
 use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{count, fixed, size};
-use super::page::Page;
-use super::sections::{self, Words};
+use super::sections::{self, Report, Words};
 use super::writer::Html;
 use crate::aokvqa::{AokvqaReport, WrongAnswer};
+use crate::items::Item;
+use crate::result::Evaluation;
 use crate::vqa::{VqaReport, WorstQuestion};
 
 const WORDS: Words<'static> =
@@ -32,29 +33,19 @@ impl VqaReport {
     /// The report as a page: accuracy by type, the distribution of [`VqaReport::items`], and the
     /// questions in [`VqaReport::worst`].
     pub fn to_html(&self) -> String {
-        let evaluation = &self.evaluation;
-        let lead = format!(
-            "Accuracy in per cent, {} questions, answers by {}",
-            size(evaluation.primary.n),
-            evaluation.normaliser
-        );
-        let mut page = Page::new("Visual questions", &lead);
-        sections::first_sections(&mut page, evaluation, &[], WORDS);
-        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        // As in `VqaReport::worst`, a question is wrong if its accuracy is below 100.
-        let wrong_count = values.iter().filter(|value| **value < 100.0).count();
-        distribution(&mut page, &values, evaluation.primary.value);
-        sections::breakdowns(&mut page, evaluation);
-        Cases {
-            items: "questions below 100 per cent",
-            total: wrong_count,
+        let Evaluation { primary, normaliser, .. } = &self.evaluation;
+        let questions = size(primary.n);
+        Questions {
+            title: "Visual questions",
+            lead: format!("Accuracy in per cent, {questions} questions, answers by {normaliser}"),
+            evaluation: &self.evaluation,
+            warnings: &[],
+            items: &self.items,
             order: "by accuracy",
             columns: &VQA_COLUMNS,
             rows: self.worst.iter().map(vqa_cells).collect(),
-            legend: Html::default(),
         }
-        .write(&mut page);
-        page.into_html()
+        .into_html()
     }
 }
 
@@ -62,36 +53,64 @@ impl AokvqaReport {
     /// The report as a page: both accuracies, the distribution of [`AokvqaReport::items`], and the
     /// questions in [`AokvqaReport::worst`].
     pub fn to_html(&self) -> String {
-        let evaluation = &self.evaluation;
-        let lead = format!("Accuracy in per cent, {} questions", size(evaluation.primary.n));
-        let mut page = Page::new("Visual questions, A-OKVQA", &lead);
-        sections::first_sections(&mut page, evaluation, &self.warnings, WORDS);
-        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        distribution(&mut page, &values, evaluation.primary.value);
-        let wrong_count = values.iter().filter(|value| **value < 100.0).count();
-        Cases {
-            items: "questions below 100 per cent",
-            total: wrong_count,
+        Questions {
+            title: "Visual questions, A-OKVQA",
+            lead: format!(
+                "Accuracy in per cent, {} questions",
+                size(self.evaluation.primary.n)
+            ),
+            evaluation: &self.evaluation,
+            warnings: &self.warnings,
+            items: &self.items,
             order: "by the primary metric",
             columns: &AOKVQA_COLUMNS,
             rows: self.worst.iter().map(aokvqa_cells).collect(),
-            legend: Html::default(),
         }
-        .write(&mut page);
-        page.into_html()
+        .into_html()
     }
 }
 
-fn distribution(page: &mut Page, values: &[f64], overall: f64) {
-    let full_count = values.iter().filter(|value| **value > 100.0 - 1e-9).count();
-    let zero_count = values.iter().filter(|value| **value == 0.0).count();
-    let total = values.len();
-    let remark = format!(
-        "{} score 100; {} score 0.",
-        sections::part_of(full_count, total, WORDS.items),
-        sections::part_of(zero_count, total, WORDS.items)
-    );
-    sections::distribution(page, values, WORDS, Some(("mean", overall)), Some(remark));
+/// A page of questions with accuracies.
+struct Questions<'a> {
+    title: &'a str,
+    lead: String,
+    evaluation: &'a Evaluation,
+    warnings: &'a [String],
+    items: &'a [Item],
+    order: &'a str,
+    columns: &'a [Column<'a>],
+    rows: Vec<Vec<Cell>>,
+}
+
+impl Questions<'_> {
+    fn into_html(self) -> String {
+        let values = sections::item_values(self.items);
+        let part_where = |condition: fn(f64) -> bool| {
+            let count = values.iter().filter(|value| condition(**value)).count();
+            sections::part_of(count, values.len(), WORDS.items)
+        };
+        let (full, zero) = (part_where(|value| value > 100.0 - 1e-9), part_where(|value| value == 0.0));
+        Report {
+            title: self.title,
+            lead: self.lead,
+            evaluation: self.evaluation,
+            warnings: self.warnings,
+            words: WORDS,
+            values: &values,
+            overall: Some("mean"),
+            remark: Some(format!("{full} score 100; {zero} score 0.")),
+            cases: Cases {
+                items: "questions below 100 per cent",
+                // As in the list of the worst questions, a question is wrong if it is below 100.
+                total: values.iter().filter(|value| **value < 100.0).count(),
+                order: self.order,
+                columns: self.columns,
+                rows: self.rows,
+                legend: Html::default(),
+            },
+        }
+        .into_html()
+    }
 }
 
 fn vqa_cells(worst: &WorstQuestion) -> Vec<Cell> {

@@ -2,8 +2,7 @@
 
 use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{count, size};
-use super::page::Page;
-use super::sections::{self, Words};
+use super::sections::{self, Report, Words};
 use super::writer::Html;
 use crate::retrieval::{RetrievalReport, WorstQuery};
 
@@ -25,30 +24,29 @@ impl RetrievalReport {
     /// queries in [`RetrievalReport::worst`].
     pub fn to_html(&self) -> String {
         let evaluation = &self.evaluation;
-        let lead = format!("{} queries", size(evaluation.primary.n));
-        let mut page = Page::new("Retrieval", &lead);
         let primary = evaluation.primary.metric.as_str();
         let value_name = format!("{primary} of a query");
         let words = Words { value_name: &value_name, items: "queries" };
-        sections::first_sections(&mut page, evaluation, &self.warnings, words);
-        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        let zero_count = values.iter().filter(|value| **value == 0.0).count();
-        let remark = (zero_count > 0).then(|| {
-            let queries = sections::part_of(zero_count, values.len(), words.items);
-            format!("{queries} have a {primary} of 0.")
-        });
-        let overall = Some(("mean", evaluation.primary.value));
-        sections::distribution(&mut page, &values, words, overall, remark);
-        Cases {
-            items: "queries below 1",
-            total: values.iter().filter(|value| **value < 1.0).count(),
-            order: &format!("by {primary}, then by the rank of the first relevant entry"),
-            columns: &columns(primary),
-            rows: self.worst.iter().map(cells).collect(),
-            legend: Html::default(),
+        let values = sections::item_values(&self.items);
+        Report {
+            title: "Retrieval",
+            lead: format!("{} queries", size(evaluation.primary.n)),
+            evaluation,
+            warnings: &self.warnings,
+            words,
+            values: &values,
+            overall: Some("mean"),
+            remark: sections::zero_remark(&values, words.items, primary),
+            cases: Cases {
+                items: "queries below 1",
+                total: values.iter().filter(|value| **value < 1.0).count(),
+                order: &format!("by {primary}, then by the rank of the first relevant entry"),
+                columns: &columns(primary),
+                rows: self.worst.iter().map(cells).collect(),
+                legend: Html::default(),
+            },
         }
-        .write(&mut page);
-        page.into_html()
+        .into_html()
     }
 }
 

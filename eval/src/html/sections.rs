@@ -1,11 +1,12 @@
 //! Sections common to all pages: metrics, files and method, breakdowns, distribution, warnings.
 
+use super::cases::Cases;
 use super::forest::{ForestOptions, Row, forest, star_note};
 use super::numbers::{decimals, fixed, format_value, limits, size};
 use super::page::Page;
 use super::plots::Histogram;
 use super::writer::Html;
-use crate::items::{Item, Statistic};
+use crate::items::Item;
 use crate::metric::Range;
 use crate::metric::registry::spelling;
 use crate::result::{Breakdown, Evaluation, Measure};
@@ -25,11 +26,45 @@ pub(super) struct Words<'a> {
     pub(super) items: &'static str,
 }
 
-/// The value of one item; for a correlation, prediction − gold value.
-pub(super) fn item_value(item: &Item) -> f64 {
-    match item.statistic {
-        Statistic::Correlation { gold, prediction } => prediction - gold,
-        _ => item.value(),
+/// The value of each item.
+pub(super) fn item_values(items: &[Item]) -> Vec<f64> {
+    items.iter().map(Item::value).collect()
+}
+
+/// The sentence about the items with the value 0, if there are any.
+pub(super) fn zero_remark(values: &[f64], items: &str, metric: &str) -> Option<String> {
+    let zeros = values.iter().filter(|value| **value == 0.0).count();
+    let remark = || format!("{} have a {metric} of 0.", part_of(zeros, values.len(), items));
+    (zeros > 0).then(remark)
+}
+
+/// A page with the sections that most evaluations have.
+pub(super) struct Report<'a> {
+    pub(super) title: &'a str,
+    /// The text below the title.
+    pub(super) lead: String,
+    pub(super) evaluation: &'a Evaluation,
+    pub(super) warnings: &'a [String],
+    pub(super) words: Words<'a>,
+    /// The values of the items for the distribution; may be empty.
+    pub(super) values: &'a [f64],
+    /// The name of the primary value in the distribution; `None` if it is not drawn.
+    pub(super) overall: Option<&'a str>,
+    /// A sentence about the distribution.
+    pub(super) remark: Option<String>,
+    pub(super) cases: Cases<'a>,
+}
+
+impl Report<'_> {
+    pub(super) fn into_html(self) -> String {
+        let Self { evaluation, words, .. } = self;
+        let mut page = Page::new(self.title, &self.lead);
+        first_sections(&mut page, evaluation, self.warnings, words);
+        let overall = self.overall.map(|name| (name, evaluation.primary.value));
+        distribution(&mut page, self.values, words, overall, self.remark);
+        breakdowns(&mut page, evaluation);
+        self.cases.write(&mut page);
+        page.into_html()
     }
 }
 
@@ -112,18 +147,6 @@ fn method(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
         }
         let version = format!("{} version {}", spelling(&primary.metric), primary.version);
         pair("definition", &version);
-        let provenance = &evaluation.provenance;
-        let provenance_rows = [
-            ("recipe", provenance.recipe_hash.clone()),
-            ("code", provenance.code_commit.clone()),
-            ("training seed", provenance.seed.map(|seed| seed.to_string())),
-            ("training threads", provenance.threads.map(|threads| threads.to_string())),
-        ];
-        for (name, value) in provenance_rows {
-            if let Some(value) = value {
-                pair(name, &value);
-            }
-        }
     });
 }
 

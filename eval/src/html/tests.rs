@@ -44,8 +44,8 @@ fn caption_page() -> String {
     );
     let results =
         format!(r#"[{{"image_id": 1, "caption": "a dog"}}, {{"image_id": 2, "caption": {evil}}}]"#);
-    let annotations = parse_annotations("a", annotations.as_bytes()).unwrap();
-    let results = parse_results("r", results.as_bytes()).unwrap();
+    let annotations = parse_annotations("a", &annotations).unwrap();
+    let results = parse_results("r", &results).unwrap();
     let options = caption::report::ReportOptions { worst: 10, items: true, ..Default::default() };
     caption::report::report(annotations, results, &options).unwrap().to_html()
 }

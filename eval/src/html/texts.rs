@@ -2,8 +2,7 @@
 
 use super::cases::{Cases, Cell, Column, Kind, with_references};
 use super::numbers::size;
-use super::page::Page;
-use super::sections::{self, Words};
+use super::sections::{self, Report, Words};
 use super::writer::Html;
 use crate::metric::registry::spelling;
 use crate::texts::TextsReport;
@@ -13,19 +12,9 @@ impl TextsReport {
     /// [`TextsReport::worst`].
     pub fn to_html(&self) -> String {
         let primary = &self.evaluation.primary;
-        let lead = format!(
-            "{} lines, references per line: {}, normaliser {}",
-            size(primary.n),
-            size(self.references),
-            self.evaluation.normaliser
-        );
         let metric = spelling(&primary.metric);
         let (value_name, order) = (format!("{metric} of a line"), format!("by {metric}"));
         let words = Words { value_name: &value_name, items: "lines" };
-        let mut page = Page::new("Texts", &lead);
-        sections::first_sections(&mut page, &self.evaluation, &[], words);
-        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
-        sections::distribution(&mut page, &values, words, Some(("overall", primary.value)), None);
         let columns = [
             Column { heading: "line", kind: Kind::Name },
             Column { heading: &metric, kind: Kind::Number },
@@ -35,15 +24,29 @@ impl TextsReport {
             let text = Cell::Rich(with_references(&line.hypothesis, &line.references));
             vec![Cell::text(&line.id), Cell::number(line.value), text]
         };
-        Cases {
-            items: words.items,
-            total: primary.n,
-            order: &order,
-            columns: &columns,
-            rows: self.worst.iter().map(cells).collect(),
-            legend: Html::default(),
+        Report {
+            title: "Texts",
+            lead: format!(
+                "{} lines, references per line: {}, normaliser {}",
+                size(primary.n),
+                size(self.references),
+                self.evaluation.normaliser
+            ),
+            evaluation: &self.evaluation,
+            warnings: &[],
+            words,
+            values: &sections::item_values(&self.items),
+            overall: Some("overall"),
+            remark: None,
+            cases: Cases {
+                items: words.items,
+                total: primary.n,
+                order: &order,
+                columns: &columns,
+                rows: self.worst.iter().map(cells).collect(),
+                legend: Html::default(),
+            },
         }
-        .write(&mut page);
-        page.into_html()
+        .into_html()
     }
 }

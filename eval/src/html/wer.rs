@@ -54,7 +54,7 @@ impl WerReport {
         let mut page = Page::new(title, &lead);
         sections::first_sections(&mut page, evaluation, &[], words);
         page.section("Errors", |html| self.error_table(html, tokens));
-        let values: Vec<f64> = self.items.iter().map(sections::item_value).collect();
+        let values = sections::item_values(&self.items);
         let correct = values.iter().filter(|value| **value == 0.0).count();
         let remark =
             format!("{} have no error.", sections::part_of(correct, values.len(), words.items));

@@ -1,10 +1,18 @@
 //! Kendall's rank correlation with ties (tau-b), equal to `scipy.stats.kendalltau`.
 
 use super::rank::DenseRanks;
+use super::registry::{CORRELATION, Metric, RowMetric};
 use super::{MetricError, MetricInfo, Unit, check_lengths};
 
 /// Name, version, direction and unit of the metric.
 pub const INFO: MetricInfo = MetricInfo::higher("kendall", Unit::Coefficient);
+/// The metric in the list of all metrics.
+pub(super) const METRIC: Metric = Metric::of_rows(INFO, "Kendall", CORRELATION, of_rows);
+
+fn of_rows(gold: &[f64], predicted: &[f64]) -> Result<RowMetric, MetricError> {
+    let weighted = WeightedKendall::new(gold, predicted)?;
+    Ok(RowMetric::new(kendall_tau_b(gold, predicted)?, move |counts| weighted.value(counts)))
+}
 
 /// Kendall's `τ_b`, in `[-1, 1]`, in `O(n log n)`.
 ///

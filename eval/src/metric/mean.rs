@@ -1,11 +1,22 @@
 //! The mean of values per row, and of a bootstrap resample.
 
-use super::{MetricInfo, Unit};
+use super::registry::{FRACTION, Metric, RowMetric};
+use super::{MetricError, MetricInfo, Unit};
 
 /// The mean prediction over the rows of a score class: a descriptive value without a direction.
-pub const MEAN_PREDICTION: MetricInfo = MetricInfo::descriptive("mean_prediction", Unit::Points);
+pub(crate) const MEAN_PREDICTION: Metric = Metric::of_rows(
+    MetricInfo::descriptive("mean_prediction", Unit::Points),
+    "",
+    FRACTION,
+    mean_prediction,
+);
 /// The mean of any values.
 pub const MEAN: MetricInfo = MetricInfo::descriptive("mean", Unit::Points);
+
+fn mean_prediction(_: &[f64], predicted: &[f64]) -> Result<RowMetric, MetricError> {
+    let predicted = predicted.to_vec();
+    Ok(RowMetric::new(mean(&predicted), move |counts| weighted_mean(&predicted, counts)))
+}
 
 /// Mean of `values`; NaN if there are none.
 pub fn mean(values: &[f64]) -> f64 {

@@ -1,28 +1,18 @@
 //! Mean absolute error.
 
-use super::mean::mean;
+use super::mean::{mean, weighted_mean};
+use super::registry::{FRACTION, Metric, RowMetric};
 use super::{MetricError, MetricInfo, Unit, check_lengths};
 
-/// Name, version, direction and unit of the metric.
-pub const INFO: MetricInfo = MetricInfo::lower("mean_absolute_error", Unit::Points);
+const INFO: MetricInfo = MetricInfo::lower("mean_absolute_error", Unit::Points);
 
-/// `Σ |xᵢ-yᵢ| / n`, 0 or more; NaN if there are no rows.
-///
-/// The error is meaningful only if both inputs are on the same scale.
-///
-/// # Errors
-/// [`MetricError::LengthMismatch`]
-pub fn mean_absolute_error(x: &[f64], y: &[f64]) -> Result<f64, MetricError> {
-    absolute_errors(x, y).map(|errors| mean(&errors))
-}
+/// `Σ |xᵢ-yᵢ| / n`, 0 or more. It is meaningful only if both inputs are on the same scale.
+pub(crate) const METRIC: Metric = Metric::of_rows(INFO, "", FRACTION, of_rows);
 
-/// `|xᵢ-yᵢ|` of each row.
-///
-/// # Errors
-/// [`MetricError::LengthMismatch`]
-pub fn absolute_errors(x: &[f64], y: &[f64]) -> Result<Vec<f64>, MetricError> {
-    check_lengths(&INFO, x, y)?;
-    Ok(x.iter().zip(y).map(|(x, y)| (x - y).abs()).collect())
+fn of_rows(gold: &[f64], predicted: &[f64]) -> Result<RowMetric, MetricError> {
+    check_lengths(&INFO, gold, predicted)?;
+    let errors: Vec<f64> = gold.iter().zip(predicted).map(|(x, y)| (x - y).abs()).collect();
+    Ok(RowMetric::new(mean(&errors), move |counts| weighted_mean(&errors, counts)))
 }
 
 #[cfg(test)]
@@ -31,7 +21,8 @@ mod tests {
 
     #[test]
     fn the_error_is_the_mean_absolute_difference() {
-        assert_eq!(mean_absolute_error(&[0.0, 1.0], &[0.5, 0.75]).unwrap(), 0.375);
-        assert!(mean_absolute_error(&[0.0], &[]).is_err());
+        let metric = of_rows(&[0.0, 1.0], &[0.5, 0.75]).unwrap();
+        assert_eq!((metric.value, (metric.of_resample)(&[0, 2])), (0.375, 0.25));
+        assert!(of_rows(&[0.0], &[]).is_err());
     }
 }

@@ -10,7 +10,7 @@ mod info;
 mod input;
 pub mod kendall;
 pub mod mean;
-pub mod mean_absolute_error;
+pub(crate) mod mean_absolute_error;
 pub mod pearson;
 mod range;
 pub mod rank;
@@ -18,8 +18,7 @@ pub mod registry;
 pub mod spearman;
 
 pub use info::{MetricInfo, Unit};
-pub(crate) use input::undefined_reason;
-pub use input::{InputWarning, Side, input_warning};
+pub(crate) use input::{input_warning, undefined_reason};
 pub use range::Range;
 pub(crate) use range::{exact_p_value, interval_or_exact, is_difference};
 

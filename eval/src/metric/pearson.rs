@@ -1,17 +1,25 @@
 //! Pearson's product-moment correlation, equal to `scipy.stats.pearsonr`.
 
 use super::input::constant_value;
+use super::registry::{CORRELATION, Metric, RowMetric};
 use super::{MetricError, MetricInfo, Unit, check_lengths};
 
 /// Name, version, direction and unit of the metric.
 pub const INFO: MetricInfo = MetricInfo::higher("pearson", Unit::Coefficient);
+/// The metric in the list of all metrics.
+pub(crate) const METRIC: Metric = Metric::of_rows(INFO, "Pearson", CORRELATION, of_rows);
+
+fn of_rows(gold: &[f64], predicted: &[f64]) -> Result<RowMetric, MetricError> {
+    let weighted = WeightedPearson::new(gold, predicted)?;
+    Ok(RowMetric::new(pearson(gold, predicted)?, move |counts| weighted.value(counts)))
+}
 
 /// Pearson's `r` of two inputs of equal length, in `[-1, 1]`.
 ///
 /// `r = Σ (xᵢ-x̄)/‖x-x̄‖ · (yᵢ-ȳ)/‖y-ȳ‖`, clipped to `[-1, 1]`; exactly ±1 for two rows. The norms
 /// are computed after division by the largest value, so tiny and huge values neither underflow nor
-/// overflow. A constant input or a NaN gives NaN; [`input_warning`](super::input_warning) gives the
-/// reason. An infinite norm gives NaN; scipy divides by the infinite norm and returns 0.
+/// overflow. A constant input or a NaN gives NaN. An infinite norm gives NaN; scipy divides by the
+/// infinite norm and returns 0.
 ///
 /// # Errors
 /// [`MetricError::LengthMismatch`]; [`MetricError::TooFewRows`] for fewer than 2 rows

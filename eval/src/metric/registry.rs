@@ -1,12 +1,11 @@
 //! The list of all metrics of this crate.
 //!
-//! A new metric needs one file, its `mod` line, and one line in [`METRICS`]. The line holds the
-//! spelling for reports, the range for intervals, and for a metric of sums the function that
-//! computes its value.
+//! A new metric needs one file, its `mod` line, and one line in [`METRICS`]: its spelling for
+//! reports, its range for intervals, and the function that computes it.
 
 use super::caption::{bleu, cider, rouge_l};
 use super::range::Range;
-use super::{MetricInfo, chrf, kendall, mean, mean_absolute_error, pearson, spearman};
+use super::{MetricError, MetricInfo, chrf, kendall, mean, mean_absolute_error, pearson, spearman};
 use crate::wer::report as wer;
 use crate::{aokvqa, haystack, retrieval, vqa};
 
@@ -22,6 +21,26 @@ pub struct Metric {
     pub range: Range,
     /// How the value is computed from sums; `None` for a metric without sums.
     pub sums: Option<Sums>,
+    /// How the value is computed from gold values and predictions; `None` for other metrics.
+    pub of_rows: Option<OfRows>,
+}
+
+/// Computes a metric of gold values and predictions.
+pub type OfRows = fn(&[f64], &[f64]) -> Result<RowMetric, MetricError>;
+
+/// A metric of gold values and predictions.
+pub struct RowMetric {
+    /// The value; NaN if it is undefined.
+    pub value: f64,
+    /// The value of a resample in which row `i` occurs `counts[i]` times.
+    pub of_resample: Box<dyn Fn(&[u32]) -> f64 + Sync>,
+}
+
+impl RowMetric {
+    /// A metric from its value and the function of resamples.
+    pub fn new(value: f64, of_resample: impl Fn(&[u32]) -> f64 + Sync + 'static) -> Self {
+        Self { value, of_resample: Box::new(of_resample) }
+    }
 }
 
 /// A metric that is a function of sums over the items, such as n-gram counts.
@@ -39,9 +58,9 @@ pub struct Sums {
 /// Computes the sums of one hypothesis and its references.
 pub type OfText = fn(&str, &[&str]) -> Vec<f64>;
 
-const FRACTION: Range = Range::new(0.0, 1.0);
+pub(super) const FRACTION: Range = Range::new(0.0, 1.0);
 const PERCENT: Range = Range::new(0.0, 100.0);
-const CORRELATION: Range = Range::new(-1.0, 1.0);
+pub(super) const CORRELATION: Range = Range::new(-1.0, 1.0);
 
 /// All metrics. A metric with a cut-off, `recall@10`, is listed without the cut-off.
 pub static METRICS: &[Metric] = &[
@@ -72,20 +91,38 @@ pub static METRICS: &[Metric] = &[
     without_sums(retrieval::MRR, "MRR", FRACTION),
     without_sums(retrieval::MAP, "MAP", FRACTION),
     without_sums(retrieval::NDCG, "nDCG", FRACTION),
-    without_sums(pearson::INFO, "Pearson", CORRELATION),
-    without_sums(spearman::INFO, "Spearman", CORRELATION),
-    without_sums(kendall::INFO, "Kendall", CORRELATION),
-    without_sums(mean_absolute_error::INFO, "", FRACTION),
-    without_sums(mean::MEAN_PREDICTION, "", FRACTION),
+    pearson::METRIC,
+    spearman::METRIC,
+    kendall::METRIC,
+    mean_absolute_error::METRIC,
+    mean::MEAN_PREDICTION,
     without_sums(mean::MEAN, "", FRACTION),
 ];
 
 const fn without_sums(info: MetricInfo, spelling: &'static str, range: Range) -> Metric {
-    Metric { info, spelling, range, sums: None }
+    Metric { info, spelling, range, sums: None, of_rows: None }
 }
 
 const fn from_text(info: MetricInfo, spelling: &'static str, range: Range, sums: Sums) -> Metric {
-    Metric { info, spelling, range, sums: Some(sums) }
+    Metric { info, spelling, range, sums: Some(sums), of_rows: None }
+}
+
+impl Metric {
+    /// A metric of gold values and predictions.
+    pub const fn of_rows(
+        info: MetricInfo,
+        spelling: &'static str,
+        range: Range,
+        of_rows: OfRows,
+    ) -> Self {
+        Self { info, spelling, range, sums: None, of_rows: Some(of_rows) }
+    }
+}
+
+/// The metrics of gold values and predictions that have a direction, in the order of [`METRICS`].
+pub fn row_metrics() -> impl Iterator<Item = &'static Metric> {
+    let is_directed = |metric: &&Metric| metric.info.higher_is_better.is_some();
+    METRICS.iter().filter(|metric| metric.of_rows.is_some()).filter(is_directed)
 }
 
 /// Finds a metric by its name, which may have a cut-off, such as `recall@10`. `None` for an unknown

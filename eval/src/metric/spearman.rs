@@ -2,10 +2,18 @@
 
 use super::pearson::{pearson, weighted_pearson};
 use super::rank::DenseRanks;
+use super::registry::{CORRELATION, Metric, RowMetric};
 use super::{MetricError, MetricInfo, Unit, check_lengths};
 
 /// Name, version, direction and unit of the metric.
 pub const INFO: MetricInfo = MetricInfo::higher("spearman", Unit::Coefficient);
+/// The metric in the list of all metrics.
+pub(crate) const METRIC: Metric = Metric::of_rows(INFO, "Spearman", CORRELATION, of_rows);
+
+fn of_rows(gold: &[f64], predicted: &[f64]) -> Result<RowMetric, MetricError> {
+    let weighted = WeightedSpearman::new(gold, predicted)?;
+    Ok(RowMetric::new(spearman(gold, predicted)?, move |counts| weighted.value(counts)))
+}
 
 /// Spearman's `ρ`, in `[-1, 1]`: Pearson's `r` of the average ranks.
 ///

@@ -2,21 +2,20 @@
 
 use std::sync::LazyLock;
 
-use super::word_table::WordTable;
+use super::WordTable;
 
 /// `whisper/normalizers/english.json` of openai-whisper 20250625, one `British<TAB>American` per
 /// line. Its error is reproduced: `archeological` becomes `archaeological`. Copyright 2022 OpenAI,
 /// MIT licence: see `spelling.LICENSE`.
 const SPELLINGS: &str = include_str!("spelling.tsv");
 
-static TABLE: LazyLock<WordTable<&'static str>> = LazyLock::new(|| {
-    WordTable::new(SPELLINGS.lines().filter_map(|l| l.split_once('\t')).collect())
-});
+static TABLE: LazyLock<WordTable<&str>> =
+    LazyLock::new(|| SPELLINGS.lines().filter_map(|line| line.split_once('\t')).collect());
 
 /// The American spelling of a word; the word itself if it is not in the list.
 pub(super) fn american_spelling(word: &str) -> &str {
     // The shortest word in the list has three letters.
-    if word.len() < 3 { word } else { TABLE.get(word).unwrap_or(word) }
+    if word.len() < 3 { word } else { TABLE.get(word).copied().unwrap_or(word) }
 }
 
 #[cfg(test)]

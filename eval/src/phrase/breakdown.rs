@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use rayon::prelude::*;
 
-use super::sample::{PhraseMetric, Sample};
+use super::sample::Sample;
 use super::{GoldRow, PhraseOptions};
+use crate::metric::mean::MEAN_PREDICTION;
+use crate::metric::registry::Metric;
+use crate::metric::{mean_absolute_error, pearson, spearman};
 use crate::result::{Breakdown, Measure};
 
 /// Sections of the Cooperative Patent Classification, by first letter of the context.
@@ -30,28 +33,24 @@ const MAX_CLASSES: usize = 20;
 /// table has the mean prediction of each class, which shows whether the classes are in order.
 /// Anchors are sorted by Pearson's `r`, lowest first, undefined last.
 pub(super) fn breakdowns(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
-    use PhraseMetric::{MeanAbsoluteError, MeanPrediction, Pearson, Spearman};
+    let (pearson, error) = (pearson::METRIC, mean_absolute_error::METRIC);
     let partition = |label: &dyn Fn(&GoldRow) -> String| Partition::new(sample, label);
     let mut tables = Vec::new();
 
     let mut scores = partition(&|row| (row.score + 0.0).to_string());
     if scores.parts.len() <= MAX_CLASSES {
         scores.parts.sort_by(|(_, a), (_, b)| a.gold()[0].total_cmp(&b.gold()[0]));
-        tables.extend(scores.tables("score", &[MeanPrediction, MeanAbsoluteError], options));
+        tables.extend(scores.tables("score", &[&MEAN_PREDICTION, &error], options));
     }
     if sample.rows().iter().any(|row| row.rating.is_some()) {
         let ratings = partition(&|row| row.rating.clone().unwrap_or_else(|| "(none)".to_owned()));
-        tables.extend(ratings.tables(
-            "rating",
-            &[Pearson, MeanPrediction, MeanAbsoluteError],
-            options,
-        ));
+        tables.extend(ratings.tables("rating", &[&pearson, &MEAN_PREDICTION, &error], options));
     }
     let sections = partition(&|row| section(&row.context));
-    tables.extend(sections.tables("section", &[Pearson, Spearman, MeanAbsoluteError], options));
+    tables.extend(sections.tables("section", &[&pearson, &spearman::METRIC, &error], options));
 
     let anchors = partition(&|row| row.anchor.clone());
-    for mut table in anchors.tables("anchor", &[Pearson], options) {
+    for mut table in anchors.tables("anchor", &[&pearson], options) {
         table.rows.sort_by(|a, b| {
             let undefined_last = a.value.is_nan().cmp(&b.value.is_nan());
             undefined_last.then(a.value.total_cmp(&b.value))
@@ -93,16 +92,16 @@ impl<'a> Partition<'a> {
     fn tables(
         &self,
         name: &str,
-        metrics: &[PhraseMetric],
+        metrics: &[&Metric],
         options: &PhraseOptions,
     ) -> Vec<Breakdown> {
-        let table = |&metric: &PhraseMetric| {
+        let table = |metric: &&Metric| {
             let measured: Vec<(String, Measure)> = self
                 .parts
                 .par_iter()
                 .map(|(name, part)| (name.clone(), part.measure(metric, options)))
                 .collect();
-            Breakdown::new(name, &metric.info(), measured)
+            Breakdown::new(name, &metric.info, measured)
         };
         metrics.iter().map(table).collect()
     }

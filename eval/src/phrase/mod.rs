@@ -26,9 +26,10 @@ use crate::compare::{Comparison, compare_pearson};
 use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::input_warning;
-use crate::metric::pearson::pearson;
-use crate::result::{Evaluation, MIN_UNITS, Measure, Provenance, SourceFile};
-use sample::{PhraseMetric, Sample};
+use crate::metric::pearson::{self, pearson};
+use crate::metric::registry::{Metric, row_metrics};
+use crate::result::{Evaluation, MIN_UNITS, Measure, SourceFile};
+use sample::Sample;
 
 /// One rated pair of phrases.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,13 +72,19 @@ pub enum ResampleUnit {
     Row,
 }
 
+/// The names of gold values and predictions in messages.
+const INPUT_NAMES: [&str; 2] = ["the gold score", "the prediction"];
+
 /// Options for [`evaluate`] and [`compare`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct PhraseOptions {
     /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
     /// The sampling unit of the bootstrap.
     pub unit: ResampleUnit,
+    /// The metrics after Pearson's `r`. The default are all other metrics of gold values and
+    /// predictions that have a direction.
+    pub metrics: Vec<Metric>,
     /// Number of worst rows to list.
     pub worst_rows: usize,
     /// Whether to fill [`PhraseReport::items`].
@@ -86,8 +93,6 @@ pub struct PhraseOptions {
     pub gold_file: String,
     /// The predictions file, for messages and for the result.
     pub predictions_file: String,
-    /// The training run that made the predictions.
-    pub provenance: Provenance,
 }
 
 impl Default for PhraseOptions {
@@ -95,11 +100,11 @@ impl Default for PhraseOptions {
         Self {
             bootstrap: BootstrapOptions::default(),
             unit: ResampleUnit::default(),
+            metrics: row_metrics().skip(1).cloned().collect(),
             worst_rows: 20,
             items: false,
             gold_file: "gold".to_owned(),
             predictions_file: "predictions".to_owned(),
-            provenance: Provenance::default(),
         }
     }
 }
@@ -142,10 +147,8 @@ pub fn evaluate(
 ) -> Result<PhraseReport, EvalError> {
     let sample = joined_sample(gold, predictions, options)?;
     let measure = |metric| sample.measure(metric, options);
-    let primary = measure(PhraseMetric::Pearson);
-    let secondary =
-        [PhraseMetric::Spearman, PhraseMetric::Kendall, PhraseMetric::MeanAbsoluteError];
-    let secondary = secondary.into_iter().map(measure).collect();
+    let primary = measure(&pearson::METRIC);
+    let secondary = options.metrics.iter().map(measure).collect();
     let source = |role: &str, path: &str, rows| SourceFile {
         role: role.to_owned(),
         path: path.to_owned(),
@@ -155,7 +158,6 @@ pub fn evaluate(
         primary,
         secondary,
         breakdown::breakdowns(&sample, options),
-        options.provenance.clone(),
         vec![
             source("gold", &options.gold_file, gold.len()),
             source("predictions", &options.predictions_file, predictions.len()),
@@ -172,11 +174,10 @@ pub fn evaluate(
 
 /// One item per row, with the anchor as its group: intervals resample whole anchors.
 fn items(sample: &Sample<'_>) -> Vec<Item> {
-    let info = PhraseMetric::Pearson.info();
     let rows = sample.rows().iter().zip(sample.predicted());
     rows.map(|(row, prediction)| {
         let statistic = Statistic::Correlation { gold: row.score, prediction: *prediction };
-        Item::new(&info, "none", &row.id, Some(&row.anchor), statistic)
+        Item::new(&pearson::INFO, "none", &row.id, Some(&row.anchor), statistic)
     })
     .collect()
 }
@@ -190,7 +191,7 @@ pub fn measure(
     predictions: &[Prediction],
     options: &PhraseOptions,
 ) -> Result<Measure, EvalError> {
-    Ok(joined_sample(gold, predictions, options)?.measure(PhraseMetric::Pearson, options))
+    Ok(joined_sample(gold, predictions, options)?.measure(&pearson::METRIC, options))
 }
 
 /// Joins gold rows and predictions, and runs all checks that precede the metrics.
@@ -233,9 +234,8 @@ pub fn compare(
 /// The reason for an undefined or inaccurate correlation, and warnings about its interval.
 fn warnings(sample: &Sample, evaluation: &Evaluation, options: &PhraseOptions) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(warning) = input_warning(sample.gold(), sample.predicted()) {
-        warnings.push(warning.message("the gold score", "the prediction"));
-    }
+    let inputs = [sample.gold(), sample.predicted()];
+    warnings.extend(input_warning(inputs, INPUT_NAMES).map(|warning| warning.message));
     let Some(interval) = &evaluation.primary.interval else {
         return warnings;
     };

@@ -2,40 +2,11 @@
 
 use std::collections::HashSet;
 
-use super::{GoldRow, PhraseOptions, ResampleUnit};
+use super::{GoldRow, INPUT_NAMES, PhraseOptions, ResampleUnit};
 use crate::bootstrap::{Resampling, interval};
-use crate::metric::kendall::{self, WeightedKendall, kendall_tau_b};
-use crate::metric::mean::{MEAN_PREDICTION, mean, weighted_mean};
-use crate::metric::mean_absolute_error::{self, absolute_errors};
-use crate::metric::pearson::{self, WeightedPearson, pearson};
-use crate::metric::spearman::{self, WeightedSpearman, spearman};
-use crate::metric::{MetricError, MetricInfo, undefined_reason};
+use crate::metric::registry::Metric;
+use crate::metric::undefined_reason;
 use crate::result::Measure;
-
-/// The metrics of a phrase evaluation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PhraseMetric {
-    Pearson,
-    Spearman,
-    Kendall,
-    MeanAbsoluteError,
-    MeanPrediction,
-}
-
-impl PhraseMetric {
-    pub(super) fn info(self) -> MetricInfo {
-        match self {
-            Self::Pearson => pearson::INFO,
-            Self::Spearman => spearman::INFO,
-            Self::Kendall => kendall::INFO,
-            Self::MeanAbsoluteError => mean_absolute_error::INFO,
-            Self::MeanPrediction => MEAN_PREDICTION,
-        }
-    }
-}
-
-/// A metric's value, and a function that recomputes it on a resample.
-type ValueAndFunction = (f64, Box<dyn Fn(&[u32]) -> f64 + Sync>);
 
 /// Gold rows with their predicted scores, in the same order.
 #[derive(Debug)]
@@ -87,47 +58,23 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// Computes the metric with its interval, or the reason why it is undefined.
-    pub(super) fn measure(&self, metric: PhraseMetric, options: &PhraseOptions) -> Measure {
-        let (info, n) = (metric.info(), self.rows.len());
-        match self.value_and_function(metric) {
-            Err(error) => Measure::new(&info, n, Err(format!("undefined: {error}")), None),
-            Ok((value, _)) if value.is_nan() => {
-                let names = ("the gold score", "the prediction");
-                let reason = undefined_reason(&self.gold, &self.predicted, names.0, names.1);
-                Measure::new(&info, n, Err(reason), None)
+    /// Computes a metric of gold values and predictions with its interval, or the reason why it is
+    /// undefined.
+    pub(super) fn measure(&self, metric: &Metric, options: &PhraseOptions) -> Measure {
+        let undefined = |reason| Measure::new(&metric.info, self.rows.len(), Err(reason), None);
+        let Some(of_rows) = metric.of_rows else {
+            return undefined("undefined: not a metric of gold scores and predictions".to_owned());
+        };
+        match of_rows(&self.gold, &self.predicted) {
+            Err(error) => undefined(format!("undefined: {error}")),
+            Ok(computed) if computed.value.is_nan() => {
+                undefined(undefined_reason([&self.gold, &self.predicted], INPUT_NAMES))
             }
-            Ok((value, of_resample)) => {
+            Ok(computed) => {
                 let resampling = self.resampling(options.unit);
-                let interval = interval(&resampling, &options.bootstrap, of_resample);
-                Measure::new(&info, n, Ok(value), interval)
+                let interval = interval(&resampling, &options.bootstrap, computed.of_resample);
+                Measure::new(&metric.info, self.rows.len(), Ok(computed.value), interval)
             }
         }
-    }
-
-    fn value_and_function(&self, metric: PhraseMetric) -> Result<ValueAndFunction, MetricError> {
-        let (gold, predicted) = (self.gold.as_slice(), self.predicted.as_slice());
-        Ok(match metric {
-            PhraseMetric::Pearson => {
-                let weighted = WeightedPearson::new(gold, predicted)?;
-                (pearson(gold, predicted)?, Box::new(move |counts| weighted.value(counts)))
-            }
-            PhraseMetric::Spearman => {
-                let weighted = WeightedSpearman::new(gold, predicted)?;
-                (spearman(gold, predicted)?, Box::new(move |counts| weighted.value(counts)))
-            }
-            PhraseMetric::Kendall => {
-                let weighted = WeightedKendall::new(gold, predicted)?;
-                (kendall_tau_b(gold, predicted)?, Box::new(move |counts| weighted.value(counts)))
-            }
-            PhraseMetric::MeanAbsoluteError => {
-                let errors = absolute_errors(gold, predicted)?;
-                (mean(&errors), Box::new(move |counts| weighted_mean(&errors, counts)))
-            }
-            PhraseMetric::MeanPrediction => {
-                let predicted = predicted.to_vec();
-                (mean(&predicted), Box::new(move |counts| weighted_mean(&predicted, counts)))
-            }
-        })
     }
 }

@@ -5,7 +5,7 @@ use engram_textfile::shortened;
 use super::{PhraseReport, WorstRow};
 use crate::result::{Breakdown, BreakdownRow, Interval, MIN_UNITS};
 use crate::table::{Align, TextTable, limits, number};
-use crate::text::{metrics, sources, words};
+use crate::text::{self, words};
 
 /// Number of lowest and of highest anchors in the text; the JSON report has all anchors.
 const ANCHORS_SHOWN: usize = 5;
@@ -15,25 +15,15 @@ const PHRASE_WIDTH: usize = 32;
 /// The whole report, one paragraph per table.
 pub(super) fn render(report: &PhraseReport) -> String {
     let evaluation = &report.evaluation;
-    let mut paragraphs = vec![heading(report), metrics(evaluation)];
-    paragraphs.extend(report.warnings.iter().map(|warning| format!("Warning: {warning}.\n")));
-    let tables = &evaluation.breakdowns;
-    for grouping in tables.chunk_by(|a, b| a.name == b.name) {
-        paragraphs.push(match grouping {
-            [anchors] if anchors.name == "anchor" => worst_and_best_anchors(anchors),
-            tables => metrics_table(tables, evaluation.primary.interval.as_ref()),
-        });
-    }
-    if !report.worst_rows.is_empty() {
-        paragraphs.push(worst_rows(&report.worst_rows));
-    }
-    paragraphs.join("\n")
-}
-
-fn heading(report: &PhraseReport) -> String {
-    let rows = report.evaluation.primary.n;
-    let title = format!("Phrase similarity, {rows} rows, {} anchors\n", report.anchors);
-    title + &sources(&report.evaluation)
+    let (rows, anchors) = (evaluation.primary.n, report.anchors);
+    let heading = format!("Phrase similarity, {rows} rows, {anchors} anchors");
+    let groupings = evaluation.breakdowns.chunk_by(|a, b| a.name == b.name);
+    let tables = groupings.map(|grouping| match grouping {
+        [anchors] if anchors.name == "anchor" => worst_and_best_anchors(anchors),
+        tables => metrics_table(tables, evaluation.primary.interval.as_ref()),
+    });
+    let worst = (!report.worst_rows.is_empty()).then(|| worst_rows(&report.worst_rows));
+    text::report(&heading, evaluation, &report.warnings, tables.chain(worst))
 }
 
 /// Merges tables with the same groups into one table, with two columns per metric: its value and
@@ -52,16 +42,16 @@ fn metrics_table(tables: &[Breakdown], overall: Option<&Interval>) -> String {
     for metric in &metrics {
         columns.extend([(metric.as_str(), Align::Right), ("interval", Align::Left)]);
     }
-    let mut text = TextTable::new(&columns);
+    let mut table = TextTable::new(&columns);
     for (position, group) in tables[0].rows.iter().enumerate() {
         let mut cells = vec![shortened(&group.name, PHRASE_WIDTH + 8), group.n.to_string()];
         for row in tables.iter().filter_map(|table| table.rows.get(position)) {
             let limits = row.interval.as_ref().map_or_else(String::new, limits_with_star);
             cells.extend([number(row.value), limits]);
         }
-        text.push(cells);
+        table.push(cells);
     }
-    format!("By {}\n{text}", tables[0].name)
+    format!("By {}\n{table}", tables[0].name)
 }
 
 fn worst_and_best_anchors(table: &Breakdown) -> String {

@@ -1,67 +1,69 @@
 //! The character classes in the rules of the Penn Treebank tokenizer for captions.
 
-use super::letters::{LETTER_MARKS, LETTERS};
-use super::pattern::{CharacterSet, Pattern, any_of, text, words};
+use super::pattern::{Pattern, Range, any_of, ranges, text, words};
 
-/// The digit zero of every set of decimal digits in the Basic Multilingual Plane (Unicode 6.1),
-/// except ASCII.
-const ZEROS: [u16; 34] = [
-    0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6, 0x0D66,
-    0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0, 0x1810, 0x1946, 0x19D0, 0x1A80, 0x1A90, 0x1B50,
-    0x1BB0, 0x1C40, 0x1C50, 0xA620, 0xA8D0, 0xA900, 0xA9D0, 0xAA50, 0xABF0, 0xFF10,
-];
+/// The letters of the Basic Multilingual Plane (general category L), as a character class. The set is
+/// from Unicode 6.1, as in the reference tokenizer. Newer letters count as non-letters.
+const LETTERS: &str = include_str!("letters.txt");
+
+/// Non-letters that may stand inside words: combining accents, vowel signs and similar marks, and
+/// the soft hyphen.
+const LETTER_MARKS: &str = include_str!("letter_marks.txt");
+
+/// The digit zero of every set of decimal digits in the Basic Multilingual Plane (Unicode 6.1).
+const ZEROS: &str = "0\u{660}\u{6F0}\u{7C0}\u{966}\u{9E6}\u{A66}\u{AE6}\u{B66}\u{BE6}\u{C66}\u{CE6}\
+    \u{D66}\u{E50}\u{ED0}\u{F20}\u{1040}\u{1090}\u{17E0}\u{1810}\u{1946}\u{19D0}\u{1A80}\u{1A90}\
+    \u{1B50}\u{1BB0}\u{1C40}\u{1C50}\u{A620}\u{A8D0}\u{A900}\u{A9D0}\u{AA50}\u{ABF0}\u{FF10}";
 
 /// Capital Roman numerals and circled capitals: not letters, but upper case.
-const CAPITAL_SYMBOLS: [(u16, u16); 2] = [(0x2160, 0x216F), (0x24B6, 0x24CF)];
+const CAPITAL_SYMBOLS: &str = "\u{2160}-\u{216F}\u{24B6}-\u{24CF}";
 
 /// Spaces, as a character class: `a-z` is a range.
 pub(super) const SPACES: &str = " \t\u{A0}\u{2000}-\u{200A}\u{3000}";
 /// Characters that end a line, as a character class.
 pub(super) const NEWLINES: &str = "\r\n\u{2028}\u{2029}\u{B}\u{C}\u{85}";
 
-fn letter_set() -> CharacterSet {
-    CharacterSet::of_ranges(&LETTERS)
+/// The ranges of a file with one range in hexadecimal digits per line: `0041-005A`.
+fn ranges_of(lines: &str) -> Vec<Range> {
+    let code = |hex: &str| u32::from_str_radix(hex, 16).ok().and_then(char::from_u32);
+    let range = |line: &str| line.split_once('-').and_then(|(low, high)| code(low).zip(code(high)));
+    lines.lines().filter_map(range).collect()
 }
 
-fn digit_set() -> CharacterSet {
-    let mut ranges: Vec<(u16, u16)> = ZEROS.iter().map(|&zero| (zero, zero + 9)).collect();
-    ranges.push((0x30, 0x39));
-    CharacterSet::of_ranges(&ranges)
+fn digit_ranges() -> Vec<Range> {
+    let nine = |zero: char| char::from_u32(u32::from(zero) + 9).unwrap_or(zero);
+    ZEROS.chars().map(|zero| (zero, nine(zero))).collect()
 }
 
 /// A letter of any script.
 pub(super) fn letter() -> Pattern {
-    Pattern::One(letter_set())
+    Pattern::one_of(ranges_of(LETTERS))
 }
 
 /// A decimal digit of any script.
 pub(super) fn digit() -> Pattern {
-    Pattern::One(digit_set())
+    Pattern::one_of(digit_ranges())
 }
 
 /// A letter or a digit.
 pub(super) fn alphanumeric() -> Pattern {
-    Pattern::One(letter_set().union(&digit_set()))
+    letter() | digit()
 }
 
 /// A character of a word: letters, their marks, soft hyphens, and vowels written as `&eacute;`.
 pub(super) fn word_letter() -> Pattern {
-    let marks = CharacterSet::of_ranges(&LETTER_MARKS).union(&CharacterSet::of("\u{AD}"));
     let vowel = text("&") + any_of("aeiouAEIOU") + words("acute grave uml") + text(";");
-    Pattern::One(letter_set().union(&marks)) | vowel
+    letter() | Pattern::one_of(ranges_of(LETTER_MARKS)) | vowel
 }
 
 /// A capital letter or a capital symbol.
 pub(super) fn upper_case() -> Pattern {
     // In Unicode 6.1, Cherokee letters have no case.
-    let has_case = |unit: u16| !(0x13A0..=0x13F5).contains(&unit);
-    let capital = |unit: &u16| {
-        has_case(*unit) && char::from_u32(u32::from(*unit)).is_some_and(char::is_uppercase)
-    };
-    let capitals = LETTERS.iter().flat_map(|&(low, high)| (low..=high).filter(capital));
-    let mut ranges: Vec<(u16, u16)> = capitals.map(|unit| (unit, unit)).collect();
-    ranges.extend(CAPITAL_SYMBOLS);
-    Pattern::One(CharacterSet::of_ranges(&ranges))
+    let is_capital =
+        |letter: &char| letter.is_uppercase() && !('\u{13A0}'..='\u{13F5}').contains(letter);
+    let letters = ranges_of(LETTERS).into_iter().flat_map(|(low, high)| low..=high);
+    let capitals = letters.filter(is_capital).map(|letter| (letter, letter));
+    Pattern::one_of(capitals.chain(ranges(CAPITAL_SYMBOLS)))
 }
 
 /// A space, but not a line end.

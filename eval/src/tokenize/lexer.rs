@@ -2,9 +2,17 @@
 //! loaded when the lexer reaches them.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
-use super::automaton::{Automaton, DEAD, START, Split, State};
+use regex_automata::{Anchored, PatternID};
+
+use super::automaton::{RULES, Scanner, State};
 use super::rewrite::Rewrite;
+
+/// The bytes of each half of a character outside the Basic Multilingual Plane. The rules are for
+/// UTF-16, where such a character has two units. No rule names this character, so all rules treat it
+/// like such a unit.
+const HALF: &[u8] = "\u{E000}".as_bytes();
 
 /// A scan records dead ends only if it continues for this number of units after the best match.
 const DEAD_END_DISTANCE: usize = 64;
@@ -15,7 +23,11 @@ const DEAD_END_INTERVAL: usize = 16;
 /// A lexer, reusable for several texts.
 #[derive(Debug)]
 pub(super) struct Lexer {
-    automaton: Automaton,
+    /// Scans for whole matches.
+    whole: Scanner,
+    /// Scans for the token or the context of one rule.
+    parts: Scanner,
+    start: State,
     /// Dead ends: states and positions from which no match was found. Later scans stop there.
     /// Without dead ends, a line of unclosed tags would take quadratic time.
     dead_ends: HashSet<(State, usize)>,
@@ -31,43 +43,26 @@ struct Text<'a, S> {
 }
 
 impl<S: AsRef<str>> Text<'_, S> {
-    /// The UTF-16 code unit at `position` and the position after it; `None` at the end of the last
-    /// line.
+    /// The bytes of the UTF-16 code unit at `position`, and the position after it; `None` at the
+    /// end of the last line.
     ///
     /// A character outside the Basic Multilingual Plane has two units of two bytes each, so every
     /// unit has a position.
     #[inline]
-    fn unit(&mut self, position: usize) -> Option<(u16, usize)> {
+    fn unit(&mut self, position: usize) -> Option<(&[u8], usize)> {
         if position >= self.bytes.len() {
             let (line, following) = self.following.split_first()?;
             self.following = following;
             self.bytes.push(b'\n');
             push_line(line.as_ref(), &mut self.bytes);
         }
-        let byte = self.bytes[position];
-        if byte < 0x80 {
-            return Some((u16::from(byte), position + 1));
-        }
-        let tail =
-            |offset| u16::from(self.bytes.get(position + offset).copied().unwrap_or(0) & 0x3F);
-        Some(match byte {
-            0x80..0xC0 => (0xDC00, position + 2),
-            0xC0..0xE0 => (u16::from(byte & 0x1F) << 6 | tail(1), position + 2),
-            0xE0..0xF0 => (u16::from(byte) << 12 | tail(1) << 6 | tail(2), position + 3),
-            _ => (0xD800, position + 2),
-        })
-    }
-
-    /// The position before `position`.
-    fn previous_position(&self, position: usize) -> usize {
-        let is_first_byte = |&distance: &usize| {
-            position.checked_sub(distance).is_some_and(|at| !matches!(self.bytes[at], 0x80..0xC0))
+        let end = match self.bytes[position] {
+            0..0x80 => position + 1,
+            0xC0..0xE0 => position + 2,
+            0xE0..0xF0 => position + 3,
+            _ => return Some((HALF, position + 2)),
         };
-        match (1..=4).find(is_first_byte) {
-            Some(4) => position - 2,
-            Some(distance) => position - distance,
-            None => position.saturating_sub(1),
-        }
+        Some((&self.bytes[position..end], end))
     }
 }
 
@@ -78,8 +73,12 @@ fn push_line(line: &str, bytes: &mut Vec<u8>) {
 
 impl Lexer {
     pub(super) fn new() -> Self {
+        let mut whole = Scanner::new(&RULES.whole);
+        let start = whole.start(Anchored::Yes);
         Self {
-            automaton: Automaton::new(),
+            whole,
+            parts: Scanner::new(&RULES.parts),
+            start,
             dead_ends: HashSet::new(),
             last_dead_end: 0,
             token_ends: Vec::new(),
@@ -110,8 +109,11 @@ impl Lexer {
             let Some((rule, match_end)) = self.longest_match(&mut text, position) else {
                 break;
             };
-            let token_end = self.token_end(&mut text, position, match_end, rule);
-            let rewrite = self.automaton.rewrite(rule);
+            let token_end = match RULES.parts_of_rule[rule] {
+                Some(parts) => self.token_end(&mut text, position, match_end, parts),
+                None => match_end,
+            };
+            let rewrite = RULES.rewrites[rule];
             // A token never ends inside a character. Only deleted text can, so the default is
             // harmless.
             let matched = std::str::from_utf8(&text.bytes[position..token_end]).unwrap_or_default();
@@ -140,21 +142,27 @@ impl Lexer {
         &mut self,
         text: &mut Text<'_, S>,
         start: usize,
-    ) -> Option<(u16, usize)> {
+    ) -> Option<(usize, usize)> {
         let mut best = None;
         let mut best_end = start;
-        let mut state = START;
+        let mut state = self.start;
         let mut position = start;
-        while let Some((unit, next)) = text.unit(position) {
-            state = self.automaton.step(state, unit);
-            if state == DEAD {
-                break;
-            }
-            position = next;
-            if let Some(rule) = self.automaton.matched(state) {
+        while !state.is_dead() {
+            let unit = text.unit(position);
+            state = match unit {
+                Some((unit, _)) => self.whole.step(state, unit[0]),
+                None => self.whole.end(state),
+            };
+            if let Some(rule) = self.whole.matched(state) {
                 best = Some((rule, position));
                 best_end = position;
-            } else if position > best_end + DEAD_END_DISTANCE
+            }
+            let Some((unit, next)) = unit else { break };
+            for byte in &unit[1..] {
+                state = self.whole.step(state, *byte);
+            }
+            position = next;
+            if position > best_end + DEAD_END_DISTANCE
                 && position.is_multiple_of(DEAD_END_INTERVAL)
                 && self.dead_ends.contains(&(state, position))
             {
@@ -180,12 +188,12 @@ impl Lexer {
             self.dead_ends.clear();
         }
         self.last_dead_end = self.last_dead_end.max(end);
-        let mut state = START;
+        let mut state = self.start;
         let mut position = start;
         while position < end
             && let Some((unit, next)) = text.unit(position)
         {
-            state = self.automaton.step(state, unit);
+            state = unit.iter().fold(state, |state, byte| self.whole.step(state, *byte));
             position = next;
             if position > best_end + DEAD_END_DISTANCE && position.is_multiple_of(DEAD_END_INTERVAL)
             {
@@ -194,71 +202,49 @@ impl Lexer {
         }
     }
 
-    /// The end of the token in a match, where the context of the rule begins.
+    /// The end of the token in a match: the token is as long as possible, and the rest of the match
+    /// is the context.
     fn token_end<S: AsRef<str>>(
         &mut self,
         text: &mut Text<'_, S>,
         start: usize,
         match_end: usize,
-        rule: u16,
-    ) -> usize {
-        match self.automaton.split(rule) {
-            Split::Whole => match_end,
-            Split::ContextLength(units) => {
-                (0..units).fold(match_end, |position, _| text.previous_position(position))
-            }
-            Split::TokenLength(units) => (0..units)
-                .fold(start, |position, _| text.unit(position).map_or(position, |(_, next)| next)),
-            Split::Search { token, context } => {
-                self.search_split(text, start, match_end, token, context)
-            }
-        }
-    }
-
-    /// The end of the token for [`Split::Search`].
-    fn search_split<S: AsRef<str>>(
-        &mut self,
-        text: &mut Text<'_, S>,
-        start: usize,
-        match_end: usize,
-        token: State,
-        context: State,
+        [token, context]: [PatternID; 2],
     ) -> usize {
         let mut token_ends = std::mem::take(&mut self.token_ends);
         token_ends.clear();
-        let mut state = token;
-        let mut position = start;
-        while position < match_end
-            && let Some((unit, next)) = text.unit(position)
-        {
-            state = self.automaton.step(state, unit);
-            if state == DEAD {
-                break;
-            }
-            position = next;
-            if self.automaton.matched(state).is_some() {
-                token_ends.push(position);
-            }
-        }
-        let mut state = context;
-        let mut position = match_end;
-        while position > start {
-            while token_ends.last().is_some_and(|&end| end > position) {
-                token_ends.pop();
-            }
-            if token_ends.last() == Some(&position) && self.automaton.matched(state).is_some() {
-                break;
-            }
-            position = text.previous_position(position);
-            let Some((unit, _)) = text.unit(position) else {
-                break;
-            };
-            state = self.automaton.step(state, unit);
-            if state == DEAD {
-                break;
-            }
-        }
+        self.for_each_match(text, token, start..match_end, |end| token_ends.push(end));
+        let is_context = |end: &&usize| {
+            let mut is_context = false;
+            self.for_each_match(text, context, **end..match_end, |end| is_context = end == match_end);
+            is_context
+        };
+        let token_end = token_ends.iter().rev().find(is_context).copied();
         self.token_ends = token_ends;
-        position.max(start + 1)
+        token_end.unwrap_or(match_end)
+    }
+
+    /// Calls `on_match` with the end of each match of a pattern that starts at the start of `range`
+    /// and does not go beyond its end, the shortest match first.
+    fn for_each_match<S: AsRef<str>>(
+        &mut self,
+        text: &mut Text<'_, S>,
+        pattern: PatternID,
+        range: Range<usize>,
+        mut on_match: impl FnMut(usize),
+    ) {
+        let mut state = self.parts.start(Anchored::Pattern(pattern));
+        let mut position = range.start;
+        loop {
+            if self.parts.is_match(state) {
+                on_match(position);
+            }
+            if position >= range.end || state.is_dead() {
+                return;
+            }
+            let Some((unit, next)) = text.unit(position) else { return };
+            state = unit.iter().fold(state, |state, byte| self.parts.step(state, *byte));
+            position = next;
+        }
     }
 }

@@ -4,7 +4,6 @@ mod abbreviations;
 mod automaton;
 mod characters;
 mod grammar;
-mod letters;
 mod lexer;
 mod pattern;
 pub mod ptb;

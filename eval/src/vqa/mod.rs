@@ -42,8 +42,8 @@ use crate::groups::rows_by_label;
 use crate::ids::Id;
 use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Breakdown, Evaluation, Provenance, SourceFile};
-use crate::text::{breakdown, metrics, sources};
+use crate::result::{Breakdown, Evaluation, SourceFile};
+use crate::text::{self, breakdown};
 use accuracy::Scorer;
 use read::{Annotation, Questions};
 
@@ -149,10 +149,10 @@ pub fn evaluate<'n, 'a>(
         table.rows.iter().map(named_value).collect::<Map<String, Value>>().into()
     };
     let (by_question, by_answer) = (accuracies(&breakdowns[0]), accuracies(&breakdowns[1]));
-    let (primary, sources) = (measure(&scores), options.sources.clone());
+    let primary = measure(&scores);
     let value = primary.value;
     let mut evaluation =
-        Evaluation::new(primary, Vec::new(), breakdowns, Provenance::default(), sources);
+        Evaluation::new(primary, Vec::new(), breakdowns, options.sources.clone());
     evaluation.normaliser = "vqa, GT-Vision-Lab/VQA a013f00".to_owned();
     evaluation.detail = Map::from_iter([
         ("accuracy".to_owned(), Value::from(value)),
@@ -249,26 +249,19 @@ impl VqaReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let evaluation = &self.evaluation;
-        let heading = format!(
-            "VQA accuracy in per cent, {} questions\n{}",
-            evaluation.primary.n,
-            sources(evaluation)
-        );
-        let mut paragraphs = vec![heading, metrics(evaluation)];
-        paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
-        if !self.worst.is_empty() {
-            let line = |worst: &WorstQuestion| {
-                let human = worst.human_answers.iter().take(ANSWERS_SHOWN);
-                let human =
-                    human.map(|(answer, n)| format!("{:?} ×{n}", shortened(answer, ANSWER_WIDTH)));
-                let human = human.collect::<Vec<_>>().join(", ");
-                let (id, accuracy) = (shortened(&worst.id, ANSWER_WIDTH), worst.accuracy);
-                let question = shortened(&worst.question, 2 * ANSWER_WIDTH);
-                let answer = shortened(&worst.answer, ANSWER_WIDTH);
-                format!("{id}  {accuracy:.0}  {question} {answer:?} against {human}\n")
-            };
-            paragraphs.push(self.worst.iter().map(line).collect());
-        }
-        paragraphs.join("\n")
+        let line = |worst: &WorstQuestion| {
+            let human = worst.human_answers.iter().take(ANSWERS_SHOWN);
+            let human =
+                human.map(|(answer, n)| format!("{:?} ×{n}", shortened(answer, ANSWER_WIDTH)));
+            let human = human.collect::<Vec<_>>().join(", ");
+            let (id, accuracy) = (shortened(&worst.id, ANSWER_WIDTH), worst.accuracy);
+            let question = shortened(&worst.question, 2 * ANSWER_WIDTH);
+            let answer = shortened(&worst.answer, ANSWER_WIDTH);
+            format!("{id}  {accuracy:.0}  {question} {answer:?} against {human}\n")
+        };
+        let worst = (!self.worst.is_empty()).then(|| self.worst.iter().map(line).collect());
+        let heading = format!("VQA accuracy in per cent, {} questions", evaluation.primary.n);
+        let parts = evaluation.breakdowns.iter().map(breakdown).chain(worst);
+        text::report(&heading, evaluation, &[], parts)
     }
 }

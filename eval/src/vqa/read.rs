@@ -3,14 +3,13 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use engram_textfile::{Object, message, shortened};
+use engram_textfile::Object;
 use serde::Deserialize;
 
 use super::human_answers::{HumanAnswer, deserialize_answers};
 use crate::error::{EvalError, Location};
 use crate::ids::Id;
-use crate::json::cursor::{PART_BYTES, parse_list, parse_list_under_key};
-use crate::json::objects;
+use crate::json::{objects, parse, parse_list};
 
 /// A question with its human answers.
 #[derive(Debug, Clone, Deserialize)]
@@ -51,10 +50,7 @@ struct Answer<'a> {
 pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
     let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
                   \"answers\": [{\"answer\"}]}]}";
-    let annotations = match parse_list_under_key("annotations", text, PART_BYTES) {
-        Some(annotations) => annotations,
-        None => parse::<Object<Annotations<'a>>>(file, text, remedy)?.0.annotations,
-    };
+    let Object(Annotations { annotations }) = parse(file, text, remedy)?;
     let malformed = |reason: String| EvalError::Malformed {
         location: Location::new(file, None),
         reason,
@@ -65,10 +61,7 @@ pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation
     }
     let unanswered = annotations.iter().find(|annotation| annotation.answers.is_empty());
     if let Some(Annotation { question_id, .. }) = unanswered {
-        return Err(malformed(format!(
-            "question `{}` has no answers",
-            shortened(&question_id.0, 60)
-        )));
+        return Err(malformed(format!("question `{}` has no answers", question_id.for_message())));
     }
     refuse_duplicates(file, annotations.iter().map(|annotation| &annotation.question_id))?;
     Ok(annotations)
@@ -83,13 +76,7 @@ pub fn parse_results<'a>(
     text: &'a str,
 ) -> Result<HashMap<Id<'a>, Cow<'a, str>>, EvalError> {
     let remedy = "give results as [{\"question_id\": …, \"answer\": \"…\"}]";
-    let answers: Vec<Answer<'a>> = match parse_list(text, PART_BYTES) {
-        Some(answers) => answers,
-        None => {
-            let answers: Vec<Object<Answer<'a>>> = parse(file, text, remedy)?;
-            answers.into_iter().map(|Object(answer)| answer).collect()
-        }
-    };
+    let answers: Vec<Answer<'a>> = parse_list(file, text, remedy)?;
     refuse_duplicates(file, answers.iter().map(|answer| &answer.question_id))?;
     Ok(answers.into_iter().map(|answer| (answer.question_id, answer.answer)).collect())
 }
@@ -117,27 +104,13 @@ struct Question<'a> {
 /// [`EvalError::Malformed`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
     let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
-    let questions = match parse_list_under_key("questions", text, PART_BYTES) {
-        Some(questions) => questions,
-        None => parse::<Object<QuestionFile<'a>>>(file, text, remedy)?.0.questions,
-    };
+    let Object(QuestionFile { questions }) = parse(file, text, remedy)?;
     refuse_duplicates(file, questions.iter().map(|question| &question.question_id))?;
     Ok(questions.into_iter().map(|question| (question.question_id, question.question)).collect())
 }
 
-pub(crate) fn parse<'a, T: Deserialize<'a>>(
-    file: &str,
-    text: &'a str,
-    remedy: &'static str,
-) -> Result<T, EvalError> {
-    serde_json::from_str(text).map_err(|error| EvalError::Malformed {
-        location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
-        reason: format!("is not as expected: {}", message(&error)),
-        remedy,
-    })
-}
-
-fn refuse_duplicates<'i, 'a: 'i>(
+/// Returns an error for a question with two entries.
+pub(crate) fn refuse_duplicates<'i, 'a: 'i>(
     file: &str,
     ids: impl Iterator<Item = &'i Id<'a>>,
 ) -> Result<(), EvalError> {
@@ -148,7 +121,7 @@ fn refuse_duplicates<'i, 'a: 'i>(
                 location: Location::new(file, None),
                 reason: format!(
                     "has the question `{}` twice (entries {} and {})",
-                    shortened(&id.0, 60),
+                    id.for_message(),
                     first + 1,
                     entry + 1
                 ),

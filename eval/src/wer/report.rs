@@ -18,7 +18,7 @@ use crate::groups::rows_by_label;
 use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
 use crate::normalise::Normaliser;
-use crate::result::{Breakdown, Evaluation, Measure, Provenance, SourceFile};
+use crate::result::{Breakdown, Evaluation, Measure, SourceFile};
 
 /// Word error rate.
 pub const WER: MetricInfo = MetricInfo::lower("wer", Unit::Fraction);
@@ -195,9 +195,8 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     let mut measures = scores.measures(options);
     let breakdowns =
         options.by.iter().map(|grouping| breakdown(grouping, &info, chosen, options)).collect();
-    let (provenance, sources) = (Provenance::default(), options.sources.clone());
     let primary = measures.remove(0);
-    let mut evaluation = Evaluation::new(primary, measures, breakdowns, provenance, sources);
+    let mut evaluation = Evaluation::new(primary, measures, breakdowns, options.sources.clone());
     evaluation.normaliser = options.normaliser.name_and_version();
     let counts = chosen.total;
     for (name, count) in [

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use engram_eval::EvalError;
+use engram_eval::error::{ColumnKind, EvalError};
 use engram_eval::wer::read::{
     Columns, Pairs, Side, TextFormat, detect_format, join, parse_pairs, parse_side,
 };
@@ -68,26 +68,35 @@ impl FormatOptions {
         &self,
         path: &Path,
         text: &'a str,
-    ) -> Result<Pairs<'a>, EvalError> {
+    ) -> anyhow::Result<Pairs<'a>> {
         let format = match self.format_of(path) {
             TextFormat::Lines if self.format.is_none() => TextFormat::Jsonl,
             format => format,
         };
         parse_pairs(&path.display().to_string(), text, format, &self.columns())
+            .map_err(with_option)
     }
 
-    /// Parses and joins a file of references and a file of hypotheses. Without `--format`, returns
-    /// an error for a file whose content looks like another format than its extension says.
+    /// Like `join_two_files`; errors name the option that helps.
     pub(super) fn parse_two_files<'a>(
         &self,
         reference: &Path,
         reference_text: &'a str,
         hyp: &Path,
         hyp_text: &'a str,
+    ) -> anyhow::Result<Pairs<'a>> {
+        self.join_two_files([reference, hyp], [reference_text, hyp_text]).map_err(with_option)
+    }
+
+    /// Parses and joins a file of references and a file of hypotheses. Without `--format`, returns
+    /// an error for a file whose content looks like another format than its extension says.
+    fn join_two_files<'a>(
+        &self,
+        paths: [&Path; 2],
+        texts: [&'a str; 2],
     ) -> Result<Pairs<'a>, EvalError> {
-        let names = [reference, hyp].map(|path| path.display().to_string());
-        let texts = [reference_text, hyp_text];
-        let mut formats = [reference, hyp].map(|path| self.format_of(path));
+        let names = paths.map(|path| path.display().to_string());
+        let mut formats = paths.map(|path| self.format_of(path));
         if self.format.is_none() {
             for (format, text) in formats.iter_mut().zip(texts) {
                 if *format == TextFormat::Lines {
@@ -145,6 +154,20 @@ impl FormatOptions {
             hypothesis: self.hyp_column.clone(),
         }
     }
+}
+
+/// The error with the option that helps.
+fn with_option(error: EvalError) -> anyhow::Error {
+    let options = match &error {
+        EvalError::OtherFormat { formats, .. } => {
+            format!("--format {}", formats.join(" or --format "))
+        }
+        EvalError::NoColumn { column: ColumnKind::Ids, .. } => "--id-column".to_owned(),
+        EvalError::NoColumn { column: ColumnKind::References, .. } => "--ref-column".to_owned(),
+        EvalError::NoColumn { column: ColumnKind::Hypotheses, .. } => "--hyp-column".to_owned(),
+        _ => return error.into(),
+    };
+    anyhow::anyhow!("{error}: {options}")
 }
 
 /// The file with the texts: the file `text` if the path is a folder with such a file, otherwise the

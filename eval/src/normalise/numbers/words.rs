@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::super::word_table::WordTable;
+use super::super::WordTable;
 
 use NumberWord::{
     And, Currency, Multiplier, MultiplierSuffixed, Ones, OnesSuffixed, Per, Percent, Point, Repeat,
@@ -44,7 +44,7 @@ pub(super) enum NumberWord {
 
 /// The role of a word in a number; `None` for any other word.
 pub(super) fn number_word(word: &str) -> Option<NumberWord> {
-    if (1..=MAX_LENGTH).contains(&word.len()) { TABLE.get(word) } else { None }
+    if (1..=MAX_LENGTH).contains(&word.len()) { TABLE.get(word).copied() } else { None }
 }
 
 /// Whether "… and a half" after this word means ".5".
@@ -55,7 +55,7 @@ pub(super) fn can_have_a_half(word: &str) -> bool {
 /// Length of "quadrillionth".
 const MAX_LENGTH: usize = 13;
 
-static TABLE: LazyLock<WordTable<NumberWord>> = LazyLock::new(|| WordTable::new(WORDS.to_vec()));
+static TABLE: LazyLock<WordTable<NumberWord>> = LazyLock::new(|| WORDS.into_iter().collect());
 
 /// All number words. The reference derives the ordinals from the cardinals, so it has "nineth", but
 /// not "ninth".

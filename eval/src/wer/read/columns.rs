@@ -9,12 +9,13 @@ use std::fmt;
 
 use engram_textfile::{ONE_OBJECT, Table, json_lines, non_blank_lines, parse_json_line, shortened};
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use super::malformed;
-use crate::error::EvalError;
+use crate::error::{ColumnKind, EvalError, Location};
 use crate::ids::Id;
-use crate::json::duplicate_key_error;
+use crate::json::{Text, duplicate_key_error};
 
 /// The side of a comparison that a text belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,36 +39,24 @@ pub struct Columns {
 }
 
 /// Usual names of id columns, the most specific first.
-const ID_NAMES: [&str; 12] = [
-    "id",
-    "utterance_id",
-    "utt_id",
-    "utterance",
-    "utt",
-    "segment_id",
-    "audio_filepath",
-    "path",
-    "file",
-    "file_name",
-    "filename",
-    "audio",
-];
+const ID_NAMES: &str = "id utterance_id utt_id utterance utt segment_id audio_filepath path file \
+    file_name filename audio";
 /// Usual names of columns with references, and of columns with hypotheses.
-const REFERENCE_NAMES: [&str; 2] = ["reference", "ref"];
-const HYPOTHESIS_NAMES: [&str; 4] = ["hypothesis", "hyp", "pred_text", "prediction"];
+const REFERENCE_NAMES: &str = "reference ref";
+const HYPOTHESIS_NAMES: &str = "hypothesis hyp pred_text prediction";
 /// Usual names of columns that hold references in one file and hypotheses in another.
-const TEXT_NAMES: [&str; 7] =
-    ["text", "transcript", "transcription", "sentence", "raw_text", "normalized_text", "words"];
+const TEXT_NAMES: &str =
+    "text transcript transcription sentence raw_text normalized_text words";
 
 impl Side {
     /// The usual names of the columns with texts of this side. In a file with both sides, a column
     /// named in [`TEXT_NAMES`] holds references.
-    fn names(self, has_both: bool) -> Vec<&'static str> {
-        let (side_names, text_names): (&[_], &[_]) = match self {
-            Self::Reference => (&REFERENCE_NAMES, &TEXT_NAMES),
-            Self::Hypothesis => (&HYPOTHESIS_NAMES, if has_both { &[] } else { &TEXT_NAMES }),
-        };
-        [side_names, text_names].concat()
+    fn names(self, has_both: bool) -> String {
+        match self {
+            Self::Reference => format!("{REFERENCE_NAMES} {TEXT_NAMES}"),
+            Self::Hypothesis if has_both => HYPOTHESIS_NAMES.to_owned(),
+            Self::Hypothesis => format!("{HYPOTHESIS_NAMES} {TEXT_NAMES}"),
+        }
     }
 }
 
@@ -99,10 +88,11 @@ impl Columns {
             index(name)?
                 .ok_or_else(|| malformed(file, line, &reason(), "check the names of the columns"))
         };
-        let first_index = |names: &[&str]| names.iter().find_map(|name| index(name).transpose());
+        let first_index =
+            |names: &str| names.split_whitespace().find_map(|name| index(name).transpose());
         let id = match self.id.as_deref() {
             Some(name) => Some(index_of_named(name)?),
-            None => first_index(&ID_NAMES).transpose()?,
+            None => first_index(ID_NAMES).transpose()?,
         };
         let mut texts = Vec::with_capacity(sides.len());
         for side in sides {
@@ -111,16 +101,12 @@ impl Columns {
                 None => first_index(&side.names(sides.len() > 1)).transpose()?,
             };
             texts.push(column.ok_or_else(|| {
-                let (texts, remedy) = match side {
-                    Side::Reference => ("references", "name it with --ref-column"),
-                    Side::Hypothesis => ("hypotheses", "name it with --hyp-column"),
+                let column = match side {
+                    Side::Reference => ColumnKind::References,
+                    Side::Hypothesis => ColumnKind::Hypotheses,
                 };
-                malformed(
-                    file,
-                    line,
-                    &format!("has no column of {texts}; it has: {}", names_found()),
-                    remedy,
-                )
+                let location = Location::new(file, line);
+                EvalError::NoColumn { location, column, found: format!("; it has: {}", names_found()) }
             })?);
         }
         Ok((id, texts))
@@ -132,9 +118,9 @@ pub(super) fn is_header<'a>(fields: impl Iterator<Item = &'a str>) -> bool {
     let (mut id, mut text) = (false, false);
     for field in fields {
         let name = field.trim().trim_matches('"').to_ascii_lowercase();
-        let is_in = |names: &[&str]| names.contains(&name.as_str());
-        id |= is_in(&ID_NAMES) || name == "client_id";
-        text |= is_in(&REFERENCE_NAMES) || is_in(&HYPOTHESIS_NAMES) || is_in(&TEXT_NAMES);
+        let is_in = |names: &str| names.split_whitespace().any(|other| other == name);
+        id |= is_in(ID_NAMES) || name == "client_id";
+        text |= [REFERENCE_NAMES, HYPOTHESIS_NAMES, TEXT_NAMES].into_iter().any(is_in);
     }
     id && text
 }
@@ -185,15 +171,17 @@ pub(super) fn read_objects<'a>(
         let error = |key: &str, reason: &str| {
             malformed(file, line, &format!("`{}` {reason}", shortened(key, 60)), ONE_OBJECT)
         };
-        let record_id = match fields.take(id) {
+        let record_id = match fields.take(id).map(|id| serde_json::from_str(id.get())) {
             None => None,
-            Some(Field::Text(id) | Field::Integer(id)) => Some(id),
-            Some(Field::Other) => return Err(error(id, "is not a string or an integer")),
+            Some(Ok(Id(id))) => Some(id),
+            Some(Err(_)) => return Err(error(id, "is not a string or an integer")),
         };
         let text = |key: &usize| match fields.take(header[*key]) {
-            Some(Field::Text(text)) => Ok(text),
-            Some(_) => Err(error(header[*key], "is not a string")),
             None => Err(error(header[*key], "is missing")),
+            Some(text) => match serde_json::from_str(text.get()) {
+                Ok(Text(text)) => Ok(text),
+                Err(_) => Err(error(header[*key], "is not a string")),
+            },
         };
         let texts = texts.iter().map(text).collect::<Result<_, _>>()?;
         Ok(Record { line, id: record_id, texts })
@@ -202,17 +190,10 @@ pub(super) fn read_objects<'a>(
 }
 
 /// The fields of a JSON object.
-struct Fields<'a>(Vec<(Cow<'a, str>, Field<'a>)>);
-
-/// The value of a field.
-enum Field<'a> {
-    Text(Cow<'a, str>),
-    Integer(Cow<'a, str>),
-    Other,
-}
+struct Fields<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
-    fn take(&mut self, key: &str) -> Option<Field<'a>> {
+    fn take(&mut self, key: &str) -> Option<&'a RawValue> {
         let index = self.0.iter().position(|(name, _)| name == key)?;
         Some(self.0.swap_remove(index).1)
     }
@@ -229,8 +210,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'de>, A::Error> {
-                let mut fields: Vec<(Cow<'de, str>, Field<'de>)> = Vec::new();
-                while let Some((Id(key), value)) = map.next_entry::<Id<'de>, _>()? {
+                let mut fields: Vec<(Cow<'de, str>, &'de RawValue)> = Vec::new();
+                while let Some((Text(key), value)) = map.next_entry::<Text<'de>, _>()? {
                     if fields.iter().any(|(name, _)| *name == key) {
                         return Err(duplicate_key_error(&key));
                     }
@@ -240,57 +221,5 @@ impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
             }
         }
         deserializer.deserialize_map(FieldsVisitor)
-    }
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Field<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct FieldVisitor;
-        impl<'de> Visitor<'de> for FieldVisitor {
-            type Value = Field<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Field<'de>, E> {
-                Ok(Field::Text(text.into()))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Field<'de>, E> {
-                Ok(Field::Text(text.to_owned().into()))
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Field<'de>, E> {
-                Ok(Field::Integer(number.to_string().into()))
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<Field<'de>, E> {
-                Ok(Field::Integer(number.to_string().into()))
-            }
-
-            fn visit_f64<E>(self, _: f64) -> Result<Field<'de>, E> {
-                Ok(Field::Other)
-            }
-
-            fn visit_bool<E>(self, _: bool) -> Result<Field<'de>, E> {
-                Ok(Field::Other)
-            }
-
-            fn visit_unit<E>(self) -> Result<Field<'de>, E> {
-                Ok(Field::Other)
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Field<'de>, A::Error> {
-                while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Field::Other)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Field<'de>, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Field::Other)
-            }
-        }
-        deserializer.deserialize_any(FieldVisitor)
     }
 }

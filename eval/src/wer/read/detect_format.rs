@@ -10,8 +10,8 @@ use engram_textfile::{lines, non_blank_lines};
 use serde_json::Value;
 
 use super::columns::is_header;
-use super::{TextFormat, malformed};
-use crate::error::EvalError;
+use super::TextFormat;
+use crate::error::{EvalError, Location};
 
 /// Returns an error if the lines look like another format than `format`.
 ///
@@ -48,7 +48,7 @@ pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
     for (file, text) in files {
         match other_format(text) {
             None => {}
-            Some(KALDI) => looks_like_kaldi = true,
+            Some(fault) if fault == KALDI => looks_like_kaldi = true,
             Some(fault) => return refuse(file, fault),
         }
     }
@@ -97,18 +97,27 @@ fn first_words(texts: [&str; 2]) -> FirstWords {
     if unclear { FirstWords::Unclear } else { FirstWords::Words }
 }
 
-/// The parts of an error about the format: the line (`None` for the whole file), the reason and the
-/// remedy.
-type Fault = (Option<u64>, &'static str, &'static str);
+/// The parts of an error about the format.
+#[derive(Clone, Copy, PartialEq)]
+struct Fault {
+    /// `None` for the whole file.
+    line: Option<u64>,
+    reason: &'static str,
+    remedy: &'static str,
+    /// The formats as which the file can be read.
+    formats: &'static [&'static str],
+}
 
-const KALDI: Fault = (
-    None,
-    "looks like Kaldi's `text`: each line begins with an id",
-    "give --format kaldi; if these are words, give --format lines",
-);
+const KALDI: Fault = Fault {
+    line: None,
+    reason: "looks like Kaldi's `text`: each line begins with an id",
+    remedy: "read it as Kaldi's `text`, or as lines if these are words",
+    formats: &["kaldi", "lines"],
+};
 
-fn refuse<T>(file: &str, (line, reason, remedy): Fault) -> Result<T, EvalError> {
-    Err(malformed(file, line, reason, remedy))
+fn refuse<T>(file: &str, fault: Fault) -> Result<T, EvalError> {
+    let Fault { line, reason, remedy, formats } = fault;
+    Err(EvalError::OtherFormat { location: Location::new(file, line), reason, remedy, formats })
 }
 
 /// An error if a file of plain lines looks like another format, otherwise `None`.
@@ -119,39 +128,33 @@ fn other_format(text: &str) -> Option<Fault> {
         text.trim_start().starts_with(['{', '['])
             && serde_json::from_str::<Value>(text).is_ok_and(|value| holds_text(&value))
     };
+    let fault = |line, reason, remedy, formats| Some(Fault { line, reason, remedy, formats });
     if is_json(first) || is_json(text) {
-        let remedy = "give --format jsonl, or --pairs for a file with both texts; as plain text, \
-                      give --format lines";
-        return Some((Some(line), "looks like JSON", remedy));
+        let remedy = "read it as JSON lines; it may hold references and hypotheses";
+        return fault(Some(line), "looks like JSON", remedy, &["jsonl", "lines"]);
     }
     if distinct(rows.iter().map(|(_, row)| Some(row.split_once('\t')?.0))) {
-        let remedy = "give --format tsv for id<TAB>text, --format kaldi for Kaldi's `text`; as plain \
-                      text, give --format lines";
-        return Some((None, "looks like a table: each line has a tab", remedy));
+        let remedy = "read it as id<TAB>text (tsv) or as Kaldi's `text`";
+        let reason = "looks like a table: each line has a tab";
+        return fault(None, reason, remedy, &["tsv", "kaldi", "lines"]);
     }
     if is_csv(&rows) {
-        let remedy = "give --format csv and a header with the names of the columns; as plain text, \
-                      give --format lines";
-        return Some((None, "looks like comma-separated values", remedy));
+        let remedy = "read it as csv, with a header of the names of the columns";
+        return fault(None, "looks like comma-separated values", remedy, &["csv", "lines"]);
     }
     let without_comments: Vec<&str> =
         rows.iter().map(|(_, row)| *row).filter(|row| !row.starts_with(";;")).collect();
     if is_trn(&without_comments) {
-        let remedy = "give --format trn; as plain text, give --format lines";
-        return Some((
-            None,
-            "looks like sclite's trn: each line ends with an id in parentheses",
-            remedy,
-        ));
+        let reason = "looks like sclite's trn: each line ends with an id in parentheses";
+        return fault(None, reason, "read it as trn", &["trn", "lines"]);
     }
     if !without_comments.is_empty() && without_comments.iter().all(|row| is_timed(row)) {
-        let remedy = "convert it to .trn, `text (id)`; as plain text, give --format lines";
-        return Some((None, "looks like an stm or ctm file: each line has times", remedy));
+        let reason = "looks like an stm or ctm file: each line has times";
+        return fault(None, reason, "convert it to .trn, `text (id)`", &["lines"]);
     }
     if let Some((line, _)) = rows.iter().find(|(_, row)| is_cue(row)) {
-        let remedy = "write the words of each utterance on one line; as plain text, give --format \
-                      lines";
-        return Some((Some(*line), "looks like subtitles", remedy));
+        let remedy = "write the words of each utterance on one line";
+        return fault(Some(*line), "looks like subtitles", remedy, &["lines"]);
     }
     let ids = without_comments.iter().map(|row| Some(first_token(row).0));
     if without_comments.len() > 1
@@ -169,8 +172,9 @@ fn unsupported_alternatives(text: &str) -> Option<Fault> {
         ["{", "/", "}"].iter().all(|brace| words.any(|word| word == *brace))
     };
     let (line, _) = lines(text).find(|(_, row)| has_alternatives(row))?;
-    let remedy = "give the texts as .trn, `text (id)`; to count the braces as words, give --format";
-    Some((Some(line), "has sclite's alternatives `{ a / b }`, supported only in .trn", remedy))
+    let remedy = "give the texts as .trn, `text (id)`, or state the format to count braces as words";
+    let reason = "has sclite's alternatives `{ a / b }`, supported only in .trn";
+    Some(Fault { line: Some(line), reason, remedy, formats: &["trn"] })
 }
 
 fn holds_text(value: &Value) -> bool {
@@ -288,7 +292,6 @@ mod tests {
         ] {
             let message = error_message(text, TextFormat::Lines);
             assert!(message.starts_with(expected), "{text:?}: {message:?}");
-            assert!(message.contains("--format") || message.contains("--pairs"), "{message}");
         }
     }
 

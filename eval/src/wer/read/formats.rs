@@ -9,7 +9,7 @@ use crate::wer::sclite::{Lattice, has_markup};
 
 /// The remedy for invalid markup.
 pub(super) const MARKUP_REMEDY: &str =
-    "write alternatives as `{ a b / c / @ }`, or give --format tsv and a file of id<TAB>text";
+    "write alternatives as `{ a b / c / @ }`, or write a .tsv file of id<TAB>text";
 /// The remedy for a text that is too long for sclite's alignment.
 pub(crate) const LENGTH_REMEDY: &str = "divide it into shorter utterances";
 

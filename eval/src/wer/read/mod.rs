@@ -28,7 +28,7 @@ use columns::Record;
 use engram_textfile::{Input, Table, UniqueIds, check_line_ends, lines};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{EvalError, Location};
+use crate::error::{ColumnKind, EvalError, Location};
 
 /// Maximum length of a text, in bytes: about three days of speech.
 const MAX_TEXT_BYTES: usize = 4 << 20;
@@ -125,8 +125,10 @@ pub fn parse_side<'a>(
         }
         TextFormat::Tsv | TextFormat::Csv | TextFormat::Jsonl => {
             let utterance = |Record { line, id, texts }: Record<'a>| {
-                let id = Some(id.ok_or_else(|| {
-                    malformed(file, line, "has no id", "name the column of ids with --id-column")
+                let id = Some(id.ok_or_else(|| EvalError::NoColumn {
+                    location: Location::new(file, line),
+                    column: ColumnKind::Ids,
+                    found: String::new(),
                 })?);
                 let text = texts.into_iter().next().unwrap_or_default();
                 Ok(Utterance { id, text, line, markup: false })

@@ -150,8 +150,7 @@ pub fn join<'a>(
                 (hypothesis_file, reference_file)
             };
             let reason = format!("has no ids, but {file_with_ids} has");
-            let remedy = "write both in the same format, and set --format if the file name \
-                          does not show it";
+            let remedy = "give both in the same format";
             Err(malformed(file_without_ids, None, &reason, remedy))
         }
     };

@@ -140,7 +140,7 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
             TextFormat::Csv,
             Side::Hypothesis,
             &usual_names,
-            "f:1: has no column of hypotheses; it has: id, wav; name it with --hyp-column",
+            "f:1: has no column of hypotheses; it has: id, wav; name it",
         ),
         ("u1,a b\n", TextFormat::Csv, Side::Reference, &usual_names, "f:1: has no column of refe"),
         (
@@ -148,7 +148,7 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
             TextFormat::Csv,
             Side::Reference,
             &usual_names,
-            "f:2: has no id; name the",
+            "f:2: has no column of ids; name it",
         ),
         (
             "id,text\n1,x\n",

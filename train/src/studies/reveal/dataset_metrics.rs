@@ -135,9 +135,8 @@ impl ReferencesAndAnswers {
         let evaluation = match self.kind {
             MetricKind::Entries => return Err("entries have no reference files".into()),
             MetricKind::Captions => {
-                let annotations =
-                    caption::parse_annotations(references_name, references.as_bytes())?;
-                let results = caption::parse_results(answers_name, answers.as_bytes())?;
+                let annotations = caption::parse_annotations(references_name, references)?;
+                let results = caption::parse_results(answers_name, answers)?;
                 report::report(annotations, results, &Default::default())?.evaluation
             }
             MetricKind::Vqa(_) => {

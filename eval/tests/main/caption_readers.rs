@@ -3,7 +3,7 @@
 
 use engram_eval::EvalError;
 use engram_eval::caption::{
-    CaptionOptions, CaptionScores, DomainFrequency, EvaluatedImages, ImageId, evaluate,
+    CaptionOptions, CaptionScores, DomainFrequency, EvaluatedImages, evaluate,
     parse_annotations, parse_document_frequency, parse_results,
 };
 use engram_eval::metric::mean::mean;
@@ -21,8 +21,8 @@ const RESULTS: &str = r#"[{"image_id": "x", "caption": "a cat on a couch"}, {"im
     {"image_id": 1, "caption": "a dog runs"}, {"image_id": 3, "caption": "two men on a bus"}]"#;
 
 fn scores(results: &str, options: &CaptionOptions) -> Result<CaptionScores, EvalError> {
-    let annotations = parse_annotations("a.json", ANNOTATIONS.as_bytes())?;
-    evaluate(&annotations, &parse_results("r.json", results.as_bytes())?, options)
+    let annotations = parse_annotations("a.json", ANNOTATIONS)?;
+    evaluate(&annotations, &parse_results("r.json", results)?, options)
 }
 
 fn error_message(results: &str) -> String {
@@ -30,14 +30,14 @@ fn error_message(results: &str) -> String {
 }
 
 fn annotation_error(text: &str) -> String {
-    parse_annotations("a.json", text.as_bytes()).expect_err("a refusal").to_string()
+    parse_annotations("a.json", text).expect_err("a refusal").to_string()
 }
 
 #[test]
 fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     let all_scores = scores(RESULTS, &CaptionOptions::default()).unwrap();
     let ids: Vec<String> = all_scores.images.iter().map(|image| image.id.to_string()).collect();
-    assert_eq!(ids, ["3", "1", "\"x\"", "2"]);
+    assert_eq!(ids, ["3", "1", "x", "2"]);
     let domains: Vec<_> = all_scores.domains.iter().map(|d| (d.name.as_str(), d.images)).collect();
     assert_eq!(domains, [("in-domain", 2), ("out-domain", 1)]);
     assert!(all_scores.warnings.is_empty(), "{:?}", all_scores.warnings);
@@ -50,10 +50,10 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     let options =
         CaptionOptions { domain_frequency: DomainFrequency::OwnImages, ..Default::default() };
     let own_frequencies = scores(RESULTS, &options).unwrap();
-    let mut annotations = parse_annotations("a.json", ANNOTATIONS.as_bytes()).unwrap();
-    let mut results = parse_results("r.json", RESULTS.as_bytes()).unwrap();
+    let mut annotations = parse_annotations("a.json", ANNOTATIONS).unwrap();
+    let mut results = parse_results("r.json", RESULTS).unwrap();
     annotations.images.retain(|image| image.domain.as_deref() == Some("in-domain"));
-    results.results.retain(|r| matches!(r.image_id, ImageId::Number(1 | 2)));
+    results.results.retain(|r| ["1", "2"].contains(&&*r.image_id.0));
     let domain_alone = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap();
     assert_eq!(own_frequencies.domains[0].metrics, domain_alone.corpus);
     assert_eq!(
@@ -77,7 +77,7 @@ fn missing_results_are_accepted_only_on_request() {
     assert!(scored.warnings[1].starts_with("CIDEr-D and CIDEr are 0: with a single image"));
 
     let frequency = r#"{"ref_len": 100, "df": {"a": 90, "bus": 10, "red bus": 2}}"#;
-    let frequency = parse_document_frequency("df.json", frequency.as_bytes()).unwrap();
+    let frequency = parse_document_frequency("df.json", frequency).unwrap();
     let options = CaptionOptions { document_frequency: Some(frequency), ..options };
     let scored = scores(partial_results, &options).unwrap();
     assert!(scored.corpus.cider_d > 0.0 && scored.warnings.len() == 1);
@@ -97,56 +97,66 @@ fn invalid_results_are_refused() {
     );
     assert_eq!(
         error_message(&with_entry(r#"{"image_id": "01", "caption": "b"}"#)),
-        "r.json, entry 1: id `\"01\"` is not in a.json, 1 of 5 predictions have no gold row; \
+        "r.json, entry 1: id `01` is not in a.json, 1 of 5 predictions have no gold row; \
          check that both files belong to the same split"
     );
     let remedy = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
     for (text, reason) in [
         ("[]", "r.json: has no results"),
-        (r#"[{"caption": "b"}]"#, "r.json: entry 1 has no `image_id`"),
-        (r#"[{"image_id": 7}]"#, "r.json: entry 1 (image 7) has no `caption`"),
-        (r#"[{"image_id": 7, "caption": null}]"#, "r.json: entry 1 (image 7) has no `caption`"),
-        ("{}", "r.json:1: invalid type: map, expected a sequence at line 1 column 0"),
+        (
+            r#"[{"caption": "b"}]"#,
+            "r.json:1: is not as expected: missing field `image_id` at line 1 column 17",
+        ),
+        (
+            "[\n{\"image_id\": 7}]",
+            "r.json:2: is not as expected: missing field `caption` at line 2 column 15",
+        ),
+        (
+            "{}",
+            "r.json:1: is not as expected: invalid type: map, expected a sequence at line 1 column 0",
+        ),
         (
             "[\n{\"image_id\": 1.5, \"caption\": \"\"}]",
-            "r.json:2: invalid type: floating point `1.5`, expected an image id (an integer or a string) at \
-             line 2 column 16",
+            "r.json:2: is not as expected: the id 1.5 is not an integer at line 2 column 16",
         ),
-        ("", "r.json:1: EOF while parsing a value at line 1 column 0"),
+        (
+            "",
+            "r.json:1: is not as expected: EOF while parsing a value at line 1 column 0",
+        ),
     ] {
         assert_eq!(error_message(text), format!("{reason}{remedy}"), "{text}");
     }
     for text in [
         r#"[{"image_id": 1, "caption": ["a"]}]"#,
         r#"[{"image_id": 99999999999999999999, "caption": "a"}]"#,
-        r#"[{"image_id": 9999999999999999999, "caption": "a"}]"#,
+        r#"[{"image_id": 7, "caption": null}]"#,
         r#"[{"image_id": 1, "caption": "\ud800"}]"#,
         "[1]",
         "[{\"image_id\": 1, \"caption\": \"a\"}",
     ] {
         assert!(error_message(text).ends_with(remedy), "{}", error_message(text));
     }
-    let binary = parse_results("r.json", b"[{\"image_id\": 1, \"caption\": \"\xFF\"}]");
-    assert!(binary.is_err());
 }
 
 #[test]
 fn invalid_annotations_are_refused() {
     for (text, reason) in [
-        ("{}", "a.json:1: missing field `annotations` at line 1 column 2"),
+        (
+            "{}",
+            "a.json:1: is not as expected: missing field `annotations` at line 1 column 2",
+        ),
         (r#"{"annotations": []}"#, "a.json: has no images"),
-        (r#"{"images": [{}], "annotations": []}"#, "a.json: entry 1 of `images` has no `id`"),
+        (
+            r#"{"images": [{}], "annotations": []}"#,
+            "a.json:1: is not as expected: missing field `id` at line 1 column 14",
+        ),
         (
             r#"{"images": [{"id": 1}, {"id": 2}, {"id": 1}], "annotations": []}"#,
             "a.json: entry 3 of `images` has the same id 1 as entry 1",
         ),
         (
             r#"{"images": [{"id": 1}], "annotations": [{"image_id": "01", "caption": "a"}]}"#,
-            "a.json: entry 1 of `annotations` is for image \"01\", not in `images`",
-        ),
-        (
-            r#"{"annotations": [{"image_id": 1, "caption": "a"}, {"image_id": 1}]}"#,
-            "a.json: entry 2 of `annotations` (image 1) has no `caption`",
+            "a.json: entry 1 of `annotations` is for image 01, not in `images`",
         ),
     ] {
         let remedy = "; expected {\"images\": [{\"id\": 1}, …], \"annotations\": [{\"image_id\": 1, \
@@ -155,19 +165,19 @@ fn invalid_annotations_are_refused() {
     }
     let without_caption =
         r#"{"images": [{"id": 1}, {"id": 2}], "annotations": [{"image_id": 1, "caption": "a"}]}"#;
-    let annotations = parse_annotations("a.json", without_caption.as_bytes()).unwrap();
+    let annotations = parse_annotations("a.json", without_caption).unwrap();
     let results = r#"[{"image_id": 1, "caption": "a"}, {"image_id": 2, "caption": "a"}]"#;
-    let results = parse_results("r.json", results.as_bytes()).unwrap();
+    let results = parse_results("r.json", results).unwrap();
     let error = evaluate(&annotations, &results, &CaptionOptions::default()).unwrap_err();
     assert!(error.to_string().starts_with("a.json: image 2 has no captions"), "{error}");
 
     // Without `images`, images are ordered by their first caption.
     let without_image_list = r#"{"annotations": [{"image_id": 5, "caption": "a"}, {"image_id": 1, "caption": "b"},
         {"image_id": 5, "caption": "c"}]}"#;
-    let without_image_list = parse_annotations("a.json", without_image_list.as_bytes()).unwrap();
+    let without_image_list = parse_annotations("a.json", without_image_list).unwrap();
     let ids: Vec<_> =
-        without_image_list.images.iter().map(|i| (i.id.clone(), i.references.len())).collect();
-    assert_eq!(ids, [(ImageId::Number(5), 2), (ImageId::Number(1), 1)]);
+        without_image_list.images.iter().map(|i| (&*i.id.0, i.references.len())).collect();
+    assert_eq!(ids, [("5", 2), ("1", 1)]);
 }
 
 #[test]
@@ -184,9 +194,12 @@ fn invalid_document_frequencies_are_refused() {
             "df.json: `a b` is in 4 of 3 documents",
         ),
         (r#"{"num_documents": 3, "df": {"b": -1}}"#, "df.json: `b` is in -1 of 3 documents"),
-        (r#"{"df": {}}"#, "df.json:1: missing field `num_documents` at line 1 column 10"),
+        (
+            r#"{"df": {}}"#,
+            "df.json:1: is not as expected: missing field `num_documents` at line 1 column 10",
+        ),
     ] {
-        let error = parse_document_frequency("df.json", text.as_bytes()).unwrap_err();
+        let error = parse_document_frequency("df.json", text).unwrap_err();
         assert_eq!(error.to_string(), format!("{reason}{remedy}"));
     }
 }
@@ -196,23 +209,4 @@ fn line_ends_in_captions_give_a_warning() {
     let results = RESULTS.replace("a red bus", "a red\\r bus");
     let scored = scores(&results, &CaptionOptions::default()).unwrap();
     assert!(scored.warnings[0].starts_with("r.json: captions with a line end other than"));
-}
-
-/// Damaged files are read or give an error, without panic.
-#[test]
-fn damaged_files_do_not_panic() {
-    for text in [ANNOTATIONS, RESULTS] {
-        for position in 0..text.len() {
-            let mut bytes = text.as_bytes()[..position].to_vec();
-            let _ = (parse_annotations("f", &bytes), parse_results("f", &bytes));
-            bytes = text.as_bytes().to_vec();
-            bytes[position] ^= 1 << (position % 8);
-            if let (Ok(annotations), Ok(results)) =
-                (parse_annotations("f", ANNOTATIONS.as_bytes()), parse_results("f", &bytes))
-            {
-                let _ = evaluate(&annotations, &results, &CaptionOptions::default());
-            }
-            let _ = parse_annotations("f", &bytes);
-        }
-    }
 }

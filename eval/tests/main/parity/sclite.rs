@@ -6,7 +6,7 @@ use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::read::{TextFormat, join, parse_texts};
 use engram_eval::wer::report::{WerOptions, WerReport, evaluate};
 
-const ROWS: &str = include_str!("sclite.tsv");
+const ROWS: &str = include_str!("../../reference/sclite.tsv");
 
 /// Case 09: the published example of alternatives, the null word and optionally deletable words.
 const REFERENCE: &str = "\

@@ -1,4 +1,5 @@
-//! Strict JSON reading: lists in place of objects and duplicate keys are errors.
+//! Strict reading of JSON files: lists in place of objects and duplicate keys are errors, and every
+//! error names the file and the line.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,11 +7,34 @@ use std::collections::hash_map::Entry;
 use std::fmt;
 use std::marker::PhantomData;
 
-use engram_textfile::{Object, shortened};
+use engram_textfile::{Object, message, shortened};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-pub(crate) mod cursor;
+use crate::error::{EvalError, Location};
+
+/// Parses the text of a file; `file` and `remedy` are for error messages.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(
+    file: &str,
+    text: &'a str,
+    remedy: &'static str,
+) -> Result<T, EvalError> {
+    serde_json::from_str(text).map_err(|error| EvalError::Malformed {
+        location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
+        reason: format!("is not as expected: {}", message(&error)),
+        remedy,
+    })
+}
+
+/// Like [`parse`], for a list of objects.
+pub(crate) fn parse_list<'a, T: Deserialize<'a>>(
+    file: &str,
+    text: &'a str,
+    remedy: &'static str,
+) -> Result<Vec<T>, EvalError> {
+    let list: Vec<Object<T>> = parse(file, text, remedy)?;
+    Ok(list.into_iter().map(|object| object.0).collect())
+}
 
 /// Reads a list of objects; for `deserialize_with`.
 pub(crate) fn objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
@@ -62,8 +86,6 @@ pub(crate) fn duplicate_key_error<E: Error>(key: &str) -> E {
 
 #[cfg(test)]
 mod tests {
-    use engram_textfile::message;
-
     use super::*;
 
     #[test]

@@ -3,6 +3,8 @@
 use engram_eval::EvalError;
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::metric::pearson::pearson;
+use engram_eval::metric::registry::{Metric, RowMetric};
+use engram_eval::metric::{MetricError, MetricInfo, Range, Unit};
 use engram_eval::phrase::{
     GoldRow, PhraseOptions, PhraseReport, Prediction, ResampleUnit, compare, evaluate,
 };
@@ -105,6 +107,31 @@ fn breakdowns_hold_every_row_once() {
     assert!(anchors.is_sorted_by(|a, b| a.value <= b.value));
 }
 
+/// The share of rows whose prediction is within 0.2 of the gold score.
+fn near(gold: &[f64], predicted: &[f64]) -> Result<RowMetric, MetricError> {
+    let near: Vec<bool> = gold.iter().zip(predicted).map(|(g, p)| (g - p).abs() < 0.2).collect();
+    let share = move |counts: &[u32]| {
+        let sum = |rows: &mut dyn Iterator<Item = &u32>| f64::from(rows.sum::<u32>());
+        let near_rows = &mut near.iter().zip(counts).filter(|(near, _)| **near).map(|(_, n)| n);
+        sum(near_rows) / sum(&mut counts.iter())
+    };
+    Ok(RowMetric::new(share(&vec![1; gold.len()]), share))
+}
+
+#[test]
+fn a_metric_is_one_function() {
+    let info = MetricInfo::higher("near_score", Unit::Fraction);
+    let mut options = PhraseOptions::default();
+    options.metrics.push(Metric::of_rows(info, "near", Range::new(0.0, 1.0), near));
+    let (gold, predictions) = sample(12);
+    let report = evaluate(&gold, &predictions, &options).unwrap();
+    let measure = report.evaluation.secondary.last().unwrap();
+    let interval = measure.interval.as_ref().unwrap();
+    assert!(interval.low < measure.value && measure.value < interval.high);
+    assert_eq!(report.evaluation.detail["near_score"], measure.value);
+    assert!(report.to_text().contains("near score") && report.to_html().contains("near score"));
+}
+
 #[test]
 fn the_worst_rows_account_for_one_minus_r() {
     let (gold, mut predictions) = sample(12);
@@ -157,7 +184,7 @@ fn json_has_stable_names_and_can_be_read_back() {
     let json = serde_json::to_value(&report).unwrap();
     let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
     let expected = "schema_version metric version higher_is_better unit value ci95 n interval detail secondary \
-                    breakdowns normaliser recipe_hash code_commit seed threads sources anchors warnings worst_rows";
+                    breakdowns normaliser sources anchors warnings worst_rows";
     assert_eq!(keys, expected.split_whitespace().collect::<Vec<_>>());
     assert_eq!((&json["metric"], &json["n"]), (&"pearson".into(), &40.into()));
     assert_eq!(json["normaliser"], "none");

@@ -1,42 +1,18 @@
-//! Compares the tokenizer with the original PTBTokenizer. `ENGRAM_DATA` names the folder that
-//! contains the fixtures in `metrics/`, which are not in this repository.
+//! Compares the tokenizer with the original PTBTokenizer.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 
 use engram_eval::tokenize::ptb::{tokenize, tokenize_raw};
-use engram_textfile::read_bytes;
 use serde_json::Value;
 
-/// The folder of the fixtures. Without it, the test prints a note and is skipped.
-fn fixtures(test: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("ENGRAM_DATA").map(|data| PathBuf::from(data).join("metrics"));
-    if folder.is_none() {
-        eprintln!("SKIPPED: {test}: set ENGRAM_DATA to the folder that contains `metrics`");
-    }
-    folder
-}
-
-fn json(folder: &Path, file: &str) -> Value {
-    let bytes = read_bytes(folder.join(file)).expect("a fixture");
-    serde_json::from_slice(&bytes).expect("a fixture")
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().expect("a text in the fixture")
-}
+use super::{json, json_lines, string};
 
 #[test]
+#[ignore = "needs ENGRAM_DATA: metrics/ptb.*"]
 fn tokens_equal_the_reference_on_tricky_strings() {
-    let Some(folder) = fixtures("tokens_equal_the_reference_on_tricky_strings") else { return };
-    let bytes = read_bytes(folder.join("ptb.jsonl")).unwrap();
-    let lines: Vec<Value> = bytes
-        .split(|&byte| byte == b'\n')
-        .filter(|line| !line.is_empty())
-        .map(|line| serde_json::from_slice(line).unwrap())
-        .collect();
-    let captions: Vec<&str> = lines.iter().map(|line| text(&line["caption"])).collect();
-    let expected = json(&folder, "ptb.expected.json.gz");
+    let lines = json_lines("metrics/ptb.jsonl");
+    let captions: Vec<&str> = lines.iter().map(|line| string(&line["caption"])).collect();
+    let expected = json("metrics/ptb.expected.json.gz");
     let expected = expected["items"].as_array().unwrap();
     assert!(captions.len() > 1_000 && captions.len() == expected.len());
 
@@ -47,8 +23,8 @@ fn tokens_equal_the_reference_on_tricky_strings() {
     let raw = tokenize_raw(&with_next_lines);
     for (index, item) in expected.iter().enumerate() {
         assert_eq!(item["id"], lines[index]["id"]);
-        assert_eq!(tokens[index], text(&item["tokens"]), "{:?}", captions[index]);
-        assert_eq!(raw[2 * index], text(&item["raw"]), "{:?}", captions[index]);
+        assert_eq!(tokens[index], string(&item["tokens"]), "{:?}", captions[index]);
+        assert_eq!(raw[2 * index], string(&item["raw"]), "{:?}", captions[index]);
     }
 
     let contexts =
@@ -67,23 +43,21 @@ fn tokens_equal_the_reference_on_tricky_strings() {
         }
     }
     assert!(checked > 200, "{checked}");
-    println!("{} lines and {checked} contexts are equal", captions.len());
 }
 
 #[test]
+#[ignore = "needs ENGRAM_DATA: metrics/captions_*"]
 fn tokens_equal_the_reference_on_captions() {
-    let Some(folder) = fixtures("tokens_equal_the_reference_on_captions") else { return };
     let mut compared = 0;
     for set in ["coco", "fakecap", "synth"] {
-        let annotations = json(&folder, &format!("captions_{set}.annotations.json.gz"));
-        let results = json(&folder, &format!("captions_{set}.results.json.gz"));
-        let expected = json(&folder, &format!("captions_{set}.tokenized.json.gz"));
+        let [annotations, results, expected] = ["annotations", "results", "tokenized"]
+            .map(|kind| json(&format!("metrics/captions_{set}.{kind}.json.gz")));
         for (name, captions) in [("refs", &annotations["annotations"]), ("hyp", &results)] {
             let mut captions_by_image: HashMap<String, Vec<&str>> = HashMap::new();
             for caption in captions.as_array().unwrap() {
                 let image_captions =
                     captions_by_image.entry(caption["image_id"].to_string()).or_default();
-                image_captions.push(text(&caption["caption"]));
+                image_captions.push(string(&caption["caption"]));
             }
             let (mut set_captions, mut expected_tokens): (Vec<&str>, Vec<&str>) =
                 (Vec::new(), Vec::new());
@@ -91,8 +65,8 @@ fn tokens_equal_the_reference_on_captions() {
                 let id = image["id"].to_string();
                 set_captions.extend(&captions_by_image[&id]);
                 match &expected[name][&id] {
-                    Value::Array(captions) => expected_tokens.extend(captions.iter().map(text)),
-                    caption => expected_tokens.push(text(caption)),
+                    Value::Array(captions) => expected_tokens.extend(captions.iter().map(string)),
+                    caption => expected_tokens.push(string(caption)),
                 }
             }
             assert_eq!(tokenize(&set_captions), expected_tokens, "{set} {name}");
@@ -100,5 +74,4 @@ fn tokens_equal_the_reference_on_captions() {
         }
     }
     assert!(compared > 10_000, "{compared}");
-    println!("{compared} captions are equal");
 }

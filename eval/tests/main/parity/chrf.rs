@@ -40,7 +40,7 @@ impl Case {
 }
 
 fn cases() -> Vec<Case> {
-    serde_json::from_str(include_str!("reference/chrf.json")).expect("the fixture")
+    serde_json::from_str(include_str!("../../reference/chrf.json")).expect("the fixture")
 }
 
 #[test]

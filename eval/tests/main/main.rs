@@ -1,0 +1,11 @@
+//! The tests of this crate's interface. `parity` compares the metrics with their reference tools;
+//! `properties` tests them on random inputs.
+
+mod caption_readers;
+mod fuzz_corpus;
+mod parity;
+mod phrase;
+mod phrase_readers;
+mod properties;
+#[path = "../../fuzz/targets.rs"]
+mod targets;
