@@ -1,7 +1,5 @@
 //! Tests of the synthetic phrase set: splits, words, and the score of a baseline that counts words.
 
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
 use std::collections::{HashMap, HashSet};
 
 use engram_data::groups::anchor_groups;

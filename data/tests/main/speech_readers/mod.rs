@@ -1,8 +1,6 @@
 //! Tests of the readers of published speech data sets, on small files written by the tests: clips,
 //! error messages, and the behaviour that all readers share.
 
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
 mod ego4d;
 mod files;
 mod how2;
@@ -16,8 +14,8 @@ use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, read_manifest, write_manifest};
 use engram_data::speech::{SpeechFormat, SpeechSource};
 
-use files::{Files, assert_refused, ids, read, skip_missing};
-use how2::how2;
+use self::files::{Files, assert_refused, ids, read, skip_missing};
+use self::how2::how2;
 
 #[test]
 fn images_belong_to_the_clip_or_its_recording() {

@@ -3,7 +3,7 @@
 use engram_data::speech::SpeechSource;
 use engram_data::speech::manifest::Clip;
 
-use crate::files::{Files, assert_refused, gzip, ids, read, skip_missing};
+use super::files::{Files, assert_refused, gzip, ids, read, skip_missing};
 
 const HOWTO100M: &str = r#"{"nnSSgljYARs": {"start": [9.52, 12, 15, 20.25], "end": [14.0, 15, 15, 21],
   "text": ["hey guys", " ", "of no length", "caf\u00e9 \"x\""]},

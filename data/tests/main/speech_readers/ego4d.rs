@@ -2,7 +2,7 @@
 
 use engram_data::speech::manifest::Clip;
 
-use crate::files::{Files, assert_refused, gzip, ids, read};
+use super::files::{Files, assert_refused, gzip, ids, read};
 
 const EGO4D: &str = r#"{"version": "1", "videos": [
   {"video_uid": "v", "clips": [

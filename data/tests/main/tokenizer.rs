@@ -1,8 +1,6 @@
 //! Tests of the segment tokenizer: segments without special tokens, checks against a model, and
 //! truncation.
 
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
 use engram_data::tokenizer::{SegmentTokenizer, SpecialTokens, TextForm, longest_first};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -4,7 +4,7 @@ use std::fs;
 
 use engram_data::speech::manifest::Clip;
 
-use crate::files::{Files, assert_refused, gzip, ids, read, skip_missing};
+use super::files::{Files, assert_refused, gzip, ids, read, skip_missing};
 
 /// Two clips of one video and two of another.
 pub fn how2() -> Files {

@@ -1,9 +1,11 @@
 //! Tests of VQA, OK-VQA and A-OKVQA questions.
 
 use engram_data::knowledge::vqa::VqaOptions;
-use engram_data::knowledge::{Input, Reason, vqa};
+use engram_data::knowledge::{Collector, Input, Reason, vqa};
+use serde_json::{Value, json};
 
-use crate::reading::{assert_refused, input, read, real_folder, skip_counts};
+use super::reading::{assert_refused, input, read, skip_counts};
+use crate::real_data;
 
 const QUESTIONS: &str = r#"{"questions": [{"image_id": 42, "question": "What?", "question_id": 1},
     {"image_id": 7, "question": "Who?", "question_id": 2},
@@ -84,36 +86,38 @@ fn aokvqa_is_one_list() {
 }
 
 #[test]
-fn real_questions_are_read() {
-    if let Some(folder) = real_folder("aokvqa") {
-        let aokvqa = |name: &str, per_image| {
-            let image_name = Some("val2017/%012d.jpg".parse().unwrap());
-            let options = VqaOptions { image_name, per_image, ..VqaOptions::default() };
-            let input = Input::open(folder.join(name)).unwrap();
-            read(false, |collector| vqa::read_aokvqa(input, &options, collector)).unwrap()
+#[ignore = "needs ENGRAM_DATA: aokvqa"]
+fn real_questions_of_aokvqa_are_read() {
+    let folder = real_data("aokvqa");
+    let aokvqa = |name: &str, per_image| {
+        let image_name = Some("val2017/%012d.jpg".parse().unwrap());
+        let options = VqaOptions { image_name, per_image, ..VqaOptions::default() };
+        let input = Input::open(folder.join(name)).unwrap();
+        read(false, |collector| vqa::read_aokvqa(input, &options, collector)).unwrap()
+    };
+    assert_eq!(aokvqa("aokvqa_v1p0_val.json", false).0.len(), 1_145);
+    assert_eq!(aokvqa("aokvqa_v1p0_val.json", true).0.len(), 1_122);
+    let (lines, counts) = aokvqa("aokvqa_v1p0_test.json", false);
+    assert_eq!((lines.len(), counts.records), (0, 6_702));
+    assert_eq!(counts.skipped, skip_counts([(Reason::NoAnswer, 6_702)]));
+}
+
+/// The official answers are not in the data: every question has the answer "x".
+#[test]
+#[ignore = "needs ENGRAM_DATA: okvqa"]
+fn real_questions_of_okvqa_are_read() {
+    let path = real_data("okvqa/OpenEnded_mscoco_val2014_questions.json");
+    let questions: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let answer = |question: &Value| json!({"question_id": question["question_id"], "answers": [{"answer": "x"}]});
+    let answers: Vec<_> = questions["questions"].as_array().unwrap().iter().map(answer).collect();
+    let answers = json!({ "annotations": answers }).to_string();
+    for (per_image, entries) in [(false, 5_046), (true, 5_033)] {
+        let options = VqaOptions { per_image, ..VqaOptions::default() };
+        let questions = Input::open(&path).unwrap();
+        let read = |collector: &mut Collector<'_>| {
+            vqa::read(questions, input(&answers), &options, collector)
         };
-        assert_eq!(aokvqa("aokvqa_v1p0_val.json", false).0.len(), 1_145);
-        assert_eq!(aokvqa("aokvqa_v1p0_val.json", true).0.len(), 1_122);
-        let (lines, counts) = aokvqa("aokvqa_v1p0_test.json", false);
-        assert_eq!((lines.len(), counts.records), (0, 6_702));
-        assert_eq!(counts.skipped, skip_counts([(Reason::NoAnswer, 6_702)]));
-    }
-    if let Some(folder) = real_folder("okvqa") {
-        // The official answers are not available here: every question has the answer "x".
-        let path = folder.join("OpenEnded_mscoco_val2014_questions.json");
-        let questions: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        let answer = |question: &serde_json::Value| serde_json::json!({"question_id": question["question_id"], "answers": [{"answer": "x"}]});
-        let answers: Vec<_> =
-            questions["questions"].as_array().unwrap().iter().map(answer).collect();
-        let answers = serde_json::json!({ "annotations": answers }).to_string();
-        for (per_image, entries) in [(false, 5_046), (true, 5_033)] {
-            let options = VqaOptions { per_image, ..VqaOptions::default() };
-            let questions = Input::open(&path).unwrap();
-            let (lines, counts) =
-                read(false, |collector| vqa::read(questions, input(&answers), &options, collector))
-                    .unwrap();
-            assert_eq!((lines.len(), counts.skipped.len()), (entries, 0));
-        }
+        let (lines, counts) = super::reading::read(false, read).unwrap();
+        assert_eq!((lines.len(), counts.skipped.len()), (entries, 0));
     }
 }

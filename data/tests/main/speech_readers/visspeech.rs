@@ -1,14 +1,13 @@
-//! Tests of VisSpeech: on files written by the tests and, if `ENGRAM_DATA` is set, on the real
-//! list.
+//! Tests of VisSpeech: on files written by the tests, and on the real list.
 
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use engram_data::speech::SpeechSource;
 use engram_data::speech::manifest::{Clip, read_manifest, write_manifest};
 
-use crate::files::{Files, assert_refused, read, skip_missing};
+use super::files::{Files, assert_refused, read, skip_missing};
+use crate::real_data;
 
 const VISSPEECH: &str = "key,yt_id,start_time,end_time,annotation\r\n\
                          -a_B-250000-500000,-a_B,250000,500000,\"so, here\"\r\n\
@@ -80,14 +79,9 @@ fn bad_visspeech_files_are_reported() {
 }
 
 #[test]
+#[ignore = "needs ENGRAM_DATA: visspeech"]
 fn the_real_list_of_visspeech_is_read() {
-    let table = std::env::var_os("ENGRAM_DATA")
-        .map(|root| PathBuf::from(root).join("visspeech/VisSpeech.csv"));
-    let Some(table) = table.filter(|table| table.exists()) else {
-        let text = b"SKIPPED: set ENGRAM_DATA to the folder that holds visspeech/VisSpeech.csv\n";
-        std::io::stderr().write_all(text).unwrap();
-        return;
-    };
+    let table = real_data("visspeech/VisSpeech.csv");
     let files = Files::new([]);
     fs::create_dir(files.path("audio")).unwrap();
     for video in fs::read_to_string(&table).unwrap().lines().skip(1) {

@@ -4,7 +4,7 @@ use engram_data::knowledge::web::WebOptions;
 use engram_data::knowledge::{Entry, EntryLine, Reason, web};
 use proptest::prelude::*;
 
-use crate::reading::{assert_refused, input, read, skip_counts};
+use super::reading::{assert_refused, input, read, skip_counts};
 
 #[test]
 fn web_pairs_become_images_with_captions() {

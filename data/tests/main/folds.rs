@@ -1,8 +1,6 @@
 //! Tests of groups, other targets and folds: small cases, comparison with scikit-learn, and
 //! properties on random data.
 
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
 use std::collections::HashSet;
 
 use engram_data::folds::{Split, hold_out, score_class, split_of_fold, stratified_group_folds};

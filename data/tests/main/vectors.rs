@@ -1,7 +1,5 @@
 //! Tests of word vectors in both text formats, and the error message of every bad line.
 
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
 use std::collections::HashSet;
 
 use engram_data::DataError;

@@ -1,7 +1,5 @@
 //! Tests of the embedded world: images, facts, sources, splits and chance.
 
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
 use std::collections::{HashMap, HashSet};
 
 use engram_data::knowledge::Kind;

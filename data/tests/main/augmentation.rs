@@ -1,7 +1,5 @@
 //! Tests of image augmentation.
 
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
 use engram_data::augmentation::{Augmentation, Background};
 use image::{Rgb, RgbImage, Rgba, RgbaImage};
 use proptest::prelude::*;

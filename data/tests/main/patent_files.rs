@@ -1,32 +1,16 @@
-//! Tests of the readers and folds on the real patent files. `ENGRAM_DATA` is the folder that holds
-//! `patent/train.csv`; without it, the tests print a note and pass without checks.
-
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
-use std::io::Write;
-use std::path::PathBuf;
+//! Tests of the readers and folds on the real patent files.
 
 use engram_data::folds::{score_class, stratified_group_folds};
 use engram_data::groups::{Grouping, anchor_groups, grouped_rows, shared_anchors};
 use engram_data::patent::{Labels, read_pairs, read_pairs_with_titles};
 use engram_data::titles::ClassTitles;
 
-fn patent_folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("ENGRAM_DATA").map(|root| PathBuf::from(root).join("patent"));
-    let folder = folder.filter(|folder| folder.join("train.csv").exists());
-    if folder.is_none() {
-        // Not `eprintln!`: the test harness hides its output when a test passes.
-        let message = "SKIPPED: set ENGRAM_DATA to the folder that holds patent/train.csv\n";
-        std::io::stderr().write_all(message.as_bytes()).unwrap();
-    }
-    folder
-}
+use super::real_data;
 
 #[test]
+#[ignore = "needs ENGRAM_DATA: patent"]
 fn the_files_have_the_expected_counts() {
-    let Some(folder) = patent_folder() else {
-        return;
-    };
+    let folder = real_data("patent");
     let titles = ClassTitles::read(folder.join("ipc_class_titles.tsv")).unwrap();
     assert_eq!(titles.len(), 106);
     assert!(titles.title("A21").unwrap().starts_with("BAKING; EQUIPMENT"));
@@ -47,10 +31,9 @@ fn the_files_have_the_expected_counts() {
 
 /// Expected values from scikit-learn 1.9.1's `StratifiedGroupKFold(5)` on the same groups.
 #[test]
+#[ignore = "needs ENGRAM_DATA: patent"]
 fn folds_of_the_training_file_equal_those_of_scikit_learn() {
-    let Some(folder) = patent_folder() else {
-        return;
-    };
+    let folder = real_data("patent");
     let pairs = read_pairs(folder.join("train.csv"), Labels::Required).unwrap();
     let groups = anchor_groups(&pairs);
     assert_eq!(groups.iter().max(), Some(&518));

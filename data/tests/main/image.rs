@@ -1,17 +1,15 @@
 //! Tests of images against Pillow, with the fixtures of `tests/reference/pictures.py`, and of
 //! refused files.
-#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use engram_data::image::{DecodedImage, Filter, Preprocessing, Resize};
-use flate2::write::ZlibEncoder;
-use flate2::{Compression, Crc};
 use serde::Deserialize;
+
+use super::real_data;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/pictures").join(name)
@@ -102,23 +100,18 @@ fn images_are_resized_as_in_pillow() {
     }
 }
 
-/// COCO photographs, if `ENGRAM_DATA` names the folder that holds `coco-captions`.
 #[test]
+#[ignore = "needs ENGRAM_DATA: coco-captions"]
 fn photographs_are_read_as_in_pillow() {
     #[derive(Deserialize)]
     struct Thumbnail {
         size: [u32; 2],
         pixels: String,
     }
-    let Some(data) = std::env::var_os("ENGRAM_DATA").map(PathBuf::from) else {
-        let text = b"SKIPPED: set ENGRAM_DATA to the real data to read COCO photographs\n";
-        Write::write_all(&mut std::io::stderr(), text).unwrap();
-        return;
-    };
     let thumbnails: BTreeMap<String, Thumbnail> =
         serde_json::from_slice(&fs::read(fixture("coco.json")).unwrap()).unwrap();
     for (name, Thumbnail { size, pixels }) in thumbnails {
-        let path = data.join("coco-captions/images/val2017").join(&name);
+        let path = real_data("coco-captions/images/val2017").join(&name);
         let image = DecodedImage::open(&path).unwrap();
         assert_eq!([image.width(), image.height()], size, "{name}");
         let expected_pixels: Vec<u8> = (0..pixels.len())
@@ -221,48 +214,6 @@ fn an_image_with_too_many_or_no_pixels_is_refused_before_decoding() {
         Preprocessing { resize: Some(Resize::ShortestEdge(224)), ..no_preprocessing() };
     let error = preprocessing.apply(&thin_image, Path::new("line.png")).unwrap_err();
     assert!(error.to_string().contains("line.png: the image has 234881024 x 224"), "{error}");
-}
-
-/// Returns a PNG of one pixel whose colour profile decompresses to `bytes` bytes.
-fn png_with_profile(bytes: usize) -> Vec<u8> {
-    let zlib = |bytes: &[u8]| {
-        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-        encoder.write_all(bytes).unwrap();
-        encoder.finish().unwrap()
-    };
-    let mut png = b"\x89PNG\r\n\x1a\n".to_vec();
-    let profile = [b"p\0\0", zlib(&vec![0; bytes]).as_slice()].concat();
-    let header = [0, 0, 0, 1, 0, 0, 0, 1, 8, 2, 0, 0, 0];
-    for (chunk_name, content) in [
-        (b"IHDR", header.to_vec()),
-        (b"iCCP", profile),
-        (b"IDAT", zlib(&[0, 7, 8, 9])),
-        (b"IEND", Vec::new()),
-    ] {
-        png.extend((content.len() as u32).to_be_bytes());
-        let mut crc = Crc::new();
-        crc.update(chunk_name);
-        crc.update(&content);
-        png.extend([chunk_name.as_slice(), &content].concat());
-        png.extend(crc.sum().to_be_bytes());
-    }
-    png
-}
-
-#[cfg(target_os = "linux")]
-#[test]
-fn a_colour_profile_does_not_fill_the_memory() {
-    let peak_mib = || {
-        let status = fs::read_to_string("/proc/self/status").unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
-    };
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("profile.png");
-    fs::write(&path, png_with_profile(400 << 20)).unwrap();
-    let before = peak_mib();
-    assert_eq!(DecodedImage::open(&path).unwrap().pixels(), [7, 8, 9]);
-    assert!(peak_mib() < before + 200, "{before} MiB, then {}", peak_mib());
 }
 
 #[test]

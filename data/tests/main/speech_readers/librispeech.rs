@@ -5,7 +5,7 @@ use std::fs;
 use engram_data::speech::manifest::Clip;
 use engram_data::speech::{MissingAudio, SpeechSource};
 
-use crate::files::{Files, assert_refused, gzip, ids, read, skip_missing};
+use super::files::{Files, assert_refused, gzip, ids, read, skip_missing};
 
 const CHAPTER: &str = "LibriSpeech/dev-clean/84/121123/84-121123";
 

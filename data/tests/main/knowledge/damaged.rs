@@ -8,7 +8,7 @@ use engram_data::knowledge::web::WebOptions;
 use engram_data::knowledge::wikidata::TripleOptions;
 use engram_data::knowledge::{Input, coco, web, wikidata};
 
-use crate::reading::{assert_refused, input, read};
+use super::reading::{assert_refused, input, read};
 use crate::targets;
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {

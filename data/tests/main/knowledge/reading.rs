@@ -1,8 +1,6 @@
 //! Shared code of the reader tests.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::PathBuf;
 
 use engram_data::DataError;
 use engram_data::knowledge::{Collector, Counts, EntryLine, Input, Reason};
@@ -36,16 +34,4 @@ pub fn skip_counts<const N: usize>(reasons: [(Reason, u64); N]) -> BTreeMap<Reas
 pub fn assert_refused(result: Result<(Vec<String>, Counts), String>, expected: &str) {
     let error = result.unwrap_err();
     assert!(error.contains(expected) && error.contains("; "), "{error}");
-}
-
-/// Returns the folder of a real data set, if it exists.
-pub fn real_folder(name: &str) -> Option<PathBuf> {
-    let folder = std::env::var_os("ENGRAM_DATA").map(|root| PathBuf::from(root).join(name));
-    let folder = folder.filter(|folder| folder.is_dir());
-    if folder.is_none() {
-        // Writes to the terminal directly: the test harness hides the output of passing tests.
-        let message = format!("SKIPPED: set ENGRAM_DATA to the folder that holds {name}\n");
-        let _ = std::io::stderr().write_all(message.as_bytes());
-    }
-    folder
 }

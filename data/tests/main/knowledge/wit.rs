@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use engram_data::knowledge::wit::WitOptions;
 use engram_data::knowledge::{Reason, wit};
 
-use crate::reading::{assert_refused, input, read, skip_counts};
+use super::reading::{assert_refused, input, read, skip_counts};
 
 const COLUMNS: [&str; 17] = [
     "language",

@@ -1,11 +1,10 @@
 //! Replays every stored fuzzer input through the fuzzer's functions, without the fuzzer.
 
-#[path = "../fuzz/targets.rs"]
-mod targets;
-
 use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
+
+use crate::targets;
 
 #[test]
 fn every_stored_input_is_read_or_refused() {

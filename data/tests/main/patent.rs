@@ -1,8 +1,6 @@
 //! Tests of the readers of phrase pairs and class titles: both schemas, and the error message of
 //! every bad input (file, line, reason, remedy).
 
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
 use std::fs;
 use std::path::PathBuf;
 

@@ -1,8 +1,6 @@
 //! Tests of loading weights from a folder, from the cache and from a hub. A local server acts as
 //! the hub. A test can make it interrupt transfers, send wrong sizes or not respond.
 
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
-
 mod cache;
 mod hostile;
 mod offline;
@@ -13,9 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use self::server::{COMMIT, Fault, Server};
 use engram_data::DataError;
 use engram_data::hub::{HubSettings, WeightsLocation};
-use server::{COMMIT, Fault, Server};
 use tempfile::TempDir;
 
 /// A cache folder, a server with three files, and settings that connect them.

@@ -1,9 +1,7 @@
 //! Tests of keys and values without a model: retrieval recall, and answers decoded from values.
 //!
 //! This command prints the recall that docs/explanation/world.md names:
-//! `cargo test --release -p engram-data --test world_features -- --nocapture`
-
-#![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.
+//! `cargo test --release -p engram-data --test main world_features -- --nocapture`
 
 use engram_data::world::attributes::Source;
 use engram_data::world::features::{HashFeatures, KEY_WIDTH, VALUE_TOKENS, VALUE_WIDTH};
