@@ -3,7 +3,7 @@
 # the program with MPI. Without arguments it builds only the program. Other arguments go to cargo.
 #
 #   export ENGRAM_MPI=$PWD/venv
-#   tests/mpi/build.sh test --release --workspace --features engram/mpi --test mpi_command --locked
+#   tests/mpi/build.sh test --release --workspace --features engram/mpi --test command --locked -- --ignored mpi::
 #
 # To use another MPI library, put its `mpicc` first in PATH and call cargo yourself.
 set -euo pipefail
