@@ -150,8 +150,7 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
         let (index, choices) = (question.correct_choice_idx, question.choices.len());
         if index >= choices {
             let id = question.question_id.for_message();
-            let reason =
-                format!("question `{id}` has no choice {index}: it has {choices} choices");
+            let reason = format!("question `{id}` has no choice {index}: it has {choices} choices");
             return Err(malformed(reason));
         }
     }

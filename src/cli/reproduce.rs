@@ -13,7 +13,6 @@ mod grids;
 mod inputs;
 mod plan;
 
-use std::path::Path;
 use std::time::Instant;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

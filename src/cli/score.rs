@@ -84,7 +84,7 @@ impl Score {
             let remedy = "use `engram answer`";
             anyhow::bail!("{}: is a REVEAL run, which answers questions; {remedy}", self.model);
         }
-        if self.model == "word-overlap" && !path.exists() {
+        if *self.model == *"word-overlap" && !path.exists() {
             return Ok(Model::WordOverlap);
         }
         let is_file = path.is_file();

@@ -146,9 +146,8 @@ pub fn evaluate(
     options: &PhraseOptions,
 ) -> Result<PhraseReport, EvalError> {
     let sample = joined_sample(gold, predictions, options)?;
-    let measure = |metric| sample.measure(metric, options);
-    let primary = measure(&pearson::METRIC);
-    let secondary = options.metrics.iter().map(measure).collect();
+    let primary = sample.measure(&pearson::METRIC, options);
+    let secondary = options.metrics.iter().map(|metric| sample.measure(metric, options)).collect();
     let source = |role: &str, path: &str, rows| SourceFile {
         role: role.to_owned(),
         path: path.to_owned(),

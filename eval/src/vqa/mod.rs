@@ -151,8 +151,7 @@ pub fn evaluate<'n, 'a>(
     let (by_question, by_answer) = (accuracies(&breakdowns[0]), accuracies(&breakdowns[1]));
     let primary = measure(&scores);
     let value = primary.value;
-    let mut evaluation =
-        Evaluation::new(primary, Vec::new(), breakdowns, options.sources.clone());
+    let mut evaluation = Evaluation::new(primary, Vec::new(), breakdowns, options.sources.clone());
     evaluation.normaliser = "vqa, GT-Vision-Lab/VQA a013f00".to_owned();
     evaluation.detail = Map::from_iter([
         ("accuracy".to_owned(), Value::from(value)),

@@ -123,8 +123,8 @@ impl Reproduce {
         };
         let rule = claim.no_worse_by.map_or(Rule::Better, Rule::NoWorseBy);
         let mut options: Vec<(&str, &str)> = match claim.needs.as_str() {
-            "whisper" => self.whisper.iter().map(|whisper| ("whisper", whisper.as_str())).collect(),
-            "encoder" if self.encoder != ENCODER => vec![("encoder", self.encoder.as_str())],
+            "whisper" => self.whisper.iter().map(|whisper| ("whisper", &**whisper)).collect(),
+            "encoder" if *self.encoder != *ENCODER => vec![("encoder", &self.encoder)],
             _ => Vec::new(),
         };
         let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();

@@ -180,7 +180,7 @@ impl Reproduce {
         };
         report.expected |= claim.expected_with.iter().any(applies);
         let whisper = self.whisper.as_ref().filter(|_| model.is_some());
-        let whisper = whisper.map(|whisper| ("whisper", whisper.as_str()));
+        let whisper = whisper.map(|whisper| ("whisper", &**whisper));
         report.command = self.claim_command(&report.id, scale, whisper.as_slice());
     }
 
