@@ -88,7 +88,7 @@ fn slow_bodies_take_little_memory() {
     assert!(growth_mib < 300, "{growth_mib} MiB for bodies that do not end");
     // Other requests are answered meanwhile.
     assert_eq!(explorer.search(r#"{"k": 1}"#).status, 200);
-    assert!(is_open(&slow[0]), "the search waited for the slow requests");
+    assert!(slow.iter().any(is_open), "the search waited for the slow requests");
     let response = assert_is_closed(&slow[0]);
     assert!(response.contains("408"), "{response}");
     drop(slow);
@@ -211,7 +211,7 @@ fn malformed_and_many_requests_are_answered() {
     ] {
         send(&bytes, 1000);
     }
-    explorer.search(&"[".repeat(200_000)).is_refused(400, "error");
+    explorer.search(&"[".repeat(200_000)).is_refused(422, "error");
     std::thread::scope(|scope| {
         for number in 0..200 {
             let path = ["/api/runs", "/api/memories", "/"][number % 3];

@@ -175,8 +175,8 @@ fn invalid_pairs_are_refused_with_file_and_line() {
     };
     refused(&|t| t.replacen(",target,", ",tarjet,", 1), &["train.csv", "target"]);
     refused(&|_| String::new(), &["train.csv", "empty"]);
-    refused(&|t| with_field(t, 4, "1.5"), &["train.csv:2: ", "1.5"]);
-    refused(&|t| with_field(t, 4, "high"), &["train.csv:2: ", "high"]);
+    refused(&|t| with_field(t, 5, "1.5"), &["train.csv:2: ", "1.5"]);
+    refused(&|t| with_field(t, 5, "high"), &["train.csv:2: ", "high"]);
     refused(&|t| format!("{t}{}\n", t.lines().nth(1).unwrap()), &["train.csv", "id"]);
     refused(&|t| t.replacen(",A61,", ",A62,", 1), &["train.csv", "A62", "A61"]);
 }
