@@ -44,7 +44,7 @@ fn clips_from_files_are_transcribed_with_images() {
          --set optimiser.learning_rate=0.05",
         recipe("avformer")
     );
-    let error = "model.language: --language needs a Whisper model";
+    let error = "model.language: `language` needs a Whisper model";
     refused(folder, &format!("{train} --set model.language=en --run run"), error);
     let printed = succeeds(folder, &format!("{train} --run run"));
     for part in [

@@ -200,7 +200,7 @@ fn entries_that_cannot_be_encoded_are_refused_with_line_and_remedy() {
     refused(
         folder,
         &[&build_new[..], &["clip", "--image-model", "clip"]].concat(),
-        &["clip: an image model needs a text-only `--model`"],
+        &["clip: an image model needs a text-only first model"],
     );
     let config = fs::read_to_string(folder.join("clip/config.json")).unwrap();
     let other_end_token = config.replace("\"eos_token_id\": 39", "\"eos_token_id\": 7");

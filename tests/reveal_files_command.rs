@@ -253,12 +253,6 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
             "use the memory of this run",
         );
     }
-    // A memory of an older version, without the hash of the inputs, is accepted.
-    let older = copy_memory("older");
-    let mut changed = made_by.clone();
-    changed.as_object_mut().unwrap().remove("inputs_sha256");
-    fs::write(older.join("made-by.json"), changed.to_string()).unwrap();
-    succeeds(folder, &format!("{answer} older.jsonl --memory older"));
     fs::remove_file(copy_memory("nobody").join("made-by.json")).unwrap();
     refused(folder, &format!("{answer} x.jsonl --memory nobody"), "has neither made-by.json");
     // A memory without the folder of its generation is refused.
