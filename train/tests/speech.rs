@@ -176,7 +176,6 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     assert_eq!((batch[0].text.as_str(), batch[2].text.as_str()), ("", ""));
 
     // Boosted words for one of two clips, with any number of beams.
-    let asr_model = AsrModel::Conformer(conformer);
     for num_beams in [1, 4] {
         let options = TranscribeOptions { num_beams, ..options.clone() };
         asr_model.check(&options).unwrap();
