@@ -108,7 +108,7 @@ impl Augmentation {
     /// [`DataError::OutOfRange`]
     pub fn validate(&self) -> Result<(), DataError> {
         let refuse =
-            |what, value: String, wanted| Err(DataError::OutOfRange { what, value, wanted });
+            |what, value: String, wanted| Err(DataError::out_of_range(what, value, wanted));
         if !(1..=MAX_SIDE).contains(&self.size) {
             return refuse("size", self.size.to_string(), "use 1 to 4096 pixels");
         }
@@ -153,7 +153,7 @@ impl Augmentation {
         if width == 0 || height == 0 {
             let value = format!("{width} by {height} pixels");
             let wanted = "an image needs at least 1 pixel; is its file complete?";
-            return Err(DataError::OutOfRange { what: "the image", value, wanted });
+            return Err(DataError::out_of_range("the image", value, wanted));
         }
         let background = match self.background {
             Background::Fixed(colour) => colour,

@@ -50,14 +50,6 @@ pub enum DataError {
     #[error("{groups} groups cannot fill {parts} parts; use at most {groups} folds, or more data")]
     TooFewGroups { groups: usize, parts: usize },
 
-    /// The number of folds is below two, or the held-out fraction is outside (0, 1).
-    #[error("{what} is {value}; {wanted}")]
-    Split { what: &'static str, value: f64, wanted: &'static str },
-
-    /// Two columns of a data set have different lengths.
-    #[error("{left} {left_name} but {right} {right_name}; each row needs one of each")]
-    LengthMismatch { left_name: &'static str, left: usize, right_name: &'static str, right: usize },
-
     // Tokens
     /// The file is not a usable tokenizer.
     #[error("{path}: not a usable tokenizer: {reason}; use the tokenizer.json from the model's folder", path = path.display())]
@@ -92,7 +84,7 @@ pub enum DataError {
     #[error("{path}: {reason}; use the preprocessor_config.json from the model's folder", path = path.display())]
     Preprocessor { path: PathBuf, reason: String },
 
-    // Augmentation and the embedded world
+    // Settings
     /// A setting is out of range.
     #[error("{what} is {value}; {wanted}")]
     OutOfRange { what: &'static str, value: String, wanted: &'static str },
@@ -104,12 +96,6 @@ pub enum DataError {
         place.as_ref().map(|place| format!(", {place}")).unwrap_or_default(), path = path.display()
     )]
     Malformed { path: PathBuf, place: Option<String>, reason: String, remedy: &'static str },
-
-    /// An image file name pattern has no placeholder for the image id.
-    #[error(
-        "{pattern:?}: not a file name pattern; write %d, %012d or %s once, in place of the image id"
-    )]
-    ImagePattern { pattern: String },
 
     // Weights from the hub
     /// An `hf://` address does not name a model.
@@ -188,4 +174,14 @@ pub enum DataError {
     /// The disk of the cache is full.
     #[error("{path}: no space left on the disk; free some space, or set HF_HOME to a folder on a larger disk", path = path.display())]
     DiskFull { path: PathBuf },
+}
+
+impl DataError {
+    pub(crate) fn out_of_range(
+        what: &'static str,
+        value: impl ToString,
+        wanted: &'static str,
+    ) -> Self {
+        Self::OutOfRange { what, value: value.to_string(), wanted }
+    }
 }

@@ -37,7 +37,10 @@ pub fn score_class(score: f32) -> usize {
 /// shuffling.
 ///
 /// # Errors
-/// `Split` for fewer than 2 folds; `TooFewGroups`; `LengthMismatch`
+/// [`DataError::OutOfRange`] for fewer than 2 folds; [`DataError::TooFewGroups`]
+///
+/// # Panics
+/// If there are more or fewer classes than groups.
 pub fn stratified_group_folds(
     classes: &[usize],
     groups: &[usize],
@@ -45,11 +48,7 @@ pub fn stratified_group_folds(
     seed: Option<u64>,
 ) -> Result<Vec<usize>, DataError> {
     if folds < 2 {
-        return Err(DataError::Split {
-            what: "the number of folds",
-            value: folds as f64,
-            wanted: "use 2 or more",
-        });
+        return Err(DataError::out_of_range("the number of folds", folds, "use 2 or more"));
     }
     let mut group_counts = count_classes(classes, groups, folds)?;
     let totals = total_counts(&group_counts);
@@ -81,7 +80,10 @@ pub fn split_of_fold(fold_of_row: &[usize], fold: usize) -> Split {
 /// class.
 ///
 /// # Errors
-/// `Split` for a fraction outside (0, 1); `TooFewGroups`; `LengthMismatch`
+/// [`DataError::OutOfRange`] for a fraction outside (0, 1); [`DataError::TooFewGroups`]
+///
+/// # Panics
+/// If there are more or fewer classes than groups.
 pub fn hold_out(
     classes: &[usize],
     groups: &[usize],
@@ -89,11 +91,8 @@ pub fn hold_out(
     seed: u64,
 ) -> Result<Split, DataError> {
     if !(fraction > 0.0 && fraction < 1.0) {
-        return Err(DataError::Split {
-            what: "the held-out fraction",
-            value: fraction,
-            wanted: "use a number between 0 and 1, such as 0.1",
-        });
+        let wanted = "use a number between 0 and 1, such as 0.1";
+        return Err(DataError::out_of_range("the held-out fraction", fraction, wanted));
     }
     let mut group_counts = count_classes(classes, groups, 2)?;
     let totals = total_counts(&group_counts);
@@ -138,14 +137,7 @@ fn count_classes(
     groups: &[usize],
     parts: usize,
 ) -> Result<Vec<GroupCounts>, DataError> {
-    if classes.len() != groups.len() {
-        return Err(DataError::LengthMismatch {
-            left_name: "classes",
-            left: classes.len(),
-            right_name: "groups",
-            right: groups.len(),
-        });
-    }
+    assert_eq!(classes.len(), groups.len(), "each row has a class and a group");
     // Only classes that occur are counted.
     let index_of_class = indices(classes);
     let index_of_group = indices(groups);

@@ -66,7 +66,7 @@ impl DecodedImage {
     /// as [`DecodedImage::open`]
     pub fn from_bytes(name: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         let decoded = guarded(|| Self::decode(name.as_ref(), bytes));
-        decoded.unwrap_or_else(|| {
+        decoded.unwrap_or_else(|_| {
             let reason = "is damaged: the decoder panicked".to_owned();
             Err(DataError::Image { path: name.as_ref().into(), reason })
         })

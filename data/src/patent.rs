@@ -43,7 +43,7 @@ pub enum Labels {
 /// # Errors
 /// `Text`, also for a score outside [0, 1]
 pub fn read_pairs(path: impl AsRef<Path>, labels: Labels) -> Result<Vec<PhrasePair>, DataError> {
-    read(path.as_ref(), labels, None)
+    read_pairs_with_titles(path, labels, None)
 }
 
 /// Like [`read_pairs`]; a context that is missing from `titles` is also an error.
@@ -53,9 +53,27 @@ pub fn read_pairs(path: impl AsRef<Path>, labels: Labels) -> Result<Vec<PhrasePa
 pub fn read_pairs_with_titles(
     path: impl AsRef<Path>,
     labels: Labels,
-    titles: &ClassTitles,
+    titles: Option<&ClassTitles>,
 ) -> Result<Vec<PhrasePair>, DataError> {
-    read(path.as_ref(), labels, Some(titles))
+    let path = path.as_ref();
+    let columns = PhraseColumns::default();
+    let rows = read_phrases(Input::open(path)?, labels == Labels::Required, columns)?;
+    let pair = |row: PhraseRow| {
+        if let Some(score) = row.score.filter(|score| !(0.0..=1.0).contains(score)) {
+            let reason = format!("score {score} is outside [0, 1]");
+            let remedy = "scale the scores to numbers from 0 to 1";
+            return Err(TextError::malformed(path, row.line, reason, remedy).into());
+        }
+        if let Some(titles) = titles
+            && titles.title(&row.context).is_none()
+        {
+            let nearest = titles.nearest(&row.context).map(Into::into);
+            let (location, context) = (Location::new(path, row.line), row.context);
+            return Err(DataError::UnknownContext { location, nearest, context });
+        }
+        Ok(row.into())
+    };
+    rows.into_iter().map(pair).collect()
 }
 
 /// Reads pairs from a CSV with other column names. Scores may have any range.
@@ -133,29 +151,4 @@ pub fn predictions_csv(pairs: &[PhrasePair], scores: &[f64]) -> Vec<u8> {
         let _ = writer.write_record([pair.id.as_str(), &format!("{score:.6}")]);
     }
     writer.into_inner().unwrap_or_default()
-}
-
-fn read(
-    path: &Path,
-    labels: Labels,
-    titles: Option<&ClassTitles>,
-) -> Result<Vec<PhrasePair>, DataError> {
-    let columns = PhraseColumns::default();
-    let rows = read_phrases(Input::open(path)?, labels == Labels::Required, columns)?;
-    let pair = |row: PhraseRow| {
-        if let Some(score) = row.score.filter(|score| !(0.0..=1.0).contains(score)) {
-            let reason = format!("score {score} is outside [0, 1]");
-            let remedy = "scale the scores to numbers from 0 to 1";
-            return Err(TextError::malformed(path, row.line, reason, remedy).into());
-        }
-        if let Some(titles) = titles
-            && titles.title(&row.context).is_none()
-        {
-            let nearest = titles.nearest(&row.context).map(Into::into);
-            let (location, context) = (Location::new(path, row.line), row.context);
-            return Err(DataError::UnknownContext { location, nearest, context });
-        }
-        Ok(row.into())
-    };
-    rows.into_iter().map(pair).collect()
 }

@@ -24,13 +24,6 @@ pub const SECTIONS: [(char, &str); 9] = [
     ('Y', "Emerging Cross-Sectional Technologies"),
 ];
 
-/// Returns the name of the section of a class code, which is its first letter; `None` for other
-/// letters.
-pub fn section_name(code: &str) -> Option<&'static str> {
-    let letter = code.chars().next()?.to_ascii_uppercase();
-    SECTIONS.iter().find(|(section, _)| *section == letter).map(|(_, name)| *name)
-}
-
 /// Titles by class code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ClassTitles {

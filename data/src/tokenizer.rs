@@ -6,17 +6,16 @@
 //! anchors and titles, are cached. [`SegmentTokenizer::encode_text`] encodes a whole text with its
 //! special tokens.
 
-mod guard;
-
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use engram_textfile::shortened;
 use serde::Serialize;
 use tokenizers::{PostProcessor, TruncationDirection};
 
-use crate::DataError;
-pub(crate) use guard::guarded;
+use crate::{DataError, guard};
 
 /// The maximum number of cached segments. A full cache is cleared.
 const MAX_CACHED_SEGMENTS: usize = 1 << 17;
@@ -40,25 +39,168 @@ pub struct SpecialTokens {
     pub mask: Option<u32>,
 }
 
-/// A tokenizer that encodes segments without special tokens and caches them.
-pub struct SegmentTokenizer {
+/// The content of a `tokenizer.json`. Truncation and padding are switched off: all callers truncate
+/// texts themselves.
+pub struct TextTokenizer {
+    /// The path that error messages name.
     path: PathBuf,
     tokenizer: tokenizers::Tokenizer,
+}
+
+impl TextTokenizer {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// `Io`; `Tokenizer` for an invalid file
+    pub fn from_file(path: &Path) -> Result<Self, DataError> {
+        let json =
+            std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
+        Self::parse(path, &json)
+    }
+
+    /// Parses the content of a `tokenizer.json`; error messages name `path`.
+    ///
+    /// # Errors
+    /// `Tokenizer` for invalid content
+    pub fn parse(path: &Path, json: &[u8]) -> Result<Self, DataError> {
+        // `Tokenizer::from_bytes` is generic and would compile serde's code for all kinds of
+        // tokenizers here a second time.
+        Self::make(path, || std::str::from_utf8(json)?.parse())
+    }
+
+    /// Creates a tokenizer with the library; error messages name `path`.
+    pub(crate) fn make(
+        path: &Path,
+        make: impl FnOnce() -> Result<tokenizers::Tokenizer, tokenizers::Error>,
+    ) -> Result<Self, DataError> {
+        let tokenizer = guarded(|| {
+            let mut tokenizer = make()?;
+            tokenizer.with_truncation(None)?;
+            tokenizer.with_padding(None);
+            Ok(tokenizer)
+        });
+        match tokenizer {
+            Ok(tokenizer) => Ok(Self { path: path.into(), tokenizer }),
+            Err(reason) => Err(DataError::Tokenizer { path: path.into(), reason }),
+        }
+    }
+
+    /// Returns the content of the `tokenizer.json`.
+    ///
+    /// # Errors
+    /// `Tokenizer`
+    pub fn json(&self) -> Result<String, DataError> {
+        self.tokenizer.to_string(true).map_err(|error| self.error(error.to_string()))
+    }
+
+    /// Returns the vocabulary size, including added tokens: the highest id plus 1.
+    pub fn vocabulary_size(&self) -> usize {
+        self.tokenizer.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
+    }
+
+    /// Returns the id of the token with this exact name; `None` if there is no such token.
+    pub fn id_of(&self, token: &str) -> Option<u32> {
+        self.tokenizer.token_to_id(token)
+    }
+
+    /// Returns the id of a special token: the first of these names that the vocabulary has.
+    pub(crate) fn special(&self, role: &'static str, names: &[&str]) -> Result<u32, DataError> {
+        let id = names.iter().find_map(|name| self.id_of(name));
+        id.ok_or_else(|| DataError::MissingSpecialToken {
+            path: self.path.clone(),
+            role,
+            names: names.join(" or "),
+        })
+    }
+
+    /// Returns the token with this id; `None` if the vocabulary has no such id.
+    pub fn token_of(&self, id: u32) -> Option<String> {
+        self.tokenizer.id_to_token(id)
+    }
+
+    /// Encodes a text, without special tokens.
+    ///
+    /// # Errors
+    /// `Encode` for text that the tokenizer cannot encode
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
+        let encoding = self.encode_with(text, || self.tokenizer.encode(text, false))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// Decodes ids, without special tokens. Ids outside of the vocabulary, such as timestamps, are
+    /// dropped.
+    ///
+    /// # Errors
+    /// `Tokenizer`
+    pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
+        guarded(|| self.tokenizer.decode(ids, true)).map_err(|reason| self.error(reason))
+    }
+
+    /// Returns the text that each id adds, including leading spaces. If several tokens form a
+    /// character, all but the last add an empty text.
+    ///
+    /// # Errors
+    /// `Tokenizer`
+    pub fn pieces(&self, ids: &[u32]) -> Result<Vec<String>, DataError> {
+        let pieces = guarded(|| {
+            let mut stream = self.tokenizer.decode_stream(true);
+            ids.iter().map(|id| Ok(stream.step(*id)?.unwrap_or_default())).collect()
+        });
+        pieces.map_err(|reason| self.error(reason))
+    }
+
+    /// Creates an error of this tokenizer.
+    pub(crate) fn error(&self, reason: String) -> DataError {
+        DataError::Tokenizer { path: self.path.clone(), reason }
+    }
+
+    fn encode_with<T>(
+        &self,
+        text: &str,
+        call: impl FnOnce() -> Result<T, tokenizers::Error>,
+    ) -> Result<T, DataError> {
+        guarded(call).map_err(|reason| DataError::Encode {
+            path: self.path.clone(),
+            piece: text.chars().take(60).collect(),
+            reason,
+        })
+    }
+
+    /// Checks that a model with `model_size` embeddings has an embedding for every token.
+    ///
+    /// # Errors
+    /// `VocabularyMismatch`
+    pub fn check_embeddings(&self, model_size: usize) -> Result<(), DataError> {
+        let tokenizer = self.vocabulary_size();
+        if tokenizer <= model_size {
+            return Ok(());
+        }
+        Err(DataError::VocabularyMismatch { path: self.path.clone(), tokenizer, model: model_size })
+    }
+}
+
+/// Calls the `tokenizers` library. An error or a panic becomes a message on one line of at most 200
+/// characters, because it may quote a whole file.
+fn guarded<T>(call: impl FnOnce() -> Result<T, tokenizers::Error>) -> Result<T, String> {
+    match guard::guarded(call) {
+        Ok(result) => result.map_err(|error| shortened(&error.to_string(), 200)),
+        Err(panic) => Err(format!("the tokenizers library panicked: {}", shortened(&panic, 200))),
+    }
+}
+
+/// A tokenizer that encodes segments without special tokens and caches them.
+pub struct SegmentTokenizer {
+    tokens: TextTokenizer,
     special: SpecialTokens,
     cache: Mutex<HashMap<String, Arc<[u32]>>>,
 }
 
-/// Parses the content of a `tokenizer.json`. (`Tokenizer::from_bytes` is generic and would compile
-/// serde's code for all kinds of tokenizers here a second time.)
-///
-/// Truncation and padding are switched off: all callers truncate texts themselves.
-pub(crate) fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, String> {
-    guarded(|| {
-        let mut tokenizer: tokenizers::Tokenizer = std::str::from_utf8(json)?.parse()?;
-        tokenizer.with_truncation(None)?;
-        tokenizer.with_padding(None);
-        Ok(tokenizer)
-    })
+impl Deref for SegmentTokenizer {
+    type Target = TextTokenizer;
+
+    fn deref(&self) -> &TextTokenizer {
+        &self.tokens
+    }
 }
 
 /// How to encode a whole text: its truncation and its special tokens.
@@ -77,57 +219,32 @@ impl SegmentTokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// `Io`; `Tokenizer` for an invalid file; `MissingSpecialToken`
+    /// as [`TextTokenizer::from_file`]; `MissingSpecialToken`
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, DataError> {
-        let path = path.as_ref();
-        let bytes =
-            std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
-        Self::from_bytes(path, &bytes)
+        Self::new(TextTokenizer::from_file(path.as_ref())?)
     }
 
     /// Parses the content of a `tokenizer.json`; error messages name `path`.
     ///
     /// # Errors
-    /// `Tokenizer` for invalid content; `MissingSpecialToken`
+    /// as [`TextTokenizer::parse`]; `MissingSpecialToken`
     pub fn from_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
-        let path = path.as_ref();
-        let tokenizer_error = |reason: String| DataError::Tokenizer { path: path.into(), reason };
-        let tokenizer = parse(bytes).map_err(tokenizer_error)?;
-        let find = |names: &[&str]| names.iter().find_map(|name| tokenizer.token_to_id(name));
-        let required = |role, names: &[&str]| {
-            find(names).ok_or_else(|| DataError::MissingSpecialToken {
-                path: path.into(),
-                role,
-                names: names.join(" or "),
-            })
-        };
+        Self::new(TextTokenizer::parse(path.as_ref(), bytes)?)
+    }
+
+    fn new(tokens: TextTokenizer) -> Result<Self, DataError> {
         let special = SpecialTokens {
-            cls: required("cls", CLS_NAMES)?,
-            sep: required("sep", SEP_NAMES)?,
-            pad: required("pad", PAD_NAMES)?,
-            mask: find(MASK_NAMES),
+            cls: tokens.special("cls", CLS_NAMES)?,
+            sep: tokens.special("sep", SEP_NAMES)?,
+            pad: tokens.special("pad", PAD_NAMES)?,
+            mask: MASK_NAMES.iter().find_map(|name| tokens.id_of(name)),
         };
-        Ok(Self { path: path.into(), tokenizer, special, cache: Mutex::default() })
+        Ok(Self { tokens, special, cache: Mutex::default() })
     }
 
     /// Returns the ids of the special tokens.
     pub fn special(&self) -> SpecialTokens {
         self.special
-    }
-
-    /// Returns the vocabulary size, including added tokens.
-    pub fn vocabulary_size(&self) -> usize {
-        self.tokenizer.get_vocab_size(true)
-    }
-
-    /// Returns the id of the token with this exact name; `None` if there is no such token.
-    pub fn id_of(&self, token: &str) -> Option<u32> {
-        self.tokenizer.token_to_id(token)
-    }
-
-    /// Returns the token with this id; `None` if the vocabulary has no such id.
-    pub fn token_of(&self, id: u32) -> Option<String> {
-        self.tokenizer.id_to_token(id)
     }
 
     /// Checks that this tokenizer belongs to a model with `model_size` embeddings and the padding
@@ -140,9 +257,9 @@ impl SegmentTokenizer {
     /// # Errors
     /// `VocabularyMismatch`, `PadMismatch`
     pub fn check_fits(&self, model_size: usize, model_pad: Option<u32>) -> Result<(), DataError> {
-        let ids = self.tokenizer.get_vocab(true).into_values();
-        let vocabulary_size = ids.max().map_or(0, |highest| highest as usize + 1);
-        if vocabulary_size > model_size || vocabulary_size * 10 < model_size * 9 {
+        self.check_embeddings(model_size)?;
+        let vocabulary_size = self.vocabulary_size();
+        if vocabulary_size * 10 < model_size * 9 {
             return Err(DataError::VocabularyMismatch {
                 path: self.path.clone(),
                 tokenizer: vocabulary_size,
@@ -169,7 +286,7 @@ impl SegmentTokenizer {
         if let Some(ids) = lock_cache().get(segment) {
             return Ok(Arc::clone(ids));
         }
-        let ids: Arc<[u32]> = self.encode(segment)?.get_ids().into();
+        let ids: Arc<[u32]> = self.encode(segment)?.into();
         let mut cache = lock_cache();
         if cache.len() >= MAX_CACHED_SEGMENTS {
             cache.clear();
@@ -185,7 +302,6 @@ impl SegmentTokenizer {
     pub fn encode_text(&self, text: &str, form: &TextForm) -> Result<Vec<u32>, DataError> {
         if !form.use_post_processor {
             let ids = self.encode(text)?;
-            let ids = ids.get_ids();
             let count = ids.len().min(form.max_length.saturating_sub(2));
             let start = if form.truncate_left { ids.len() - count } else { 0 };
             let truncated = ids[start..start + count].iter().copied();
@@ -197,7 +313,7 @@ impl SegmentTokenizer {
         }
         let direction =
             if form.truncate_left { TruncationDirection::Left } else { TruncationDirection::Right };
-        let encoding = self.call_library(text, || {
+        let encoding = self.encode_with(text, || {
             let mut encoding = self.tokenizer.encode(text, false)?;
             let num_special = self
                 .tokenizer
@@ -207,22 +323,6 @@ impl SegmentTokenizer {
             self.tokenizer.post_process(encoding, None, true)
         })?;
         Ok(encoding.get_ids().to_vec())
-    }
-
-    fn encode(&self, segment: &str) -> Result<tokenizers::Encoding, DataError> {
-        self.call_library(segment, || self.tokenizer.encode(segment, false))
-    }
-
-    fn call_library<T>(
-        &self,
-        segment: &str,
-        call: impl FnOnce() -> Result<T, tokenizers::Error>,
-    ) -> Result<T, DataError> {
-        guarded(call).map_err(|reason| DataError::Encode {
-            path: self.path.clone(),
-            piece: segment.chars().take(60).collect(),
-            reason,
-        })
     }
 }
 

@@ -20,15 +20,6 @@ pub struct WordVectors {
     values: Vec<f32>,
 }
 
-/// The mean vector of a phrase, and the fraction of its words that have a vector.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PhraseVector {
-    /// The mean of the word vectors found; zeros if there is none.
-    pub mean: Vec<f32>,
-    /// The fraction of the phrase's words that have a vector.
-    pub found: f32,
-}
-
 impl WordVectors {
     /// Reads the vectors of `words` from a file; `None` reads all vectors.
     ///
@@ -114,29 +105,26 @@ impl WordVectors {
         self.values.get(row * self.width..(row + 1) * self.width)
     }
 
-    /// Returns the mean vector of a phrase's words, split at white space.
-    pub fn phrase(&self, phrase: &str) -> PhraseVector {
+    /// Returns the mean vector of those words of a phrase that have one; zeros if none has.
+    fn phrase(&self, phrase: &str) -> Vec<f32> {
         let mut mean = vec![0.0; self.width];
-        let (mut word_count, mut found_count) = (0_usize, 0_usize);
-        for word in phrase.split_whitespace() {
-            word_count += 1;
-            if let Some(vector) = self.word(word) {
-                found_count += 1;
-                for (sum, value) in mean.iter_mut().zip(vector) {
-                    *sum += value;
-                }
+        let mut found_count = 0_usize;
+        for vector in phrase.split_whitespace().filter_map(|word| self.word(word)) {
+            found_count += 1;
+            for (sum, value) in mean.iter_mut().zip(vector) {
+                *sum += value;
             }
         }
         for sum in &mut mean {
             *sum /= found_count.max(1) as f32;
         }
-        PhraseVector { mean, found: found_count as f32 / word_count.max(1) as f32 }
+        mean
     }
 
     /// Returns the cosine similarity of two phrases' mean vectors; 0 if one of them has no known
     /// word.
     pub fn similarity(&self, left: &str, right: &str) -> f32 {
-        cosine(&self.phrase(left).mean, &self.phrase(right).mean)
+        cosine(&self.phrase(left), &self.phrase(right))
     }
 
     /// Adds the vector of a line, unless the word is not requested or already has a vector.

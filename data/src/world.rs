@@ -120,8 +120,8 @@ impl World {
         if let Some(count) = options.images {
             let total = images.len();
             if !(MIN_IMAGES..=total).contains(&count) {
-                let (what, value) = ("the number of images", count.to_string());
-                return Err(DataError::OutOfRange { what, value, wanted: "use 40 to 1881" });
+                let what = "the number of images";
+                return Err(DataError::out_of_range(what, count, "use 40 to 1881"));
             }
             images.retain(|image| {
                 // Keep one image in each of `count` equal intervals.
@@ -156,12 +156,6 @@ impl World {
         self.index_of_slug.get(slug).copied()
     }
 
-    /// Returns the questions whose answers are in the given entries. Without these entries, such
-    /// questions have no answer.
-    pub fn questions_about<'a>(&'a self, ids: &'a [i64]) -> impl Iterator<Item = &'a Question> {
-        self.questions.iter().filter(|question| ids.contains(&question.entry))
-    }
-
     /// Returns a view of an image, given by its index. View 0 is the unaugmented image on grey, as
     /// in the memory; every other number gives another view.
     ///
@@ -170,8 +164,7 @@ impl World {
     pub fn view(&self, index: usize, number: u32) -> Result<RgbImage, DataError> {
         let Some(image) = self.images.get(index) else {
             let wanted = "use an index below the number of images";
-            let value = index.to_string();
-            return Err(DataError::OutOfRange { what: "the image index", value, wanted });
+            return Err(DataError::out_of_range("the image index", index, wanted));
         };
         let mut rng = seeded_rng(self.options.seed, &["view", &image.slug, &number.to_string()]);
         let unaugmented = Augmentation::none(self.options.view.size);

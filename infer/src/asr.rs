@@ -13,8 +13,12 @@ mod whisper;
 
 use std::sync::Arc;
 
+use candle_core::{Device, Tensor};
 use engram_models::generation::boosting::BoostTree;
+use engram_models::speech::log_mel::Frames;
 use engram_models::whisper::Task;
+
+use crate::error::Result;
 
 pub use adapted::{
     AdaptedAsrModel, AdaptedClip, AvformerRunConfig, MAX_FRAMES, MAX_SILENCE_SECONDS,
@@ -22,10 +26,19 @@ pub use adapted::{
 };
 pub use asr_model::AsrModel;
 pub use boost::BoostTreeBuilder;
-pub use conformer::ConformerAsr;
+use conformer::ConformerAsr;
 pub use streaming::{Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate};
 pub use transcript::{Segment, Transcript, Word};
-pub use whisper::WhisperAsr;
+use whisper::WhisperAsr;
+
+/// Concatenates the log-mel frames of clips, `[F, M]`. Also returns the number of frames of each.
+fn packed(frames: Vec<Frames>) -> Result<(Tensor, Vec<usize>)> {
+    let lengths = frames.iter().map(Frames::len).collect();
+    let bands = frames.first().map_or(1, |frames| frames.bands);
+    let values: Vec<f32> = frames.into_iter().flat_map(|frames| frames.values).collect();
+    let shape = (values.len() / bands, bands);
+    Ok((Tensor::from_vec(values, shape, &Device::Cpu)?, lengths))
+}
 
 /// Options for transcribing clips.
 #[derive(Debug, Clone)]

@@ -22,11 +22,14 @@ mod tokenizer;
 
 use std::path::Path;
 
+use candle_core::Tensor;
 use engram_data::hub::WeightsLocation;
 use engram_data::image::{DecodedImage, Preprocessing};
+use engram_data::tokenizer::{SpecialTokens, TextForm};
 use engram_models::clip::CLIP_VISION;
-use engram_models::compute::Compute;
+use engram_models::compute::{Compute, to_host};
 use engram_models::mobilenet::OPS_FILE;
+use engram_models::packed::PackedTokens;
 pub use engram_models::similarity::sentence_transformer::PromptChoice;
 use engram_models::similarity::sentence_transformer::Prompts;
 use serde::Deserialize;
@@ -37,6 +40,7 @@ pub use files::EncoderFiles;
 use identity::Identity;
 pub use joint::JointEncoder;
 use layout::Layout;
+use tokenizer::TextTokens;
 
 /// The `model_type` of CLIP in `config.json`.
 const CLIP: &str = "clip";
@@ -74,22 +78,69 @@ impl Prepared {
     }
 }
 
+/// An encoder of token sequences.
+trait TextEncoder: Send + Sync {
+    /// Sets the prompt of all further texts, as token ids with the special tokens.
+    fn set_prompt(&mut self, _ids: &[u32], _special: SpecialTokens) {}
+
+    /// The dimension `D` of the embeddings.
+    fn width(&self) -> usize;
+
+    /// Computes the embeddings of `N` packed texts, `[N, D]`.
+    fn embed(&self, batch: PackedTokens) -> Result<Tensor>;
+}
+
+/// An encoder of images.
+trait ImageEncoder: Send + Sync {
+    /// The dimension `D` of the embeddings.
+    fn width(&self) -> usize;
+
+    /// The preprocessing of images.
+    fn preprocessing(&self) -> &Preprocessing;
+
+    /// Computes the embeddings of `N` images, `[N, D]` in row-major order.
+    fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>>;
+}
+
+/// A text encoder with its tokenizer and the settings of its texts.
+struct Texts {
+    model: Box<dyn TextEncoder>,
+    tokens: TextTokens,
+    form: TextForm,
+}
+
+impl Texts {
+    fn new(model: impl TextEncoder + 'static, tokens: TextTokens) -> Self {
+        let form = tokens.form(&PromptChoice::Default);
+        Self { model: Box::new(model), tokens, form }
+    }
+
+    /// Sets the prompt `text` for all further texts, with the length limit of queries or documents.
+    fn set_prompt(&mut self, text: &str, choice: &PromptChoice) -> Result<()> {
+        self.form = self.tokens.form(choice);
+        if !text.is_empty() {
+            let ids = self.tokens.tokens(text, &self.form)?;
+            self.model.set_prompt(&ids, self.tokens.tokenizer.special());
+        }
+        Ok(())
+    }
+}
+
 /// A frozen model that encodes texts, images or both as unit vectors.
 pub struct Encoder {
     name: String,
     identity: Identity,
-    model: Model,
+    /// `None` for a model that only supports images.
+    texts: Option<Texts>,
+    /// `None` for a model that only supports texts.
+    images: Option<Box<dyn ImageEncoder>>,
     prompts: Prompts,
     /// The prompt that is put before each input text; may be empty.
     prompt: String,
 }
 
-enum Model {
-    Text(Box<text::TextModel>),
-    Clip(Box<clip::ClipModel>),
-    ClipVision(Box<clip::ClipImageModel>),
-    Images(images::ImageModel),
-}
+/// A model's text encoder, image encoder and identity.
+type Parts = (Option<Texts>, Option<Box<dyn ImageEncoder>>, Identity);
 
 impl Encoder {
     /// Opens the model in a folder or at `hf://owner/name`, with its default prompt. It computes on
@@ -110,7 +161,7 @@ impl Encoder {
     pub fn with_prompt(location: &str, choice: &PromptChoice, compute: &Compute) -> Result<Self> {
         let folder = PretrainedFolder::open(location)?;
         let layout = Layout::read(folder.clone())?;
-        let (mut model, identity) = Self::build(&folder, &layout, compute)?;
+        let (mut texts, images, identity) = Self::build(&folder, &layout, compute)?;
         let name = match folder.location() {
             WeightsLocation::Folder(path) => match path.canonicalize() {
                 Ok(absolute) => absolute.display().to_string(),
@@ -119,44 +170,37 @@ impl Encoder {
             hub => hub.to_string(),
         };
         let prompt = layout.prompts.text(choice, &name)?.to_owned();
-        match &mut model {
-            Model::Text(model) => model.set_prompt(&prompt, choice)?,
-            Model::Clip(model) => model.set_role(choice),
-            Model::ClipVision(_) | Model::Images(_) => {}
+        if let Some(texts) = &mut texts {
+            texts.set_prompt(&prompt, choice)?;
         }
-        Ok(Self { name, identity, model, prompts: layout.prompts, prompt })
+        Ok(Self { name, identity, texts, images, prompts: layout.prompts, prompt })
     }
 
-    /// Builds the model and computes its identity.
-    fn build(
-        folder: &PretrainedFolder,
-        layout: &Layout,
-        compute: &Compute,
-    ) -> Result<(Model, Identity)> {
+    /// Builds the encoders and computes their identity.
+    fn build(folder: &PretrainedFolder, layout: &Layout, compute: &Compute) -> Result<Parts> {
         let transformer = layout.transformer();
         let config = match transformer.find("config.json") {
             Ok(config) => config,
             // Without a configuration file, only the layout of MobileNetV2 is supported.
             Err(missing) if is_missing(&missing) => {
                 let Ok(ops) = folder.find(OPS_FILE) else { return Err(missing.into()) };
-                let find = |file: &str| folder.find(file);
-                let (model, identity) = images::ImageModel::open(&ops, &find)?;
-                return Ok((Model::Images(model), identity));
+                let (model, identity) = images::ImageModel::open(&ops, folder)?;
+                return Ok((None, Some(Box::new(model)), identity));
             }
             Err(error) => return Err(error.into()),
         };
         Ok(match model_type(&config)?.as_deref() {
             Some(CLIP) => {
-                let (model, identity) = clip::ClipModel::open(layout, &config, compute)?;
-                (Model::Clip(Box::new(model)), identity)
+                let (model, tokens, images, identity) = clip::open_both(layout, &config, compute)?;
+                (Some(Texts::new(model, tokens)), Some(Box::new(images)), identity)
             }
             Some(CLIP_VISION) => {
                 let (model, identity) = clip::ClipImageModel::open(&transformer, &config, compute)?;
-                (Model::ClipVision(Box::new(model)), identity)
+                (None, Some(Box::new(model)), identity)
             }
             _ => {
-                let (model, identity) = text::TextModel::open(layout, compute)?;
-                (Model::Text(Box::new(model)), identity)
+                let (model, tokens, identity) = text::TextModel::open(layout, compute)?;
+                (Some(Texts::new(model, tokens)), None, identity)
             }
         })
     }
@@ -173,7 +217,7 @@ impl Encoder {
         if let (PromptChoice::Document, Some(name)) = (choice, self.prompts.ignored_prompt()) {
             notes.push(format!(
                 "{}: has the prompt `{name}`, but sentence-transformers does not use it by \
-                 default; --prompt {name} applies it",
+                 default; choose it by its name to apply it",
                 self.name
             ));
         }
@@ -208,21 +252,16 @@ impl Encoder {
 
     /// The dimension `D` of the vectors.
     pub fn width(&self) -> usize {
-        match &self.model {
-            Model::Text(model) => model.width(),
-            Model::Clip(model) => model.images().width(),
-            Model::ClipVision(model) => model.width(),
-            Model::Images(model) => model.width(),
+        match (&self.texts, &self.images) {
+            (_, Some(images)) => images.width(),
+            (Some(texts), None) => texts.model.width(),
+            (None, None) => 0,
         }
     }
 
     /// The modalities that the encoder supports.
     pub fn modalities(&self) -> Modalities {
-        match &self.model {
-            Model::Text(_) => Modalities { text: true, images: false },
-            Model::Clip(_) => Modalities { text: true, images: true },
-            Model::ClipVision(_) | Model::Images(_) => Modalities { text: false, images: true },
-        }
+        Modalities { text: self.texts.is_some(), images: self.images.is_some() }
     }
 
     /// Converts an item to tokens and pixels. Texts beyond the model's maximum length are
@@ -239,14 +278,13 @@ impl Encoder {
             }
             text => text,
         };
-        let tokens = match (&self.model, text) {
-            (Model::Text(model), Some(text)) => Some(model.tokens(text)?),
-            (Model::Clip(model), Some(text)) => Some(model.tokens(text)?),
+        let tokens = match (&self.texts, text) {
+            (Some(texts), Some(text)) => Some(texts.tokens.tokens(text, &texts.form)?),
             _ => None,
         };
-        let pixels = match (self.preprocessing(), item.image) {
-            (Some(preprocessing), Some(path)) => {
-                Some(preprocessing.apply(&DecodedImage::open(path)?, path)?)
+        let pixels = match (&self.images, item.image) {
+            (Some(images), Some(path)) => {
+                Some(images.preprocessing().apply(&DecodedImage::open(path)?, path)?)
             }
             _ => None,
         };
@@ -259,21 +297,11 @@ impl Encoder {
     /// [`InferError::Encoder`] for an encoder that only supports texts; [`InferError::Data`] for an
     /// image that is too thin to be resized.
     pub fn prepare_image(&self, image: &DecodedImage, name: &Path) -> Result<Prepared> {
-        let Some(preprocessing) = self.preprocessing() else {
+        let Some(images) = &self.images else {
             let reason = "only encodes texts, not images; use CLIP or MobileNetV2".into();
             return Err(InferError::Encoder { name: self.name.clone(), reason });
         };
-        Ok(Prepared { tokens: None, pixels: Some(preprocessing.apply(image, name)?) })
-    }
-
-    /// The image preprocessing; `None` for an encoder that only supports texts.
-    fn preprocessing(&self) -> Option<&Preprocessing> {
-        match &self.model {
-            Model::Text(_) => None,
-            Model::Clip(model) => Some(model.images().preprocessing()),
-            Model::ClipVision(model) => Some(model.preprocessing()),
-            Model::Images(model) => Some(model.preprocessing()),
-        }
+        Ok(Prepared { tokens: None, pixels: Some(images.preprocessing().apply(image, name)?) })
     }
 
     /// Computes unit vectors of `N` items, `[N, D]` in row-major order. The vectors are
@@ -297,16 +325,15 @@ impl Encoder {
                 images.push(pixels.as_slice());
             }
         }
-        let text_vectors = match &self.model {
-            Model::Text(model) => model.embed(&texts)?,
-            Model::Clip(model) => model.embed_texts(&texts)?,
-            Model::ClipVision(_) | Model::Images(_) => Vec::new(),
-        };
-        let image_vectors = match &self.model {
-            Model::Text(_) => Vec::new(),
-            Model::Clip(model) => model.images().embed(&images)?,
-            Model::ClipVision(model) => model.embed(&images)?,
-            Model::Images(model) => model.embed(&images)?,
+        let mut text_vectors = Vec::new();
+        if let Some(encoder) = &self.texts {
+            for batch in text::batches_of_tokens(&texts) {
+                text_vectors.extend(to_host(&encoder.model.embed(PackedTokens::new(batch))?)?);
+            }
+        }
+        let image_vectors = match &self.images {
+            Some(encoder) if !images.is_empty() => encoder.embed(&images)?,
+            _ => Vec::new(),
         };
         for (indices, encoded) in [(with_text, text_vectors), (with_image, image_vectors)] {
             for (i, vector) in indices.into_iter().zip(encoded.chunks(width)) {

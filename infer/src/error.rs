@@ -4,7 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
+use engram_memory::MemoryError;
 use engram_models::ModelError;
+use engram_textfile::TextError;
 
 use crate::stop::Stopped;
 
@@ -32,11 +34,23 @@ pub enum InferError {
         reason: String,
     },
 
-    /// Speech cannot be transcribed with the given model, adapters or options.
-    #[error("{reason}")]
-    Transcribe {
-        /// The reason and the remedy.
-        reason: String,
+    /// An error of the memory crate: the memory is invalid, or cannot be searched or written.
+    #[error(transparent)]
+    Memory(Box<MemoryError>),
+
+    /// Models, files or options do not belong together. The text has the reason and the remedy.
+    #[error("{0}")]
+    Refused(String),
+
+    /// A folder has a file that no run wrote.
+    #[error(
+        "{} was not written by a run, so it is not removed; move it elsewhere, or choose another \
+         folder",
+        path.display()
+    )]
+    ForeignFile {
+        /// The file or folder.
+        path: PathBuf,
     },
 
     /// A file of a finished run is damaged or missing.
@@ -64,7 +78,7 @@ pub enum InferError {
     #[error("{0}")]
     Stopped(#[from] Stopped),
 
-    /// A file could not be read.
+    /// A file could not be read or written.
     #[error("{}: {source}{}", path.display(), remedy(source))]
     Io {
         /// The file.
@@ -77,6 +91,45 @@ pub enum InferError {
 impl From<DataError> for InferError {
     fn from(error: DataError) -> Self {
         Self::Data(Box::new(error))
+    }
+}
+
+impl From<TextError> for InferError {
+    fn from(error: TextError) -> Self {
+        DataError::from(error).into()
+    }
+}
+
+impl From<MemoryError> for InferError {
+    /// Unwraps an `InferError` or a stop request from the batches that a memory was written from.
+    fn from(error: MemoryError) -> Self {
+        let MemoryError::Rows(error) = error else { return Self::Memory(Box::new(error)) };
+        let other = match error.downcast::<Self>() {
+            Ok(inner) => return *inner,
+            Err(other) => other,
+        };
+        match other.downcast::<Stopped>() {
+            Ok(stopped) => Self::Stopped(*stopped),
+            Err(other) => Self::Memory(Box::new(MemoryError::Rows(other))),
+        }
+    }
+}
+
+impl From<candle_core::Error> for InferError {
+    fn from(error: candle_core::Error) -> Self {
+        Self::Model(error.into())
+    }
+}
+
+impl From<String> for InferError {
+    fn from(reason: String) -> Self {
+        Self::Refused(reason)
+    }
+}
+
+impl From<&str> for InferError {
+    fn from(reason: &str) -> Self {
+        Self::Refused(reason.to_owned())
     }
 }
 

@@ -9,9 +9,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use engram_data::messages::message;
 use engram_models::weights::WEIGHTS_FILE;
 use rayon::prelude::*;
+use serde::Deserialize;
 
 use crate::digest;
 use crate::error::{InferError, Result};
@@ -33,8 +33,18 @@ pub fn is_finished(run: &Path) -> bool {
     run.join(SUMMARY).is_file()
 }
 
-/// Checks the files of a folder against its checksums. A folder that is not a run needs no
-/// checksums. For a finished run without checksums, prints a warning.
+/// The study in the recipe of a run, finished or not; `None` for another folder.
+pub fn study(run: &Path) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Study {
+        study: String,
+    }
+    let text = fs::read_to_string(run.join(RECIPE)).ok()?;
+    toml::from_str(&text).ok().map(|Study { study }| study)
+}
+
+/// Checks the files of a folder against its checksums. A folder that is not a finished run needs no
+/// checksums.
 ///
 /// # Errors
 /// [`InferError::BadChecksum`] for a damaged or missing file and for an invalid line of the list;
@@ -43,8 +53,11 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
     let bytes = match fs::read(&list) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            warn_if_run(folder);
-            return Ok(());
+            if !(is_finished(folder) && folder.join(RECIPE).is_file()) {
+                return Ok(());
+            }
+            let reason = "is missing, so damaged files would not be detected".to_owned();
+            return Err(InferError::BadChecksum { path: list, reason });
         }
         read => read.map_err(InferError::io(&list))?,
     };
@@ -89,15 +102,4 @@ fn parse_line(line: &str) -> Option<(&str, &str)> {
         checksum.len() == DIGITS && checksum.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_in_folder = !name.is_empty() && !name.contains(['/', '\\']) && name != "..";
     (is_sha256 && is_in_folder).then_some((checksum, name))
-}
-
-/// Prints a warning if the folder is a finished run. Older versions wrote no checksums.
-fn warn_if_run(folder: &Path) {
-    if is_finished(folder) && folder.join(RECIPE).is_file() {
-        message(&format!(
-            "warning: {} was trained by an older version and has no {CHECKSUMS}: damaged files are \
-             not detected",
-            folder.display()
-        ));
-    }
 }

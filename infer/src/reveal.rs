@@ -22,7 +22,6 @@ pub mod answers;
 pub mod augmentation;
 pub mod corpus;
 pub mod encoding;
-mod error;
 pub mod evidence;
 pub mod forward;
 pub mod identity;
@@ -33,7 +32,17 @@ pub mod questions;
 pub mod retriever;
 pub mod sequences;
 
-pub use error::{Result, RevealError};
+use std::path::Path;
+
+use crate::finished_run;
+
+/// The value of `study` in the recipe of a run.
+pub const STUDY: &str = "reveal";
+
+/// Whether a folder has a finished run of this study.
+pub fn is_finished(folder: &Path) -> bool {
+    folder.join(encoding::MODEL).is_file() && finished_run::is_finished(folder)
+}
 
 /// Whether an answer equals one of the reference answers, regardless of case and outer spaces.
 pub fn is_correct(answer: &str, references: &[String]) -> bool {

@@ -85,7 +85,6 @@ mod tests {
 
     use super::*;
     use crate::InferError;
-    use crate::reveal::RevealError;
 
     #[test]
     fn no_step_begins_after_a_request() {
@@ -110,11 +109,10 @@ mod tests {
 
     #[test]
     fn stopped_is_found_among_the_sources_of_an_error() {
-        let errors: [Box<dyn Error>; 4] = [
+        let errors: [Box<dyn Error>; 3] = [
             Box::new(InferError::from(Stopped)),
-            Box::new(RevealError::from(Stopped)),
-            Box::new(RevealError::from(MemoryError::Rows(Stopped.into()))),
-            Box::new(RevealError::from(MemoryError::Rows(RevealError::from(Stopped).into()))),
+            Box::new(InferError::from(MemoryError::Rows(Stopped.into()))),
+            Box::new(InferError::from(MemoryError::Rows(InferError::from(Stopped).into()))),
         ];
         for error in &errors {
             assert!(Stopped::is_cause_of(&**error), "{error:?}");

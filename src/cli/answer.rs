@@ -4,12 +4,14 @@ use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use engram_infer::reveal::answerer::{self, Answerer, Detail};
+use engram_eval::metric::spearman::spearman;
+use engram_infer::finished_run::study;
+use engram_infer::reveal;
+use engram_infer::reveal::answerer::{self, Answerer, Detail, Evidence};
 use engram_infer::reveal::evidence::area;
 use engram_infer::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
 use engram_infer::reveal::questions::{Questions, read_questions};
 use engram_memory::Store;
-use engram_train::studies::reveal;
 use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -82,8 +84,8 @@ struct Tasks {
 impl Answer {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
-        if !reveal::run::is_run(&self.run) {
-            let reason = if reveal::run::is_unfinished(&self.run) {
+        if !reveal::is_finished(&self.run) {
+            let reason = if study(&self.run).as_deref() == Some(reveal::STUDY) {
                 "is an unfinished REVEAL run; continue it with `engram train reveal … --resume`"
             } else {
                 "is not a finished REVEAL run; train one with `engram train reveal`"
@@ -111,6 +113,7 @@ impl Answer {
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
         for questions in questions.chunks(BATCH) {
             for answer in answerer.answer(questions, detail)? {
+                let answer = AnswerLine { rank_correlation: rank_correlation(&answer), answer };
                 serde_json::to_writer(&mut lines, &answer)?;
                 lines.push(b'\n');
                 answers.push(answer);
@@ -119,8 +122,11 @@ impl Answer {
         }
         bar.finish_and_clear();
         output::write_atomic(&self.out, &lines)?;
-        let truncated: Vec<&answerer::Answer> =
-            answers.iter().filter(|answer| answer.question_truncated).collect();
+        let truncated: Vec<&answerer::Answer> = answers
+            .iter()
+            .map(|line| &line.answer)
+            .filter(|answer| answer.question_truncated)
+            .collect();
         if let Some(first) = truncated.first() {
             output::warn(&format!(
                 "truncated to the run's `data.max_query_tokens`: {}, the first {}",
@@ -217,8 +223,28 @@ struct TaskWithReply<'a> {
     reply: Reply,
 }
 
+/// A line of the output.
+#[derive(Serialize)]
+struct AnswerLine {
+    #[serde(flatten)]
+    answer: answerer::Answer,
+    /// Spearman's correlation between the exact and the estimated attributions of the entries,
+    /// each summed over the answer; `None` without attributions, and if it is undefined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rank_correlation: Option<f64>,
+}
+
+fn rank_correlation(answer: &answerer::Answer) -> Option<f64> {
+    let sums = |attribution: fn(&Evidence) -> &[f64]| -> Vec<f64> {
+        answer.evidence.iter().map(|evidence| attribution(evidence).iter().sum()).collect()
+    };
+    let exact = sums(|evidence| &evidence.attribution);
+    let estimated = sums(|evidence| &evidence.gradient_attribution);
+    spearman(&exact, &estimated).ok().filter(|rho| rho.is_finite())
+}
+
 /// The quality of the attributions over all answers, as text; `None` without curves.
-fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
+fn attribution_quality(answers: &[AnswerLine]) -> Option<String> {
     let mean = |values: Vec<f64>| {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
     };
@@ -232,7 +258,8 @@ fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
             counted(correlation_count, "answer")
         ));
     }
-    let orders = answers.iter().flat_map(|answer| &answer.curves).map(|curves| curves.order);
+    let curves = || answers.iter().flat_map(|line| &line.answer.curves);
+    let orders = curves().map(|curves| curves.order);
     let mut names: Vec<&str> = Vec::new();
     for name in orders {
         if !names.contains(&name) {
@@ -247,9 +274,7 @@ fn attribution_quality(answers: &[answerer::Answer]) -> Option<String> {
         lines.push(format!("{:<16} {:>9} {:>9}", "order", "deletion", "insertion"));
     }
     for name in names {
-        let curves_of_order = answers.iter().flat_map(|answer| &answer.curves);
-        let curves_of_order: Vec<_> =
-            curves_of_order.filter(|curves| curves.order == name).collect();
+        let curves_of_order: Vec<_> = curves().filter(|curves| curves.order == name).collect();
         let deletion =
             mean(curves_of_order.iter().map(|ordered| area(&ordered.curves.deletion)).collect())?;
         let insertion =

@@ -5,9 +5,10 @@ use std::path::Path;
 use clap::Args;
 use engram_data::patent::{Labels, PhrasePair, predictions_csv, read_pairs};
 use engram_infer::encode::PromptChoice;
+use engram_infer::finished_run::study;
+use engram_infer::reveal;
 use engram_infer::similarity::run::{SimilarityRun, is_run};
 use engram_infer::similarity::zero_shot;
-use engram_train::studies::reveal;
 
 use super::compute::ComputeOptions;
 use super::memory::prompt_choice;
@@ -80,7 +81,7 @@ impl Score {
     /// Determines the kind of `--model`.
     fn model(&self) -> anyhow::Result<Model<'_>> {
         let path = Path::new(&*self.model);
-        if reveal::run::is_run(path) || reveal::run::is_unfinished(path) {
+        if reveal::is_finished(path) || study(path).as_deref() == Some(reveal::STUDY) {
             let remedy = "use `engram answer`";
             anyhow::bail!("{}: is a REVEAL run, which answers questions; {remedy}", self.model);
         }

@@ -27,7 +27,7 @@ fn clips_from_files_are_transcribed_with_images() {
     let train = "train avformer --recipe avformer/tiny --tiny --quiet --set model.asr_model=speech \
                  --set model.image_encoder=clip --set phase.adapters.steps=2 \
                  --set phase.projection.steps=2 --set optimiser.learning_rate=0.05";
-    let error = "model.language: --language needs a Whisper model";
+    let error = "model.language: `language` needs a Whisper model";
     refused(folder, &format!("{train} --set model.language=en --run run"), error);
     let printed = succeeds(folder, &format!("{train} --run run"));
     for part in [

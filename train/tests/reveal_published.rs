@@ -61,7 +61,7 @@ fn published_folders(folder: &Path) {
     use engram_models::vit::{ViT, ViTConfig};
     let tokenizer = T5Tokenizer::train((0..9).map(|i| format!("number {i} one two")), 60).unwrap();
     let t5 = T5Config {
-        vocab_size: tokenizer.vocabulary() + 5,
+        vocab_size: tokenizer.vocabulary_size() + 5,
         d_model: 8,
         d_kv: 4,
         d_ff: 12,

@@ -10,7 +10,7 @@ use std::path::Path;
 use candle_core::{Device, Tensor};
 use engram_data::world::speech::{SAMPLE_RATE, voices};
 use engram_infer::InferError;
-use engram_infer::asr::{AsrModel, ConformerAsr, Padding, StreamOptions, TranscribeOptions};
+use engram_infer::asr::{AsrModel, Padding, StreamOptions, TranscribeOptions};
 use engram_models::compute::Compute;
 use engram_models::weights::Weights;
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
@@ -157,17 +157,13 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
 
     // The run opens like any ASR model.
     write_all_letters(&both);
-    let AsrModel::Conformer(conformer) =
-        AsrModel::open(both.to_str().unwrap(), &Compute::cpu()).unwrap()
-    else {
-        panic!("a run of this study is a Conformer");
-    };
+    let asr_model = AsrModel::open(both.to_str().unwrap(), &Compute::cpu()).unwrap();
     let voice = voices().unwrap().pop().unwrap();
     let samples = voice.sentence(&mut ChaCha8Rng::seed_from_u64(3)).samples;
-    let options = TranscribeOptions::default();
-    let single = conformer.transcribe(&[&samples], &[], &options).unwrap();
+    let options = TranscribeOptions { timestamps: true, ..TranscribeOptions::default() };
+    let single = asr_model.transcribe(&[&samples], &[], &options).unwrap();
     let clips: [&[f32]; 4] = [&[0.0; 9], &samples, &[0.0; 16_000], &samples];
-    let batch = conformer.transcribe(&clips, &[], &options).unwrap();
+    let batch = asr_model.transcribe(&clips, &[], &options).unwrap();
     assert!(single[0].text.len() > 5, "{:?}", single[0].text);
     for transcript in [&batch[1], &batch[3]] {
         assert_eq!(
@@ -180,7 +176,6 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
     assert_eq!((batch[0].text.as_str(), batch[2].text.as_str()), ("", ""));
 
     // Boosted words for one of two clips, with any number of beams.
-    let asr_model = AsrModel::Conformer(conformer);
     for num_beams in [1, 4] {
         let options = TranscribeOptions { num_beams, ..options.clone() };
         asr_model.check(&options).unwrap();
@@ -363,7 +358,7 @@ fn a_long_recording_is_transcribed_completely() {
     let run = folder.path().join("run");
     try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
     write_all_letters(&run);
-    let asr_model = ConformerAsr::open(run.to_str().unwrap(), &Compute::cpu()).unwrap();
+    let asr_model = AsrModel::open(run.to_str().unwrap(), &Compute::cpu()).unwrap();
     let voice = voices().unwrap().remove(0);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     let mut samples = Vec::new();
@@ -382,7 +377,8 @@ fn a_long_recording_is_transcribed_completely() {
             Ok(blocks.len() > 0)
         };
         let options = TranscribeOptions::default();
-        let long = asr_model.transcribe_long(&options, read, |done| progress.push(done)).unwrap();
+        let long =
+            asr_model.transcribe_long(&options, read, |_, done| progress.push(done)).unwrap();
         let whole = asr_model.transcribe(&[&samples[..length]], &[], &options).unwrap().remove(0);
         assert_eq!(long.seconds, whole.seconds);
         assert_eq!(progress.last(), Some(&long.seconds));
@@ -403,7 +399,7 @@ fn a_long_recording_is_transcribed_completely() {
         buffer.extend_from_slice(unread.take().unwrap_or_default());
         Ok(false)
     };
-    let transcript = asr_model.transcribe_long(&boosted, read, |_| {}).unwrap();
+    let transcript = asr_model.transcribe_long(&boosted, read, |_, _| {}).unwrap();
     for window in [0.0..20.0, 20.0..41.0] {
         let mut words = transcript.words.iter().filter(|word| window.contains(&word.start));
         assert!(words.any(|word| word.text.contains("zebra")), "{window:?}: {}", transcript.text);

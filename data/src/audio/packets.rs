@@ -159,7 +159,7 @@ impl Demuxer {
         let (options, metadata) = (FormatOptions::default(), MetadataOptions::default());
         let probe = || symphonia::default::get_probe().probe(hint, stream, options, metadata);
         let format = guarded(probe)
-            .ok_or(PANICKED)?
+            .map_err(|_| PANICKED)?
             .map_err(|error| format!("not a readable audio file ({error})"))?;
         let parameters = AudioCodecParameters::new();
         let mut demuxer = Self { format, track: 0, parameters, frame_count: None, seconds: None };
@@ -184,7 +184,7 @@ impl Demuxer {
 
     pub(super) fn next(&mut self) -> Result<Next, String> {
         loop {
-            match guarded(|| self.format.next_packet()).ok_or(PANICKED)? {
+            match guarded(|| self.format.next_packet()).map_err(|_| PANICKED)? {
                 Ok(Some(packet)) if packet.track_id == self.track => {
                     return Ok(Next::Packet(packet));
                 }
@@ -210,7 +210,7 @@ pub(super) fn make_decoder(
 ) -> Result<Box<dyn AudioDecoder>, String> {
     let options = AudioDecoderOptions::default().gapless(gapless);
     let make = || symphonia::default::get_codecs().make_audio_decoder(parameters, &options);
-    let decoder = guarded(make).ok_or(PANICKED)?;
+    let decoder = guarded(make).map_err(|_| PANICKED)?;
     decoder.map_err(|error| format!("its audio cannot be decoded ({error})"))
 }
 
@@ -227,5 +227,5 @@ pub(super) fn decode(
         let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
         Ok(Format { rate, channels })
     });
-    decoded.ok_or(PANICKED)?.map_err(|error: Error| format!("cannot be decoded ({error})"))
+    decoded.map_err(|_| PANICKED)?.map_err(|error: Error| format!("cannot be decoded ({error})"))
 }

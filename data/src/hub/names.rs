@@ -51,32 +51,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_hexadecimal_commits_and_etags_are_accepted() {
-        let sha1 = "0123456789ABCDEF0123456789abcdef01234567";
-        let sha256 = "a".repeat(64);
-        assert_eq!(commit(sha1), Some(sha1.to_lowercase()));
-        assert_eq!(commit(&format!(" {sha1}\n")), Some(sha1.to_lowercase()));
-        assert_eq!(etag(&format!("W/\"{sha1}\"")), Some(sha1.to_lowercase()));
-        assert_eq!(etag(&format!("\"{sha256}\"")), Some(sha256.clone()));
-        for invalid in [
-            "",
-            "..",
-            "/etc/passwd",
-            "main",
-            "abc",
-            &sha1[1..],
-            &format!("{sha1}0"),
-            &format!("../{}", &sha1[3..]),
-            &format!("{}\0", &sha1[1..]),
-            &format!("{}é", &sha1[2..]),
-        ] {
-            assert_eq!(commit(invalid), None, "{invalid:?}");
-            assert_eq!(etag(invalid), None, "{invalid:?}");
-        }
-        assert_eq!(commit(&sha256), None);
-    }
-
-    #[test]
     fn only_valid_repository_names_are_accepted() {
         for valid in ["gpt2", "owner/name", "Foo-BAR_foo.bar123", "a/b-c_d.e"] {
             assert!(is_repository(valid), "{valid}");

@@ -138,8 +138,8 @@ fn is_true(value: &str) -> bool {
     matches!(value.trim().to_ascii_uppercase().as_str(), "1" | "ON" | "YES" | "TRUE")
 }
 
-/// Replaces a leading `~` with the user's home, then `$NAME` and `${NAME}` with variables. Unknown
-/// users and variables stay unchanged.
+/// Replaces a leading `~/` with the user's home, then `$NAME` and `${NAME}` with variables. Unknown
+/// variables stay unchanged.
 fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
     let text = match text.strip_prefix('~') {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => {
@@ -149,11 +149,7 @@ fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
                 None => text.to_owned(),
             }
         }
-        Some(rest) => {
-            let (user, rest) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-            home_of(user).map_or_else(|| text.to_owned(), |home| home + rest)
-        }
-        None => text.to_owned(),
+        _ => text.to_owned(),
     };
     let mut expanded = String::new();
     let mut remaining = text.as_str();
@@ -179,12 +175,4 @@ fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
     }
     expanded.push_str(remaining);
     PathBuf::from(expanded)
-}
-
-/// Returns the home folder of a user from `/etc/passwd`; `None` for an unknown user.
-fn home_of(user: &str) -> Option<String> {
-    let accounts = std::fs::read_to_string("/etc/passwd").ok()?;
-    let fields = accounts.lines().map(|line| line.split(':'));
-    let mut fields = fields.filter(|fields| fields.clone().next() == Some(user));
-    fields.next()?.nth(5).map(str::to_owned)
 }

@@ -89,7 +89,11 @@ impl FromStr for ImageName {
     type Err = DataError;
 
     fn from_str(pattern: &str) -> Result<Self, DataError> {
-        let invalid = || DataError::ImagePattern { pattern: shortened(pattern, 200) };
+        let invalid = || {
+            let pattern = format!("{:?}", shortened(pattern, 200));
+            let wanted = "write %d, %012d or %s once, in place of the image id";
+            DataError::out_of_range("the file name pattern", pattern, wanted)
+        };
         let (prefix, placeholder) = pattern.split_once('%').ok_or_else(invalid)?;
         let end = placeholder.find(['d', 's']).ok_or_else(invalid)?;
         let (width, suffix) = (&placeholder[..end], &placeholder[end + 1..]);
@@ -368,7 +372,10 @@ mod tests {
         assert_eq!(file_name("%03d", "-1"), None);
         for pattern in ["", "a.jpg", "%", "%x", "%5d", "%065d", "%0d", "%d%d", "%0s", "%é"] {
             let error = pattern.parse::<ImageName>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{pattern:?}: not a file name pattern")), "{error}");
+            assert!(
+                error.starts_with(&format!("the file name pattern is {pattern:?}; ")),
+                "{error}"
+            );
         }
     }
 

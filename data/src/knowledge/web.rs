@@ -11,7 +11,7 @@ use engram_textfile::{Input, Lines, TextError};
 use super::{Collector, Entry, Reason};
 use crate::DataError;
 
-const REMEDY: &str = "use lines `URL<TAB>caption` (CC12M), or set --caption-first (CC3M)";
+const REMEDY: &str = "use lines `URL<TAB>caption` (CC12M), or say that captions come first (CC3M)";
 
 /// Options for reading captions.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,8 +31,8 @@ const EDGE_REMEDY: &str = "use edges as [[subject, relation, object], …] or as
 const LABEL_REMEDY: &str = "use labels as {id: label}, as {id: {\"label\": …, \
                             \"description\": …}} or as lines `id<TAB>label`";
 
-const UNLABELLED_REMEDY: &str = "add its label, keep ids (--keep-ids), or skip such edges \
-                                 (--skip-bad-lines)";
+const UNLABELLED_REMEDY: &str = "add its label, keep ids in place of labels, or skip malformed \
+                                 lines";
 
 /// The labels of entities and relations, by id.
 #[derive(Debug, Clone, Default)]

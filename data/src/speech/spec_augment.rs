@@ -64,11 +64,8 @@ impl SpecAugment {
         if (0.0..=1.0).contains(&self.max_time_fraction) {
             Ok(())
         } else {
-            Err(DataError::OutOfRange {
-                what: "max_time_fraction",
-                value: self.max_time_fraction.to_string(),
-                wanted: "use a fraction from 0 to 1",
-            })
+            let (what, wanted) = ("max_time_fraction", "use a fraction from 0 to 1");
+            Err(DataError::out_of_range(what, self.max_time_fraction, wanted))
         }
     }
 
@@ -89,7 +86,7 @@ impl SpecAugment {
         if bands == 0 || !frames.len().is_multiple_of(bands) {
             let value = format!("{} values in {bands} bands", frames.len());
             let wanted = "pass all bands of each frame";
-            return Err(DataError::OutOfRange { what: "the clip", value, wanted });
+            return Err(DataError::out_of_range("the clip", value, wanted));
         }
         let length = frames.len() / bands;
         let sum: f64 = frames.iter().map(|value| f64::from(*value)).sum();

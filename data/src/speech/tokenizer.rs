@@ -1,7 +1,8 @@
 //! The tokenizer of an ASR model: a published tokenizer, a tokenizer of single letters, or word
 //! pieces learned from texts.
 
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 
 use tokenizers::Tokenizer;
 use tokenizers::models::TrainerWrapper;
@@ -10,7 +11,7 @@ use tokenizers::normalizers::Lowercase;
 use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 
 use crate::DataError;
-use crate::tokenizer::{guarded, parse};
+use crate::tokenizer::TextTokenizer;
 
 /// The tokens of [`SpeechTokenizer::letters`], in order.
 const LETTERS: &str = " 'abcdefghijklmnopqrstuvwxyz";
@@ -18,9 +19,14 @@ const LETTERS: &str = " 'abcdefghijklmnopqrstuvwxyz";
 const WORD_START: char = '▁';
 
 /// A tokenizer that encodes texts and decodes ids.
-pub struct SpeechTokenizer {
-    path: PathBuf,
-    tokenizer: Tokenizer,
+pub struct SpeechTokenizer(TextTokenizer);
+
+impl Deref for SpeechTokenizer {
+    type Target = TextTokenizer;
+
+    fn deref(&self) -> &TextTokenizer {
+        &self.0
+    }
 }
 
 impl SpeechTokenizer {
@@ -29,10 +35,7 @@ impl SpeechTokenizer {
     /// # Errors
     /// `Io`; `Tokenizer` for an invalid file
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
-        let bytes =
-            std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
-        let tokenizer = parse(&bytes).map_err(|reason| tokenizer_error(path, &reason))?;
-        Ok(Self { path: path.into(), tokenizer })
+        TextTokenizer::from_file(path).map(Self)
     }
 
     /// Creates a tokenizer of single letters: the space, the apostrophe and `a` to `z`, with ids
@@ -59,12 +62,7 @@ impl SpeechTokenizer {
             "decoder": { "type": "Fuse" },
             "model": { "type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>" },
         });
-        let path = Path::new("the letters");
-        let tokenizer = parse(json.to_string().as_bytes());
-        Ok(Self {
-            path: path.into(),
-            tokenizer: tokenizer.map_err(|reason| tokenizer_error(path, &reason))?,
-        })
+        TextTokenizer::parse(Path::new("the letters"), json.to_string().as_bytes()).map(Self)
     }
 
     /// Learns word pieces from texts by byte pair encoding (arXiv 1508.07909): the letters of
@@ -77,8 +75,6 @@ impl SpeechTokenizer {
         texts: impl Iterator<Item = &'a str> + Send,
         size: usize,
     ) -> Result<Self, DataError> {
-        let path = Path::new("the word pieces");
-        let error = |error: tokenizers::Error| tokenizer_error(path, &*error);
         let metaspace = Metaspace::new(WORD_START, PrependScheme::Always, true);
         let letters = LETTERS.chars().filter(|letter| *letter != ' ').chain([WORD_START]);
         let trainer = BpeTrainer::builder()
@@ -88,28 +84,17 @@ impl SpeechTokenizer {
             // Other characters stay unknown, as for letters.
             .limit_alphabet(letters.count())
             .build();
-        let unknown = BPE::builder().unk_token("<unk>".into()).build().map_err(error)?;
-        let mut tokenizer = Tokenizer::new(unknown);
-        tokenizer
-            .with_normalizer(Some(Lowercase))
-            .map_err(error)?
-            .with_pre_tokenizer(Some(metaspace.clone()))
-            .with_decoder(Some(metaspace));
-        tokenizer.train(&mut TrainerWrapper::BpeTrainer(trainer), texts).map_err(error)?;
-        Ok(Self { path: path.into(), tokenizer })
-    }
-
-    /// Returns the content of the `tokenizer.json`.
-    ///
-    /// # Errors
-    /// `Tokenizer`
-    pub fn json(&self) -> Result<String, DataError> {
-        self.tokenizer.to_string(true).map_err(|error| tokenizer_error(&self.path, &*error))
-    }
-
-    /// Returns the vocabulary size, including special tokens: the highest id plus 1.
-    pub fn vocabulary_size(&self) -> usize {
-        self.tokenizer.get_vocab(true).values().max().map_or(0, |id| *id as usize + 1)
+        let learn = || {
+            let unknown = BPE::builder().unk_token("<unk>".into()).build()?;
+            let mut tokenizer = Tokenizer::new(unknown);
+            tokenizer
+                .with_normalizer(Some(Lowercase))?
+                .with_pre_tokenizer(Some(metaspace.clone()))
+                .with_decoder(Some(metaspace));
+            tokenizer.train(&mut TrainerWrapper::BpeTrainer(trainer), texts)?;
+            Ok(tokenizer)
+        };
+        TextTokenizer::make(Path::new("the word pieces"), learn).map(Self)
     }
 
     /// Encodes a text. Fails if the vocabulary lacks a character of the text.
@@ -132,7 +117,7 @@ impl SpeechTokenizer {
             (Some(character), _) => format!("{character:?} of {text:?} is not in the vocabulary"),
             (None, None) => format!("{text:?} cannot be encoded with the vocabulary"),
         };
-        Err(tokenizer_error(&self.path, &reason))
+        Err(self.error(reason))
     }
 
     /// Encodes and decodes a text, as a reference for the output of an ASR model: both then lack
@@ -143,47 +128,6 @@ impl SpeechTokenizer {
     pub fn round_trip(&self, text: &str) -> Result<String, DataError> {
         Ok(self.decode(&self.encode_strict(text)?)?.trim().to_string())
     }
-
-    /// Returns the id of the token with this exact name; `None` if there is no such token.
-    pub fn id_of(&self, token: &str) -> Option<u32> {
-        self.tokenizer.token_to_id(token)
-    }
-
-    /// Encodes a text, without special tokens.
-    ///
-    /// # Errors
-    /// `Tokenizer`
-    pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
-        let encoded = guarded(|| self.tokenizer.encode(text, false));
-        Ok(encoded.map_err(|reason| tokenizer_error(&self.path, &reason))?.get_ids().to_vec())
-    }
-
-    /// Decodes ids, without special tokens. Ids outside of the vocabulary, such as timestamps, are
-    /// dropped.
-    ///
-    /// # Errors
-    /// `Tokenizer`
-    pub fn decode(&self, ids: &[u32]) -> Result<String, DataError> {
-        let decoded = guarded(|| self.tokenizer.decode(ids, true));
-        decoded.map_err(|reason| tokenizer_error(&self.path, &reason))
-    }
-
-    /// Returns the text that each id adds, including leading spaces. If several tokens form a
-    /// character, all but the last add an empty text.
-    ///
-    /// # Errors
-    /// `Tokenizer`
-    pub fn pieces(&self, ids: &[u32]) -> Result<Vec<String>, DataError> {
-        let pieces = guarded(|| {
-            let mut stream = self.tokenizer.decode_stream(true);
-            ids.iter().map(|id| Ok(stream.step(*id)?.unwrap_or_default())).collect()
-        });
-        pieces.map_err(|reason| tokenizer_error(&self.path, &reason))
-    }
-}
-
-fn tokenizer_error(path: &Path, error: &dyn std::fmt::Display) -> DataError {
-    DataError::Tokenizer { path: path.into(), reason: error.to_string() }
 }
 
 #[cfg(test)]

@@ -76,8 +76,7 @@ impl Audiovisual {
         let mut voices = speech::voices()?;
         let total = voices.first().map_or(0, |voice| voice.names.len());
         if !(1..=total).contains(&num_names) {
-            let (what, value) = ("the number of names", num_names.to_string());
-            return Err(DataError::OutOfRange { what, value, wanted: "use 1 to 138" });
+            return Err(DataError::out_of_range("the number of names", num_names, "use 1 to 138"));
         }
         for voice in &mut voices {
             let mut indices = 0..total;
@@ -168,12 +167,8 @@ impl Audiovisual {
         size: u32,
     ) -> Result<RgbImage, DataError> {
         let Some(image) = self.images.get(name) else {
-            let (what, value) = ("the name", name.to_string());
-            return Err(DataError::OutOfRange {
-                what,
-                value,
-                wanted: "use an index below the number of names",
-            });
+            let wanted = "use an index below the number of names";
+            return Err(DataError::out_of_range("the name", name, wanted));
         };
         image.view(self.seed, split, number, size)
     }

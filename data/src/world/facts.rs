@@ -15,7 +15,6 @@ use super::seeded_rng;
 
 /// The number of ids reserved for the facts of each image; it is at least the number of attributes.
 const IDS_PER_IMAGE: usize = 16;
-const _: () = assert!(ATTRIBUTES.len() <= IDS_PER_IMAGE);
 
 /// A fact, with the entry that states it.
 #[derive(Debug, Clone, PartialEq)]

@@ -128,9 +128,7 @@ impl World {
     /// answer, or more images than the world has
     pub fn haystack(&self, options: &HaystackOptions) -> Result<Vec<HaystackTask>, DataError> {
         let HaystackOptions { needles, distractors, .. } = *options;
-        let refuse = |what, value: usize, wanted| {
-            Err(DataError::OutOfRange { what, value: value.to_string(), wanted })
-        };
+        let refuse = |what, value: usize, wanted| Err(DataError::out_of_range(what, value, wanted));
         if needles == 0 {
             return refuse("the number of needles", needles, "use at least 1");
         }

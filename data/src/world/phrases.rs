@@ -27,7 +27,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
-use super::words::{FAMILIES, Family, QUALITIES, Quality};
+use super::questions::Split;
+use super::words::{Family, Quality, WORDS};
 use crate::DataError;
 use crate::patent::{PhrasePair, write_pairs};
 use crate::titles::{ClassTitles, SECTIONS};
@@ -86,7 +87,7 @@ pub fn phrase_world(seed: u64) -> PhraseWorld {
             Split::Validation => &mut world.validation,
             Split::Test => &mut world.test,
         };
-        for family in FAMILIES.iter().filter(|family| family.contains(anchor.thing)) {
+        for family in WORDS.families.iter().filter(|family| family.contains(anchor.thing)) {
             for rated_target in rated_targets(anchor, family, &anchor_texts, &mut rng) {
                 count += 1;
                 pairs.push(PhrasePair {
@@ -149,23 +150,21 @@ pub fn phrase_tokenizer() -> Vec<u8> {
 }
 
 fn word_list_texts() -> impl Iterator<Item = &'static str> {
-    let family_texts = FAMILIES.iter().flat_map(|family| family.words().chain([family.title]));
-    let quality_texts = QUALITIES.iter().flat_map(|quality| {
-        let names = quality.names.iter().chain(quality.narrower).copied();
+    let family_texts =
+        WORDS.families.iter().flat_map(|family| family.words().chain([family.title]));
+    let quality_texts = WORDS.qualities.iter().flat_map(|quality| {
+        let names = quality.names.iter().chain(&quality.narrower).copied();
         names.chain(quality.opposite)
     });
     family_texts.chain(quality_texts)
 }
 
 fn class_titles() -> ClassTitles {
-    FAMILIES.iter().map(|family| (family.context.to_owned(), family.title.to_owned())).collect()
-}
-
-#[derive(Clone, Copy)]
-enum Split {
-    Train,
-    Validation,
-    Test,
+    WORDS
+        .families
+        .iter()
+        .map(|family| (family.context.to_owned(), family.title.to_owned()))
+        .collect()
 }
 
 /// An anchor phrase: a quality and a thing.
@@ -185,7 +184,8 @@ impl Anchor {
 /// two thirds of the things, and in validation for one third. All other anchors are in training,
 /// so training has each thing with other qualities.
 fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
-    let things: BTreeSet<&str> = FAMILIES
+    let things: BTreeSet<&str> = WORDS
+        .families
         .iter()
         .flat_map(|family| family.things.iter().chain([&family.kind]))
         .map(|names| names[0])
@@ -195,7 +195,7 @@ fn choose_anchors(rng: &mut ChaCha8Rng) -> Vec<Anchor> {
     let mut anchors = Vec::new();
     for (index, thing) in things.into_iter().enumerate() {
         for (index_of_quality, quality) in
-            QUALITIES.choose_multiple(rng, ANCHORS_PER_THING).enumerate()
+            WORDS.qualities.choose_multiple(rng, ANCHORS_PER_THING).enumerate()
         {
             let split = match (index_of_quality, index % 3) {
                 (0, 0 | 1) => Split::Test,
@@ -306,13 +306,16 @@ fn rated_targets(
     }
 
     // In this context, a synonym of the thing's other sense is unrelated.
-    let other_families =
-        FAMILIES.iter().filter(|other| other.context != family.context && other.contains(thing));
+    let other_families = WORDS
+        .families
+        .iter()
+        .filter(|other| other.context != family.context && other.contains(thing));
     for other_family in other_families {
         let synonym = Relatives::new(other_family, thing).synonym;
         targets.add(format!("{quality} {synonym}"), 0.0, "Not related");
     }
-    let unrelated: Vec<&str> = FAMILIES
+    let unrelated: Vec<&str> = WORDS
+        .families
         .iter()
         .filter(|other| !other.contains(thing))
         .flat_map(Family::words)
@@ -327,12 +330,13 @@ fn rated_targets(
 
 /// Draws a quality other than the given one.
 fn draw_other_quality(quality: &Quality, rng: &mut ChaCha8Rng) -> &'static str {
-    let others: Vec<&str> = QUALITIES
+    let others: Vec<&str> = WORDS
+        .qualities
         .iter()
         .map(|other| other.names[0])
         .filter(|name| *name != quality.names[0])
         .collect();
-    others.choose(rng).copied().unwrap_or(QUALITIES[0].names[0])
+    others.choose(rng).copied().unwrap_or(WORDS.qualities[0].names[0])
 }
 
 /// Collects targets. Skips a text that is already a target, or is an anchor.

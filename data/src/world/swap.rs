@@ -39,8 +39,7 @@ impl World {
         let mut ids: Vec<i64> = test_questions.map(|question| question.entry).collect();
         if count > ids.len() {
             let wanted = "the test questions ask for fewer made-up facts; swap fewer facts";
-            let (what, value) = ("the number of facts to swap", count.to_string());
-            return Err(DataError::OutOfRange { what, value, wanted });
+            return Err(DataError::out_of_range("the number of facts to swap", count, wanted));
         }
         ids.shuffle(&mut seeded_rng(seed, &["swap"]));
         ids.truncate(count);

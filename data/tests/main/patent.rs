@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use engram_data::DataError;
 use engram_data::patent::{Labels, PhrasePair, read_pairs, read_pairs_with_titles, write_pairs};
-use engram_data::titles::{ClassTitles, section_name};
+use engram_data::titles::ClassTitles;
 use tempfile::TempDir;
 
 /// A file in a temporary folder.
@@ -190,11 +190,12 @@ fn the_error_for_an_unknown_context_names_the_nearest() {
         .into_iter()
         .collect();
     let unknown = write_file(format!("{HEADER}1,a,t,A47,1\n2,a,t,b80,1\n"));
-    let message =
-        read_pairs_with_titles(&unknown.path, Labels::Required, &titles).unwrap_err().to_string();
+    let message = read_pairs_with_titles(&unknown.path, Labels::Required, Some(&titles))
+        .unwrap_err()
+        .to_string();
     assert_has(&message, &[":3: ", "\"b80\"", "nearest is \"B08\""]);
     let known = write_file(format!("{HEADER}1,a,t,A47,1\n"));
-    assert!(read_pairs_with_titles(&known.path, Labels::Required, &titles).is_ok());
+    assert!(read_pairs_with_titles(&known.path, Labels::Required, Some(&titles)).is_ok());
 }
 
 /// Truncation and bit flips: an error or fewer rows, never a panic.
@@ -246,7 +247,4 @@ fn all_three_formats_of_title_lists_are_read() {
     let message =
         ClassTitles::read(&write_file("class,title\nA47,x\n").path).unwrap_err().to_string();
     assert_has(&message, &["column `code` is missing", "class, title"]);
-    assert_eq!(section_name("h04"), Some("Electricity"));
-    assert_eq!(section_name("Y02"), Some("Emerging Cross-Sectional Technologies"));
-    assert_eq!(section_name("Z"), None);
 }

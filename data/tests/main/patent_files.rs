@@ -14,8 +14,9 @@ fn the_files_have_the_expected_counts() {
     let titles = ClassTitles::read(folder.join("ipc_class_titles.tsv")).unwrap();
     assert_eq!(titles.len(), 106);
     assert!(titles.title("A21").unwrap().starts_with("BAKING; EQUIPMENT"));
-    let read =
-        |name: &str, labels| read_pairs_with_titles(folder.join(name), labels, &titles).unwrap();
+    let read = |name: &str, labels| {
+        read_pairs_with_titles(folder.join(name), labels, Some(&titles)).unwrap()
+    };
     let train = read("train.csv", Labels::Required);
     let validation = read("validation.csv", Labels::Required);
     let test = read("test.csv", Labels::Optional);

@@ -29,7 +29,7 @@ fn texts_decode_to_their_lower_case() -> Result<(), DataError> {
     for text in ["Which town, keeper?", "flag of Åland Islands"] {
         let ids = tokenizer.encode(text)?;
         assert_eq!(tokenizer.decode(&ids)?, text.to_lowercase());
-        assert!(ids.iter().all(|id| (*id as usize) < tokenizer.vocabulary()));
+        assert!(ids.iter().all(|id| (*id as usize) < tokenizer.vocabulary_size()));
     }
     let parsed = T5Tokenizer::parse(&tokenizer.json()?, Path::new("tokenizer.json"))?;
     assert_eq!(parsed.encode("red apple")?, tokenizer.encode("red apple")?);

@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
 use engram_data::image::DecodedImage;
-use engram_models::ModelError;
 use engram_models::avformer::{Avformer, AvformerConfig, FrozenAsrModel, VisualTokens};
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
@@ -39,9 +38,7 @@ pub struct AvformerRunConfig {
     pub image_encoder: String,
     /// The SHA-256 of the image encoder's weights; empty if `frames` is 0.
     pub image_encoder_sha256: String,
-    /// The SHA-256 of the image encoder's configuration and preprocessing; empty if `frames` is 0,
-    /// and in runs of older versions. An empty hash is not compared.
-    #[serde(default)]
+    /// The SHA-256 of the image encoder's configuration and preprocessing; empty if `frames` is 0.
     pub image_encoder_inputs_sha256: String,
     /// The dimension of the image embeddings.
     pub image_width: usize,
@@ -99,17 +96,15 @@ impl AvformerRunConfig {
     /// folder, its path within the run folder is returned. Other names stay as in the recipe.
     ///
     /// # Errors
-    /// [`InferError::BadChecksum`]; [`InferError::Io`]; [`InferError::Transcribe`] for a file that
+    /// [`InferError::BadChecksum`]; [`InferError::Io`]; [`InferError::Refused`] for a file that
     /// is not of an AVFormer run.
     pub fn read(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let path = run.join(Self::FILE);
         let bytes = std::fs::read(&path).map_err(InferError::io(&path))?;
-        let invalid = |reason: String| InferError::Transcribe {
-            reason: format!(
-                "{}: {reason}; use the folder of a finished run of `engram train avformer`",
-                path.display()
-            ),
+        let invalid = |reason: String| -> InferError {
+            let remedy = "use the folder of a finished run of `engram train avformer`";
+            format!("{}: {reason}; {remedy}", path.display()).into()
         };
         let config: Self = serde_json::from_slice(&bytes)
             .map_err(|error| invalid(format!("line {}: {error}", error.line())))?;
@@ -157,7 +152,7 @@ impl AvformerRunConfig {
 ///
 /// # Errors
 /// [`InferError::Model`] for weights that cannot be read or belong to another model;
-/// [`InferError::Transcribe`] for values that are NaN or infinite.
+/// [`InferError::Refused`] for values that are NaN or infinite.
 pub fn open_avformer(
     asr_model: FrozenAsrModel,
     config: &AvformerConfig,
@@ -173,7 +168,7 @@ pub fn open_avformer(
             let reason = format!(
                 "{file}: `{name}` has values that are not finite; train again, or use another run"
             );
-            return Err(InferError::Transcribe { reason });
+            return Err(InferError::Refused(reason));
         }
     }
     Ok(avformer)
@@ -199,7 +194,7 @@ impl AdaptedAsrModel {
     /// loaded from `image_encoder`, or by default from its location in the run's configuration.
     ///
     /// # Errors
-    /// [`InferError::Transcribe`] for a run that belongs to another ASR model or image encoder, and
+    /// [`InferError::Refused`] for a run that belongs to another ASR model or image encoder, and
     /// the errors of opening its files.
     pub fn add(&mut self, name: &str, run: &Path, image_encoder: Option<&str>) -> Result<()> {
         let config = self.read_matching_config(run)?;
@@ -207,19 +202,16 @@ impl AdaptedAsrModel {
             0 => None,
             _ => {
                 let location = image_encoder.unwrap_or(&config.image_encoder);
-                let encoder = Encoder::open(location, &Compute::cpu()).map_err(|error| InferError::Transcribe {
-                    reason: format!(
-                        "{}: its image encoder could not be opened ({error}); give its location \
-                         (--image-encoder), or use no frames (--frames none)",
-                        run.display()
-                    ),
+                let encoder = Encoder::open(location, &Compute::cpu()).map_err(|error| {
+                    let remedy = "give its location, or use no frames";
+                    let run = run.display();
+                    format!("{run}: its image encoder could not be opened ({error}); {remedy}")
                 })?;
                 if encoder.sha256() != config.image_encoder_sha256 {
                     let (kind, expected) = ("image encoder", &config.image_encoder);
                     return Err(wrong_weights(run, kind, expected, location, encoder.sha256()));
                 }
-                let inputs = &config.image_encoder_inputs_sha256;
-                if !inputs.is_empty() && inputs != encoder.inputs_sha256() {
+                if config.image_encoder_inputs_sha256 != encoder.inputs_sha256() {
                     let reason = format!(
                         "{}: was trained with the image encoder {}; {location} has the same \
                          weights, but another configuration or image preprocessing: use the \
@@ -227,7 +219,7 @@ impl AdaptedAsrModel {
                         run.display(),
                         config.image_encoder
                     );
-                    return Err(InferError::Transcribe { reason });
+                    return Err(InferError::Refused(reason));
                 }
                 Some(encoder)
             }
@@ -278,7 +270,7 @@ impl AdaptedAsrModel {
     /// Activates the adapters with this name, and deactivates all others. `None` deactivates all.
     ///
     /// # Errors
-    /// [`InferError::Transcribe`] for a name that was not added.
+    /// [`InferError::Refused`] for a name that was not added.
     pub fn activate(&mut self, name: Option<&str>) -> Result<()> {
         if let Some(name) = name.filter(|name| !self.adapters.contains_key(*name)) {
             let names: Vec<&str> = self.adapters.keys().map(String::as_str).collect();
@@ -288,7 +280,7 @@ impl AdaptedAsrModel {
                 format!("the names are {}", names.join(", "))
             };
             let reason = format!("there are no adapters `{name}`; {remedy}");
-            return Err(InferError::Transcribe { reason });
+            return Err(InferError::Refused(reason));
         }
         self.active = name.map(str::to_string);
         Ok(())
@@ -333,7 +325,7 @@ impl AdaptedAsrModel {
     /// transcripts are those of the ASR model.
     ///
     /// # Errors
-    /// An error for a clip that is too long or too short; [`InferError::Transcribe`] for embeddings
+    /// An error for a clip that is too long or too short; [`InferError::Refused`] for embeddings
     /// that do not match the adapters.
     pub fn transcribe(&self, clips: &[AdaptedClip]) -> Result<Vec<String>> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
@@ -353,14 +345,13 @@ impl AdaptedAsrModel {
                  compute them again with the active adapters",
                 clip.embeddings.len()
             );
-            return Err(InferError::Transcribe { reason });
+            return Err(InferError::Refused(reason));
         }
         let image_counts: Vec<usize> =
             clips.iter().map(|clip| clip.embeddings.len() / width).collect();
         let values: Vec<f32> = clips.iter().flat_map(|clip| clip.embeddings.clone()).collect();
         let shape = (image_counts.iter().sum::<usize>(), width);
-        let embeddings = Tensor::from_vec(values, shape, &Device::Cpu);
-        let embeddings = embeddings.map_err(ModelError::from)?;
+        let embeddings = Tensor::from_vec(values, shape, &Device::Cpu)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &image_counts };
         let embedded = self.asr_model.embed(avformer.asr_model(), &samples, *silence)?;
         let audio = avformer.encode(embedded, Some(&visual), &Mode::inference())?;
@@ -377,7 +368,7 @@ fn wrong_weights(run: &Path, kind: &str, expected: &str, model: &str, sha256: &s
          {sha256}): use the {kind} that it was trained for",
         run.display()
     );
-    InferError::Transcribe { reason }
+    reason.into()
 }
 
 /// Chooses `count` items of a list: the middle item of each of `count` equal parts. Returns all

@@ -6,12 +6,13 @@ use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_models::compute::Compute;
 use engram_models::conformer::ConformerAsrConfig;
 use engram_models::generation::boosting::BoostTree;
+use engram_models::speech::log_mel::samples_to_seconds;
 use serde::Deserialize;
 
-use super::conformer::ConformerAsr;
+use super::conformer::{ConformerAsr, WINDOW};
 use super::{BoostTreeBuilder, Segment, TranscribeOptions, Transcript, WhisperAsr};
 use crate::error::{InferError, Result};
-use crate::pretrained::PretrainedFolder;
+use crate::pretrained::{self, PretrainedFolder};
 
 /// A Whisper model or a Conformer, depending on `model_type` in `config.json`.
 pub enum AsrModel {
@@ -25,7 +26,9 @@ impl AsrModel {
     /// Opens the model in a folder or at `hf://owner/name`.
     ///
     /// # Errors
-    /// The errors of [`WhisperAsr::open`] and [`ConformerAsr::open`].
+    /// [`InferError::Data`] for missing files; [`InferError::Model`] for a model that is unknown or
+    /// does not match its weights; [`InferError::Refused`] for the tokenizer of another model, for a
+    /// CTranslate2 folder, with the remedy, and for an invalid `generation_config.json`.
     pub fn open(location: &str, compute: &Compute) -> Result<Self> {
         #[derive(Deserialize)]
         struct Config {
@@ -54,10 +57,10 @@ impl AsrModel {
 
     /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
-        match self {
-            Self::Whisper(whisper) => whisper.max_seconds(),
-            Self::Conformer(conformer) => conformer.max_seconds(),
-        }
+        samples_to_seconds(match self {
+            Self::Whisper(whisper) => whisper.whisper.config().max_samples(),
+            Self::Conformer(_) => WINDOW,
+        })
     }
 
     /// Computes the SHA-256 of the weights file.
@@ -65,17 +68,17 @@ impl AsrModel {
     /// # Errors
     /// [`InferError::Io`]
     pub fn weights_sha256(&self) -> Result<String> {
-        match self {
-            Self::Whisper(whisper) => whisper.weights_sha256(),
-            Self::Conformer(conformer) => conformer.weights_sha256(),
-        }
+        pretrained::weights_sha256(match self {
+            Self::Whisper(whisper) => &whisper.weights,
+            Self::Conformer(conformer) => &conformer.weights,
+        })
     }
 
     /// Sets the language of speech for options without a language, such as `en`. Multilingual
     /// Whisper models need one.
     ///
     /// # Errors
-    /// [`InferError::Transcribe`] for a language that the model does not support, and for a
+    /// [`InferError::Refused`] for a language that the model does not support, and for a
     /// Conformer.
     pub fn set_language(&mut self, language: &str) -> Result<()> {
         let options = TranscribeOptions {
@@ -100,11 +103,11 @@ impl AsrModel {
     /// Checks that the model supports these options.
     ///
     /// # Errors
-    /// The errors of [`WhisperAsr::check`]; [`InferError::Transcribe`] for options that a Conformer
-    /// does not support.
+    /// [`InferError::Refused`] for an option that the model does not support, and for a missing
+    /// language of a multilingual model.
     pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
         if let Self::Whisper(whisper) = self {
-            return whisper.check(options);
+            return whisper.language(options).map(drop);
         }
         let TranscribeOptions { language, task, padding, .. } = TranscribeOptions::default();
         let changed = [
@@ -114,7 +117,9 @@ impl AsrModel {
         ];
         match changed.iter().find(|(_, is_changed)| *is_changed) {
             None => Ok(()),
-            Some((option, _)) => Err(not_for_conformers(option)),
+            Some((option, _)) => {
+                Err(format!("`{option}` needs a Whisper model, but this is a Conformer").into())
+            }
         }
     }
 
@@ -123,7 +128,8 @@ impl AsrModel {
     /// a Conformer.
     ///
     /// # Errors
-    /// The errors of [`WhisperAsr::boost_builder`] and [`ConformerAsr::boost_builder`].
+    /// [`InferError::Refused`] for a weight that is negative or not finite; [`InferError::Data`]
+    /// for tokens that cannot be decoded.
     pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
         match self {
             Self::Whisper(whisper) => whisper.boost_builder(weight),
@@ -135,7 +141,8 @@ impl AsrModel {
     /// clip `i`. Clips beyond the end of `boosts` use the words of the options.
     ///
     /// # Errors
-    /// The errors of [`WhisperAsr::transcribe`] and [`ConformerAsr::transcribe`].
+    /// The errors of [`AsrModel::check`]; [`InferError::Refused`] for a clip that is too long for
+    /// Whisper; [`InferError::Model`]; [`InferError::Data`] for tokens that cannot be decoded.
     pub fn transcribe(
         &self,
         clips: &[&[f32]],
@@ -143,7 +150,7 @@ impl AsrModel {
         options: &TranscribeOptions,
     ) -> Result<Vec<Transcript>> {
         match self {
-            Self::Whisper(whisper) => whisper.transcribe_each(clips, boosts, options),
+            Self::Whisper(whisper) => whisper.transcribe(clips, boosts, options),
             Self::Conformer(conformer) => {
                 let mut transcripts = conformer.transcribe(clips, boosts, options)?;
                 if !options.timestamps {
@@ -173,9 +180,4 @@ impl AsrModel {
             }
         }
     }
-}
-
-fn not_for_conformers(option: &str) -> InferError {
-    let reason = format!("--{option} needs a Whisper model, but this is a Conformer");
-    InferError::Transcribe { reason }
 }

@@ -34,13 +34,7 @@ enum Vocabulary {
 }
 
 impl WhisperAsr {
-    /// Returns a builder for trees of boosted words. `weight` is the bonus of each token of a word,
-    /// in nats; the first token gets half of it. `None` means 3.
-    ///
-    /// # Errors
-    /// [`InferError::Transcribe`] for a weight that is negative or not finite; [`InferError::Data`]
-    /// for tokens that cannot be decoded.
-    pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
+    pub(super) fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
         let (tokenizer, end) = (&self.tokenizer, self.tokens.end);
         let texts = (0..end).map(|token| tokenizer.decode(&[token]));
         let texts = texts.collect::<std::result::Result<Vec<String>, _>>()?;
@@ -50,13 +44,9 @@ impl WhisperAsr {
 }
 
 impl ConformerAsr {
-    /// Returns a builder like [`WhisperAsr::boost_builder`], but `None` means a weight of 2.
-    ///
-    /// # Errors
-    /// The errors of [`WhisperAsr::boost_builder`].
-    pub fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
+    pub(super) fn boost_builder(&self, weight: Option<f32>) -> Result<BoostTreeBuilder<'_>> {
         let weight = weight.unwrap_or(CONFORMER_BOOST_WEIGHT);
-        BoostTreeBuilder::with_closed_vocabulary(self.tokenizer(), weight)
+        BoostTreeBuilder::with_closed_vocabulary(&self.tokenizer, weight)
     }
 }
 
@@ -79,7 +69,7 @@ impl<'a> BoostTreeBuilder<'a> {
             let reason = format!(
                 "the weight {weight} of boosted words has to be a finite number of at least 0"
             );
-            return Err(InferError::Transcribe { reason });
+            return Err(InferError::Refused(reason));
         }
         let bonus = Bonus { begin: FIRST_TOKEN_FRACTION * weight, next: weight };
         let boundaries = Arc::new(WordBoundaries::from_tokens(texts.iter().map(String::as_str)));
@@ -91,7 +81,7 @@ impl<'a> BoostTreeBuilder<'a> {
     /// bonus counts once.
     ///
     /// # Errors
-    /// [`InferError::Transcribe`] for a word with the name of a special token, such as
+    /// [`InferError::Refused`] for a word with the name of a special token, such as
     /// `<|endoftext|>`, and for a character that a Conformer's tokens cannot express;
     /// [`InferError::Data`] for a word that cannot be tokenized.
     pub fn tree<S: AsRef<str>>(&self, words: &[S]) -> Result<Arc<BoostTree>> {
@@ -116,7 +106,7 @@ impl<'a> BoostTreeBuilder<'a> {
                 let reason = format!(
                     "the boosted word `{word}` contains a special token; remove it from the list"
                 );
-                return Err(InferError::Transcribe { reason });
+                return Err(InferError::Refused(reason));
             }
             sequences.push(tokens);
         }
@@ -141,7 +131,7 @@ impl<'a> BoostTreeBuilder<'a> {
             encode(word).map_err(|error| match error {
                 DataError::Tokenizer { reason, .. } => {
                     let reason = format!("{reason} of the model; remove the word from the list");
-                    InferError::Transcribe { reason }
+                    InferError::Refused(reason)
                 }
                 other => other.into(),
             })?;

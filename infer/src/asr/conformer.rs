@@ -9,9 +9,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor};
 use engram_data::speech::tokenizer::SpeechTokenizer;
-use engram_models::ModelError;
 use engram_models::adapter::Adapters;
 use engram_models::compute::Compute;
 use engram_models::conformer::{ConformerAsrConfig, ConformerAsrModel};
@@ -23,14 +21,14 @@ use engram_models::speech::decode::BestPath;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
 use engram_models::weights::Weights;
 
-use super::TranscribeOptions;
 use super::speech_detection::is_without_speech;
 use super::transcript::{Segment, Transcript, Word};
+use super::{TranscribeOptions, packed};
 use crate::error::{InferError, Result};
-use crate::pretrained::{self, PretrainedFolder};
+use crate::pretrained::PretrainedFolder;
 
 /// The window of a long recording, in samples: 20 s.
-const WINDOW: usize = 20 * SAMPLE_RATE as usize;
+pub(super) const WINDOW: usize = 20 * SAMPLE_RATE as usize;
 /// The additional audio on each side of a window, in samples: 2 s.
 const CONTEXT: usize = 2 * SAMPLE_RATE as usize;
 /// The minimum pause between two tokens that ends a segment, in seconds.
@@ -41,9 +39,9 @@ pub struct ConformerAsr {
     pub(super) model: ConformerAsrModel,
     pub(super) parameters: Parameters,
     pub(super) mel: LogMel,
-    tokenizer: SpeechTokenizer,
+    pub(super) tokenizer: SpeechTokenizer,
     /// The path of the weights file.
-    weights: PathBuf,
+    pub(super) weights: PathBuf,
 }
 
 /// Thresholds for noise. A clip or window counts as noise if both the letters per second of its
@@ -70,11 +68,7 @@ struct TimedToken {
 impl ConformerAsr {
     /// Opens the model in a run folder, in a published folder, or at `hf://owner/name`:
     /// `config.json`, `tokenizer.json` and `model.safetensors`.
-    ///
-    /// # Errors
-    /// [`InferError::Data`] for missing files; [`InferError::Model`] for a model that is unknown or
-    /// does not match its weights; [`InferError::Transcribe`] for the tokenizer of another model.
-    pub fn open(location: &str, compute: &Compute) -> Result<Self> {
+    pub(super) fn open(location: &str, compute: &Compute) -> Result<Self> {
         let folder = PretrainedFolder::open(location)?;
         let config = ConformerAsrConfig::read(&folder.file("config.json")?)?;
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
@@ -84,7 +78,7 @@ impl ConformerAsr {
                 "{location}: tokenizer.json has {tokens} tokens, but config.json has {vocabulary}: \
                  they belong to different models"
             );
-            return Err(InferError::Transcribe { reason });
+            return Err(InferError::Refused(reason));
         }
         let weights = folder.weights_path()?;
         let builder = ParameterBuilder::frozen(compute);
@@ -99,31 +93,10 @@ impl ConformerAsr {
         })
     }
 
-    /// The tokenizer.
-    pub(super) fn tokenizer(&self) -> &SpeechTokenizer {
-        &self.tokenizer
-    }
-
-    /// The maximum length of a clip in seconds.
-    pub fn max_seconds(&self) -> f64 {
-        samples_to_seconds(WINDOW)
-    }
-
-    /// Computes the SHA-256 of the weights file.
-    ///
-    /// # Errors
-    /// [`InferError::Io`]
-    pub fn weights_sha256(&self) -> Result<String> {
-        pretrained::weights_sha256(&self.weights)
-    }
-
     /// Transcribes clips of 16 kHz samples in one batch, with the boosted words `boosts[i]` for
     /// clip `i`. Clips beyond the end of `boosts` use the words of the options. The transcripts
     /// always have segments.
-    ///
-    /// # Errors
-    /// [`InferError::Model`]; [`InferError::Data`] for tokens that cannot be decoded.
-    pub fn transcribe(
+    pub(super) fn transcribe(
         &self,
         clips: &[&[f32]],
         boosts: &[Option<Arc<BoostTree>>],
@@ -142,10 +115,7 @@ impl ConformerAsr {
 
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
     /// After each window, `on_window` gets the number of seconds transcribed so far.
-    ///
-    /// # Errors
-    /// The errors of [`ConformerAsr::transcribe`] and of `read`.
-    pub fn transcribe_long<E: From<InferError>>(
+    pub(super) fn transcribe_long<E: From<InferError>>(
         &self,
         options: &TranscribeOptions,
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
@@ -198,20 +168,15 @@ impl ConformerAsr {
 
     /// The best path of each clip's text; empty for audio without speech.
     fn paths(&self, clips: &[&[f32]], searches: &[BeamSearchOptions]) -> Result<Vec<BestPath>> {
-        let frames: Vec<Frames> = clips
-            .iter()
-            .map(|clip| self.mel.frames(if is_without_speech(clip) { &[] } else { clip }, 0))
-            .collect();
         let mut paths = vec![empty_path(); clips.len()];
-        let indices: Vec<usize> = (0..clips.len()).filter(|i| !frames[*i].is_empty()).collect();
+        let frames = clips.iter().enumerate().filter(|(_, clip)| !is_without_speech(clip));
+        let frames = frames.map(|(i, clip)| (i, self.mel.frames(clip, 0)));
+        let (indices, frames): (Vec<usize>, Vec<Frames>) =
+            frames.filter(|(_, frames)| !frames.is_empty()).unzip();
         if indices.is_empty() {
             return Ok(paths);
         }
-        let lengths: Vec<usize> = indices.iter().map(|i| frames[*i].len()).collect();
-        let values: Vec<f32> = indices.iter().flat_map(|i| frames[*i].values.clone()).collect();
-        let bands = frames[indices[0]].bands;
-        let shape = (values.len() / bands, bands);
-        let packed = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
+        let (packed, lengths) = packed(frames)?;
         let encoder = self.model.encoder();
         let embedded = encoder.embed(&packed, &lengths)?;
         let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::inference())?;
@@ -271,17 +236,15 @@ impl ConformerAsr {
         let mean = |of: fn(&BestPath) -> f32| {
             paths.iter().map(of).sum::<f32>() / paths.len().max(1) as f32
         };
+        let blanks = paths.iter().map(|path| path.min_blank_probability);
         Ok(Transcript {
             text: texts.join(" "),
             segments,
             words,
             seconds: length,
             mean_log_probability: mean(|path| path.mean_log_probability),
-            no_speech_probability: paths
-                .iter()
-                .fold(1.0, |min, path| path.min_blank_probability.min(min)),
-            truncated: false,
-            decoded_again: false,
+            no_speech_probability: blanks.fold(1.0, f32::min),
+            ..Transcript::empty(0)
         })
     }
 

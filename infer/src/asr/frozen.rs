@@ -1,24 +1,22 @@
 //! Parts of a frozen ASR model for AVFormer: its network, its input frames, its tokens, and its
 //! decoding.
 
-use candle_core::{Device, Tensor};
 use engram_data::DataError;
-use engram_models::ModelError;
 use engram_models::avformer::FrozenAsrModel;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::{Frames, HOP, seconds_to_samples};
 use rayon::prelude::*;
 
-use super::AsrModel;
 use super::whisper::SHORT_SILENCE;
+use super::{AsrModel, packed};
 use crate::error::Result;
 
 impl AsrModel {
     /// The network, with frozen parameters.
     ///
     /// # Errors
-    /// [`Transcribe`](crate::InferError::Transcribe) for a multilingual Whisper model without a
+    /// [`Refused`](crate::InferError::Refused) for a multilingual Whisper model without a
     /// [language](AsrModel::set_language).
     pub fn frozen(&self) -> Result<FrozenAsrModel> {
         Ok(match self {
@@ -83,12 +81,7 @@ impl AsrModel {
         silence: usize,
     ) -> Result<AudioStates> {
         let frames = clips.par_iter().map(|clip| self.frames(clip.as_ref(), silence));
-        let frames: Vec<Frames> = frames.collect();
-        let bands = frames.first().map_or(1, |frames| frames.bands);
-        let lengths: Vec<usize> = frames.iter().map(Frames::len).collect();
-        let values: Vec<f32> = frames.into_iter().flat_map(|frames| frames.values).collect();
-        let shape = (values.len() / bands, bands);
-        let frames = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
+        let (frames, lengths) = packed(frames.collect())?;
         Ok(asr_model.embed(&frames, &lengths)?)
     }
 
@@ -100,7 +93,7 @@ impl AsrModel {
         match self {
             // Whisper's texts start with a space.
             Self::Whisper(whisper) => whisper.tokenizer.encode_strict(&format!(" {}", text.trim())),
-            Self::Conformer(conformer) => conformer.tokenizer().encode_strict(text.trim()),
+            Self::Conformer(conformer) => conformer.tokenizer.encode_strict(text.trim()),
         }
     }
 
@@ -136,7 +129,7 @@ impl AsrModel {
             Self::Whisper(whisper) => whisper.texts_of(audio, samples),
             Self::Conformer(conformer) => {
                 let paths = conformer.model.greedy_paths(audio)?;
-                let text = |tokens: &[u32]| Ok(conformer.tokenizer().decode(tokens)?.trim().into());
+                let text = |tokens: &[u32]| Ok(conformer.tokenizer.decode(tokens)?.trim().into());
                 paths.iter().map(|path| text(&path.tokens)).collect()
             }
         }

@@ -70,23 +70,23 @@ impl StreamOptions {
     /// Checks the lengths for an ASR model with a maximum length of `max_seconds`.
     ///
     /// # Errors
-    /// [`InferError::Transcribe`] for chunks of less than 0.1 s or more than half of the maximum
+    /// [`InferError::Refused`] for chunks of less than 0.1 s or more than half of the maximum
     /// length, for a window shorter than a chunk, and if chunk and window together exceed the
     /// maximum length.
     pub fn check(&self, max_seconds: f64) -> Result<()> {
         let Self { chunk_seconds: chunk, window_seconds: window } = *self;
-        let refuse = |reason: String| Err(InferError::Transcribe { reason });
+        let refuse = |reason: String| Err(InferError::Refused(reason));
         if !(MIN_CHUNK_SECONDS..=max_seconds / 2.0).contains(&chunk) {
             let max_chunk = max_seconds / 2.0;
             return refuse(format!(
-                "chunks of {chunk} s (--stream) are not supported; use {MIN_CHUNK_SECONDS} to \
+                "chunks of {chunk} s are not supported; use {MIN_CHUNK_SECONDS} to \
                  {max_chunk:.0} s with this model"
             ));
         }
         if !(chunk..=max_seconds - chunk).contains(&window) {
             let max_window = max_seconds - chunk;
             return refuse(format!(
-                "a window of {window} s (--stream-window) is not supported; use {chunk} to \
+                "a window of {window} s is not supported; use {chunk} to \
                  {max_window} s with chunks of {chunk} s and this model"
             ));
         }

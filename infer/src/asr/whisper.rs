@@ -8,9 +8,7 @@ mod words;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor};
 use engram_data::speech::tokenizer::SpeechTokenizer;
-use engram_models::ModelError;
 use engram_models::generation::GenerateOptions;
 use engram_models::generation::boosting::BoostTree;
 use engram_models::kernels::Mode;
@@ -23,9 +21,8 @@ use engram_models::whisper::{
 use transcript::Part;
 
 use super::speech_detection::is_without_speech;
-use super::{Padding, TranscribeOptions, Transcript};
+use super::{Padding, TranscribeOptions, Transcript, packed};
 use crate::error::{InferError, Result};
-use crate::pretrained;
 
 /// A Whisper model with its tokenizer and decoding rules.
 pub struct WhisperAsr {
@@ -45,7 +42,7 @@ pub struct WhisperAsr {
     /// The language of speech if the options give none.
     pub(super) language: Option<String>,
     /// The path of the weights file.
-    weights: PathBuf,
+    pub(super) weights: PathBuf,
 }
 
 /// A clip with its boosted words.
@@ -70,68 +67,31 @@ const EXTRA_TOKENS: usize = 12;
 pub(super) const SHORT_SILENCE: usize = 5 * SAMPLE_RATE as usize;
 
 impl WhisperAsr {
-    /// The maximum length of a clip in seconds.
-    pub fn max_seconds(&self) -> f64 {
-        samples_to_seconds(self.whisper.config().max_samples())
-    }
-
-    /// Computes the SHA-256 of the weights file.
-    ///
-    /// # Errors
-    /// [`InferError::Io`]
-    pub fn weights_sha256(&self) -> Result<String> {
-        pretrained::weights_sha256(&self.weights)
-    }
-
-    /// Checks that the model supports these options.
-    ///
-    /// # Errors
-    /// [`InferError::Transcribe`] for a language that the model does not support, a missing
-    /// language for a multilingual model, and a translation by an English-only model.
-    pub fn check(&self, options: &TranscribeOptions) -> Result<()> {
-        self.language(options).map(drop)
-    }
-
-    /// Transcribes clips of 16 kHz samples in one batch. With timestamps, clips are transcribed one
-    /// by one, because the audio after the last pair of timestamps is decoded again.
-    ///
-    /// # Errors
-    /// [`InferError::Transcribe`] for a clip that is too long, and for options that
-    /// [`WhisperAsr::check`] refuses; [`InferError::Model`]
-    pub fn transcribe<C: AsRef<[f32]>>(
+    /// Transcribes clips of 16 kHz samples in one batch, with the boosted words `boosts[i]` for
+    /// clip `i`. Clips beyond the end of `boosts` use the words of the options. With timestamps,
+    /// clips are transcribed one by one, because the audio after the last pair of timestamps is
+    /// decoded again.
+    pub(super) fn transcribe(
         &self,
-        clips: &[C],
-        options: &TranscribeOptions,
-    ) -> Result<Vec<Transcript>> {
-        self.transcribe_each(clips, &[], options)
-    }
-
-    /// Transcribes clips like [`WhisperAsr::transcribe`], with the boosted words `boosts[i]` for
-    /// clip `i`. Clips beyond the end of `boosts` use the words of the options.
-    ///
-    /// # Errors
-    /// The errors of [`WhisperAsr::transcribe`].
-    pub(crate) fn transcribe_each<C: AsRef<[f32]>>(
-        &self,
-        clips: &[C],
+        clips: &[&[f32]],
         boosts: &[Option<Arc<BoostTree>>],
         options: &TranscribeOptions,
     ) -> Result<Vec<Transcript>> {
-        self.check(options)?;
+        self.language(options)?;
         let boost = |i: usize| boosts.get(i).unwrap_or(&options.boost).as_ref();
         let clips: Vec<Clip<'_>> = clips
             .iter()
             .enumerate()
-            .map(|(i, clip)| Clip { samples: clip.as_ref(), boost: boost(i) })
+            .map(|(i, samples)| Clip { samples, boost: boost(i) })
             .collect();
         let max_samples = self.whisper.config().max_samples();
         if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > max_samples) {
             let seconds = samples_to_seconds(clip.samples.len());
             let reason = format!(
                 "a clip of {seconds:.1} s is too long; split it into clips of at most {:.0} s",
-                self.max_seconds()
+                samples_to_seconds(max_samples)
             );
-            return Err(InferError::Transcribe { reason });
+            return Err(InferError::Refused(reason));
         }
         if options.timestamps {
             let transcribe = |clip: &Clip<'_>| {
@@ -232,31 +192,34 @@ impl WhisperAsr {
         let audio = self.encode(clips, padding)?;
         let language = self.language(options)?;
         let prompt = self.tokens.prompt(language, options.timestamps)?;
-        let positions = self.whisper.config().max_target_positions;
-        let max_new_tokens = positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS);
         let samples: Vec<usize> = clips.iter().map(|clip| clip.samples.len()).collect();
         let boosts = clips.iter().map(|clip| clip.boost.cloned()).collect();
         let rules = DecodingRules { boosts, ..self.rules(&samples, options) };
+        let decoded = self.generate(&audio, &prompt, &rules, options.num_beams)?;
+        Ok((decoded, audio))
+    }
+
+    /// Generates a text for each clip of `audio` after the prompt.
+    fn generate(
+        &self,
+        audio: &AudioStates,
+        prompt: &[u32],
+        rules: &DecodingRules,
+        num_beams: usize,
+    ) -> Result<Vec<WhisperTranscript>> {
+        let positions = self.whisper.config().max_target_positions;
         let search = GenerateOptions {
-            max_new_tokens,
-            num_beams: options.num_beams,
+            max_new_tokens: positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS),
+            num_beams,
             ..GenerateOptions::default()
         };
-        let decoded = self.whisper.decoder().generate(&audio, &prompt, &rules, &search)?;
-        Ok((decoded, audio))
+        Ok(self.whisper.decoder().generate(audio, prompt, rules, &search)?)
     }
 
     /// The encoder states of clips.
     fn encode(&self, clips: &[Clip<'_>], padding: Padding) -> Result<AudioStates> {
-        let (mut values, mut lengths) = (Vec::new(), Vec::with_capacity(clips.len()));
-        for clip in clips {
-            let frames = self.frames(clip.samples, padding);
-            lengths.push(frames.len());
-            values.extend(frames.values);
-        }
-        let bands = self.whisper.config().num_mel_bins;
-        let shape = (values.len() / bands, bands);
-        let frames = Tensor::from_vec(values, shape, &Device::Cpu).map_err(ModelError::from)?;
+        let frames = clips.iter().map(|clip| self.frames(clip.samples, padding));
+        let (frames, lengths) = packed(frames.collect())?;
         Ok(self.whisper.encode(&frames, &lengths, &Mode::inference())?)
     }
 
@@ -275,8 +238,8 @@ impl WhisperAsr {
 
     /// Returns the language token and the task for the prompt of a multilingual model; `None` for
     /// an English-only model.
-    fn language(&self, options: &TranscribeOptions) -> Result<Option<(u32, Task)>> {
-        let refuse = |reason: String| Err(InferError::Transcribe { reason });
+    pub(super) fn language(&self, options: &TranscribeOptions) -> Result<Option<(u32, Task)>> {
+        let refuse = |reason: String| Err(InferError::Refused(reason));
         if !self.multilingual && options.task == Task::Translate {
             return refuse(
                 "an English-only model cannot translate; use a multilingual one".to_string(),
@@ -290,7 +253,7 @@ impl WhisperAsr {
                      multilingual one"
             )),
             (None, true) => refuse(
-                "a multilingual model needs a language, such as `en`: give --language, or set \
+                "a multilingual model needs the language of the speech, such as `en`: give it, or set \
                      `model.language` in a recipe"
                     .to_string(),
             ),
@@ -324,15 +287,8 @@ impl WhisperAsr {
     /// Returns greedy transcripts of clips from their encoder states. `samples` holds the clip
     /// lengths, which limit the number of tokens of the texts.
     pub(super) fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
-        let (options, prompt) = (TranscribeOptions::default(), self.prompt()?);
-        let positions = self.whisper.config().max_target_positions;
-        let rules = self.rules(samples, &options);
-        let search = GenerateOptions {
-            max_new_tokens: positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS),
-            num_beams: 1,
-            ..GenerateOptions::default()
-        };
-        let decoded = self.whisper.decoder().generate(audio, &prompt, &rules, &search)?;
+        let rules = self.rules(samples, &TranscribeOptions::default());
+        let decoded = self.generate(audio, &self.prompt()?, &rules, 1)?;
         let text = |tokens: &[u32]| Ok(self.tokenizer.decode(tokens)?.trim().to_string());
         decoded.iter().map(|decoded| text(decoded.generated.without_end())).collect()
     }

@@ -5,34 +5,26 @@ use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
 use engram_data::image::Preprocessing;
-use engram_data::tokenizer::{SegmentTokenizer, TextForm};
+use engram_data::tokenizer::SegmentTokenizer;
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
 use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::ParameterBuilder;
-use engram_models::similarity::sentence_transformer::{PromptChoice, TransformerSettings};
 use engram_models::weights::Weights;
 
 use super::identity::{Identity, Inputs};
 use super::layout::Layout;
-use super::text::{batches_of_tokens, tensor_error};
-use super::tokenizer::{TokenizerConfig, adapt_tokenizer_json, text_form};
+use super::tokenizer::{TextTokens, TokenizerConfig, adapt_tokenizer_json};
+use super::{ImageEncoder, TextEncoder};
 use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
 /// The maximum number of images in a forward pass.
 const IMAGE_BATCH: usize = 16;
 
-/// Both encoders of CLIP with their tokenizer and image processor.
-pub(super) struct ClipModel {
-    clip: Clip,
-    tokenizer: SegmentTokenizer,
-    settings: TransformerSettings,
-    tokenizer_config: Option<TokenizerConfig>,
-    form: TextForm,
-    images: ClipImageModel,
-}
+/// CLIP's text encoder.
+pub(super) struct ClipTextModel(Clip);
 
 /// CLIP's vision encoder with its image processor.
 pub(super) struct ClipImageModel {
@@ -40,74 +32,54 @@ pub(super) struct ClipImageModel {
     preprocessing: Preprocessing,
 }
 
-impl ClipModel {
-    /// Builds the model of a folder with the configuration `config_path`. Returns the model and its
-    /// identity.
-    pub(super) fn open(
-        layout: &Layout,
-        config_path: &Path,
-        compute: &Compute,
-    ) -> Result<(Self, Identity)> {
-        layout.check_clip()?;
-        let (folder, settings) = (layout.transformer(), layout.settings(true)?);
-        let config = ClipConfig::read(config_path)?;
-        let tokenizer_config = TokenizerConfig::read(&folder)?;
-        let tokenizer = folder.tokenizer()?;
-        let weights = folder.weights()?;
-        let json = std::fs::read(&tokenizer).map_err(InferError::io(&tokenizer))?;
-        let json = adapt_tokenizer_json(json, tokenizer_config.as_ref(), settings.do_lower_case);
-        let tokenizer = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
-        tokenizer.check_fits(config.text_config.vocab_size, None)?;
-        let (end, expected_end) = (tokenizer.special().sep, config.text_config.end_of_text());
-        if expected_end.is_some_and(|expected| expected != end) {
-            let reason = format!(
-                "has the end-of-text token {}, but its tokenizer has {end}; use both files of the \
-                 same model",
-                config.text_config.eos_token_id
-            );
-            return Err(InferError::Encoder { name: config_path.display().to_string(), reason });
-        }
-        let preprocessing = checked_preprocessing(&config.vision_config, config_path, &folder)?;
-        let builder = ParameterBuilder::frozen(compute);
-        let source = Arc::new(Weights::open(&weights.path)?);
-        let clip = Clip::new(&config, &builder.with_weights(source))?;
-        let forms = PromptChoice::ROLES.map(|role| {
-            clip_text_form(&clip, &settings, settings.task_length(&role), tokenizer_config.as_ref())
-        });
-        let identity = Inputs::of_config(&read_text(config_path)?)
-            .texts(&json, &forms, &layout.prompts)
-            .images(&preprocessing)
-            .with_weights(weights.sha256);
-        let images = ClipImageModel { vision: clip.vision().clone(), preprocessing };
-        let [form, ..] = forms;
-        let model = Self { clip, tokenizer, settings, tokenizer_config, form, images };
-        Ok((model, identity))
+/// Builds both encoders of CLIP from a folder with the configuration `config_path`. Returns them
+/// with the tokenizer and the identity.
+pub(super) fn open_both(
+    layout: &Layout,
+    config_path: &Path,
+    compute: &Compute,
+) -> Result<(ClipTextModel, TextTokens, ClipImageModel, Identity)> {
+    layout.check_clip()?;
+    let (folder, settings) = (layout.transformer(), layout.settings(true)?);
+    let clip_config = ClipConfig::read(config_path)?;
+    let config = TokenizerConfig::read(&folder)?;
+    let tokenizer = folder.tokenizer()?;
+    let weights = folder.weights()?;
+    let json = std::fs::read(&tokenizer).map_err(InferError::io(&tokenizer))?;
+    let json = adapt_tokenizer_json(json, config.as_ref(), settings.do_lower_case);
+    let tokenizer = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
+    tokenizer.check_fits(clip_config.text_config.vocab_size, None)?;
+    let (end, expected_end) = (tokenizer.special().sep, clip_config.text_config.end_of_text());
+    if expected_end.is_some_and(|expected| expected != end) {
+        let reason = format!(
+            "has the end-of-text token {}, but its tokenizer has {end}; use both files of the \
+             same model",
+            clip_config.text_config.eos_token_id
+        );
+        return Err(InferError::Encoder { name: config_path.display().to_string(), reason });
+    }
+    let preprocessing = checked_preprocessing(&clip_config.vision_config, config_path, &folder)?;
+    let builder = ParameterBuilder::frozen(compute);
+    let source = Arc::new(Weights::open(&weights.path)?);
+    let clip = Clip::new(&clip_config, &builder.with_weights(source))?;
+    let default_limit = clip.config().text_config.max_position_embeddings;
+    let (tokenizer, positions) = (Arc::new(tokenizer), Some(default_limit));
+    let tokens = TextTokens { tokenizer, settings, config, default_limit, positions };
+    let identity = Inputs::of_config(&read_text(config_path)?)
+        .texts(&json, &tokens.forms(), &layout.prompts)
+        .images(&preprocessing)
+        .with_weights(weights.sha256);
+    let images = ClipImageModel { vision: clip.vision().clone(), preprocessing };
+    Ok((ClipTextModel(clip), tokens, images, identity))
+}
+
+impl TextEncoder for ClipTextModel {
+    fn width(&self) -> usize {
+        self.0.vision().config().projection_dim
     }
 
-    /// Sets the length limit for all further texts to the limit of queries or of documents.
-    pub(super) fn set_role(&mut self, choice: &PromptChoice) {
-        let task_length = self.settings.task_length(choice);
-        let tokenizer_config = self.tokenizer_config.as_ref();
-        self.form = clip_text_form(&self.clip, &self.settings, task_length, tokenizer_config);
-    }
-
-    /// Tokenizes a text as `<|startoftext|> text <|endoftext|>`.
-    pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>> {
-        Ok(self.tokenizer.encode_text(text, &self.form)?)
-    }
-
-    pub(super) fn images(&self) -> &ClipImageModel {
-        &self.images
-    }
-
-    /// Computes the embeddings of `N` texts, `[N, D]` in row-major order; not normalised.
-    pub(super) fn embed_texts(&self, texts: &[&[u32]]) -> Result<Vec<f32>> {
-        let mut vectors = Vec::new();
-        for batch in batches_of_tokens(texts) {
-            let encoded = self.clip.encode_texts(&PackedTokens::new(batch), &Mode::inference())?;
-            vectors.extend(flat_values(&encoded.embeddings)?);
-        }
-        Ok(vectors)
+    fn embed(&self, batch: PackedTokens) -> Result<Tensor> {
+        Ok(self.0.encode_texts(&batch, &Mode::inference())?.embeddings)
     }
 }
 
@@ -131,40 +103,28 @@ impl ClipImageModel {
         let inputs = Inputs::of_config(&read_text(config_path)?).images(&preprocessing);
         Ok((Self { vision, preprocessing }, inputs.with_weights(weights.sha256)))
     }
+}
 
-    pub(super) fn width(&self) -> usize {
+impl ImageEncoder for ClipImageModel {
+    fn width(&self) -> usize {
         self.vision.config().projection_dim
     }
 
-    pub(super) fn preprocessing(&self) -> &Preprocessing {
+    fn preprocessing(&self) -> &Preprocessing {
         &self.preprocessing
     }
 
-    /// Computes the embeddings of `N` images, `[N, D]` in row-major order; not normalised.
-    pub(super) fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
+    fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
         let size = self.vision.config().image_size;
         let mut vectors = Vec::new();
         for batch in images.chunks(IMAGE_BATCH) {
             let shape = (batch.len(), 3, size, size);
-            let pixels =
-                Tensor::from_vec(batch.concat(), shape, &Device::Cpu).map_err(tensor_error)?;
+            let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu)?;
             let encoded = self.vision.forward(&pixels, &Mode::inference())?;
-            vectors.extend(flat_values(&encoded.embeddings)?);
+            vectors.extend(to_host(&encoded.embeddings)?);
         }
         Ok(vectors)
     }
-}
-
-/// The settings for tokenizing texts, limited to CLIP's positions. `task_length` is the limit for
-/// queries or documents; `None` if the model has none.
-fn clip_text_form(
-    clip: &Clip,
-    settings: &TransformerSettings,
-    task_length: Option<usize>,
-    config: Option<&TokenizerConfig>,
-) -> TextForm {
-    let positions = clip.config().text_config.max_position_embeddings;
-    text_form(settings, task_length, config, positions, Some(positions))
 }
 
 /// Reads the image processor of a model and checks that its output size matches the model.
@@ -187,9 +147,4 @@ fn checked_preprocessing(
         return Err(InferError::Encoder { name: processor.display().to_string(), reason });
     }
     Ok(preprocessing)
-}
-
-/// All values of a tensor in row-major order.
-pub(super) fn flat_values(tensor: &Tensor) -> Result<Vec<f32>> {
-    to_host(tensor).map_err(tensor_error)
 }

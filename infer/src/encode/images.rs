@@ -1,17 +1,17 @@
 //! Image embeddings of MobileNetV2.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use candle_core::{Device, Tensor};
-use engram_data::DataError;
 use engram_data::image::{Preprocessing, Resize};
+use engram_models::compute::to_host;
 use engram_models::mobilenet::{MobileNet, WEIGHTS_FILE};
 
-use super::clip::flat_values;
+use super::ImageEncoder;
 use super::identity::{Identity, Inputs};
-use super::text::tensor_error;
 use crate::digest;
 use crate::error::{InferError, Result};
+use crate::pretrained::PretrainedFolder;
 
 /// MobileNetV2 with its image preprocessing.
 pub(super) struct ImageModel {
@@ -20,13 +20,9 @@ pub(super) struct ImageModel {
 }
 
 impl ImageModel {
-    /// Builds the model from its graph file. `find` returns the path of another file of the model.
-    /// Returns the model and its identity.
-    pub(super) fn open(
-        graph: &Path,
-        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
-    ) -> Result<(Self, Identity)> {
-        let weights = find(WEIGHTS_FILE)?;
+    /// Builds the model of a folder from its graph file. Returns the model and its identity.
+    pub(super) fn open(graph: &Path, folder: &PretrainedFolder) -> Result<(Self, Identity)> {
+        let weights = folder.file(WEIGHTS_FILE)?;
         let network = MobileNet::read(graph, &weights)?;
         let (height, width) = network.image_size();
         // `MobileNet` has checked that the image sides are small.
@@ -38,24 +34,21 @@ impl ImageModel {
         let identity = inputs.with_weights(weights_sha256);
         Ok((Self { network, preprocessing }, identity))
     }
+}
 
-    pub(super) fn width(&self) -> usize {
+impl ImageEncoder for ImageModel {
+    fn width(&self) -> usize {
         self.network.embedding_size()
     }
 
-    pub(super) fn preprocessing(&self) -> &Preprocessing {
+    fn preprocessing(&self) -> &Preprocessing {
         &self.preprocessing
     }
 
-    /// Computes the embeddings of `N` images, `[N, D]` in row-major order; not normalised.
-    pub(super) fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
-        if images.is_empty() {
-            return Ok(Vec::new());
-        }
+    fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
         let (height, width) = self.network.image_size();
         let shape = (images.len(), 3, height, width);
-        let pixels =
-            Tensor::from_vec(images.concat(), shape, &Device::Cpu).map_err(tensor_error)?;
-        flat_values(&self.network.embed(&pixels)?)
+        let pixels = Tensor::from_vec(images.concat(), shape, &Device::Cpu)?;
+        Ok(to_host(&self.network.embed(&pixels)?)?)
     }
 }

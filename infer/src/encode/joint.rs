@@ -32,8 +32,8 @@ impl JointEncoder {
         if let Some(location) = image_model {
             let images = Encoder::open(location, compute)?;
             if parts[0].modalities().images || images.modalities().text {
-                let reason = "an image model needs a text-only `--model`, and has to be image-only \
-                              itself; to encode both with CLIP, give only its folder as `--model`";
+                let reason = "an image model needs a text-only first model, and has to be image-only \
+                              itself; CLIP encodes both alone";
                 return Err(InferError::Encoder { name: location.into(), reason: reason.into() });
             }
             parts.push(images);

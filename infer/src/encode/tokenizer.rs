@@ -1,7 +1,9 @@
 //! `tokenizer_config.json`: its changes to a text encoder's tokenizer, and the maximum text length.
 
-use engram_data::tokenizer::TextForm;
-use engram_models::similarity::sentence_transformer::TransformerSettings;
+use std::sync::Arc;
+
+use engram_data::tokenizer::{SegmentTokenizer, TextForm};
+use engram_models::similarity::sentence_transformer::{PromptChoice, TransformerSettings};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -108,6 +110,37 @@ fn has_lowercase(normalizer: &Value) -> bool {
         || normalizer["normalizers"]
             .as_array()
             .is_some_and(|sequence| sequence.iter().any(is_lowercase))
+}
+
+/// A tokenizer with the length limits of queries and documents.
+pub(super) struct TextTokens {
+    pub(super) tokenizer: Arc<SegmentTokenizer>,
+    pub(super) settings: TransformerSettings,
+    pub(super) config: Option<TokenizerConfig>,
+    /// The maximum text length in `config.json`, in tokens.
+    pub(super) default_limit: usize,
+    /// The number of position embeddings; `None` for a model without a position table.
+    pub(super) positions: Option<usize>,
+}
+
+impl TextTokens {
+    /// The settings for tokenizing the texts of a role.
+    pub(super) fn form(&self, role: &PromptChoice) -> TextForm {
+        let (task_length, config) = (self.settings.task_length(role), self.config.as_ref());
+        text_form(&self.settings, task_length, config, self.default_limit, self.positions)
+    }
+
+    /// The settings of each role: neither, query, document.
+    pub(super) fn forms(&self) -> [TextForm; 3] {
+        PromptChoice::ROLES.map(|role| self.form(&role))
+    }
+
+    /// Tokenizes a text with its special tokens, such as `[CLS] text [SEP]`.
+    pub(super) fn tokens(&self, text: &str, form: &TextForm) -> Result<Vec<u32>> {
+        let ids = self.tokenizer.encode_text(text, form)?;
+        // A tokenizer without special tokens returns no tokens for an empty text.
+        Ok(if ids.is_empty() { vec![self.tokenizer.special().pad] } else { ids })
+    }
 }
 
 /// Returns the settings for tokenizing texts. `task_length` is a limit for queries or documents;

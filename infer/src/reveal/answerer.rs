@@ -22,7 +22,6 @@ use serde_json::Value;
 use super::augmentation::BatchAugmentation;
 use super::corpus::Corpus;
 use super::encoding::{Encoding, MODEL, TOKENIZER};
-use super::error::{Result, RevealError};
 use super::evidence::{Attribution, AttributionCase, Curves, order};
 use super::forward::{EntryRef, Forward};
 use super::identity::Identity;
@@ -31,6 +30,7 @@ use super::needle;
 use super::questions::Question;
 use super::retriever::Retriever;
 use super::sequences::{SequenceSettings, Sequencer};
+use crate::error::{InferError, Result};
 use crate::finished_run::{RECIPE, WEIGHTS, check_checksums};
 
 /// An answer with its evidence.
@@ -54,10 +54,6 @@ pub struct Answer {
     /// answer reached its maximum length. Empty unless [`Detail`] requests the attribution.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<String>,
-    /// Spearman's correlation between the exact and the estimated attribution of the entries.
-    /// `None` if [`Detail`] does not request the attribution, or if the correlation is undefined.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rank_correlation: Option<f64>,
     /// The answer's log-probability as entries are deleted or inserted, in several orders. Empty
     /// unless [`Detail::curves`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -153,7 +149,7 @@ impl Answerer {
     /// memory that are outside of its folder.
     ///
     /// # Errors
-    /// [`RevealError`] if the run is not finished, or its files do not belong together.
+    /// [`InferError`] if the run is not finished, or its files do not belong together.
     pub fn open(
         run: &Path,
         memory: Option<(&Path, Box<dyn Store>)>,
@@ -168,7 +164,7 @@ impl Answerer {
             .map_err(|error| format!("{}: {error}", run.join(MODEL).display()))?;
         let path = run.join(TOKENIZER);
         let tokens = T5Tokenizer::parse(&read(&path)?, &path)?;
-        tokens.check_fits(config.t5.vocab_size)?;
+        tokens.check_embeddings(config.t5.vocab_size)?;
         let size = config.image.image_size;
         let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
         let preprocessing = preprocessing(processor.as_deref(), size)?;
@@ -181,7 +177,7 @@ impl Answerer {
         let retriever = if k == 0 {
             None
         } else if recipe.memory.k == 0 {
-            return Err("the run was trained without a memory; omit -k and --memory".into());
+            return Err("the run was trained without a memory, so it cannot use one".into());
         } else {
             let run_memory = run.join("memory");
             let (location, memory) = match memory {
@@ -306,7 +302,6 @@ impl Answerer {
                 log_probability: f64::from(generated.log_probability),
                 evidence: Vec::new(),
                 tokens: Vec::new(),
-                rank_correlation: None,
                 curves: Vec::new(),
             };
             if let (Some(retriever), false) = (&self.retriever, query_entries[0].is_empty()) {
@@ -384,12 +379,12 @@ impl RunData {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(RevealError::io(path))
+    std::fs::read_to_string(path).map_err(InferError::io(path))
 }
 
 /// Adds the attribution of each entry to an answer, and the curves if `detail` requests them.
 fn add_attribution(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> Result<()> {
-    let Attribution { exact, gradient, rank_correlation, .. } = case.attribution()?;
+    let Attribution { exact, gradient, .. } = case.attribution()?;
     if detail.curves {
         let by_score: Vec<usize> = (0..exact.len()).collect();
         let orders = [
@@ -402,7 +397,6 @@ fn add_attribution(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answ
             answer.curves.push(OrderedCurves { order: name, curves: case.curves(&order)? });
         }
     }
-    answer.rank_correlation = rank_correlation;
     for ((evidence, exact), gradient) in answer.evidence.iter_mut().zip(exact).zip(gradient) {
         (evidence.attribution, evidence.gradient_attribution) = (exact, gradient);
     }

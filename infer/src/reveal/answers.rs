@@ -3,8 +3,8 @@
 use engram_models::kernels::Mode;
 
 use super::corpus::Example;
-use super::error::Result;
 use super::forward::Forward;
+use crate::error::Result;
 use crate::stop::Stop;
 
 /// The number of questions per batch.
@@ -22,7 +22,7 @@ impl Answers {
     /// Answers examples with a model.
     ///
     /// # Errors
-    /// The errors of the model; [`RevealError::Stopped`](super::RevealError::Stopped)
+    /// The errors of the model; [`InferError::Stopped`](crate::InferError::Stopped)
     pub fn of(forward: &Forward<'_>, examples: &[&Example], stop: &Stop) -> Result<Self> {
         let mut answers = Self { texts: Vec::new(), retrieved: Vec::new() };
         for examples in examples.chunks(QUESTIONS_PER_BATCH) {

@@ -10,8 +10,8 @@ use engram_models::reveal::{Reveal, RevealConfig};
 use engram_models::weights::Weights;
 
 use super::corpus::Corpus;
-use super::error::{Result, RevealError};
 use super::sequences::Sequencer;
+use crate::error::{InferError, Result};
 
 /// The file with the model's sizes, in a run's folder.
 pub const MODEL: &str = "model.json";
@@ -37,7 +37,7 @@ impl Encoding {
     pub fn files(&self) -> Result<[(&'static str, String); 2]> {
         let tokenizer = self.sequencer.tokens().json()?;
         let config = serde_json::to_string_pretty(&self.config);
-        let config = config.map_err(|error| RevealError::Refused(error.to_string()))?;
+        let config = config.map_err(|error| InferError::Refused(error.to_string()))?;
         Ok([(MODEL, config), (TOKENIZER, tokenizer)])
     }
 

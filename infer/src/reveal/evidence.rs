@@ -11,16 +11,15 @@
 //! their attribution. The better the order, the sooner the answer's log-probability changes.
 
 use candle_core::{DType, Tensor, Var};
-use engram_eval::metric::spearman::spearman;
 use engram_models::compute::to_host;
 use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::{BaseStates, Retrieved};
 use serde::Serialize;
 
-use super::error::Result;
 use super::forward::{EntriesOfQueries, Forward};
 use super::sequences::Target;
+use crate::error::Result;
 
 /// The attribution of entries for the tokens of an answer, in nats.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -31,10 +30,6 @@ pub struct Attribution {
     pub exact: Vec<Vec<f64>>,
     /// The first-order estimate of `exact`, from the gradient.
     pub gradient: Vec<Vec<f64>>,
-    /// Spearman's correlation between the exact and estimated attributions of entries, summed over
-    /// the answer; `None` for fewer than two entries, or if all exact or all estimated attributions
-    /// are equal.
-    pub rank_correlation: Option<f64>,
 }
 
 /// The answer's log-probability as entries are deleted or inserted one by one. Each curve has one
@@ -78,13 +73,7 @@ impl AttributionCase<'_> {
             log_probabilities.iter().zip(without).map(|(with, without)| with - without).collect()
         };
         let exact: Vec<Vec<f64>> = without_entry.iter().map(decrease).collect();
-        let gradient = self.gradient_attribution()?;
-        let sums = |attribution: &[Vec<f64>]| -> Vec<f64> {
-            attribution.iter().map(|entry_attribution| entry_attribution.iter().sum()).collect()
-        };
-        let rank_correlation =
-            spearman(&sums(&exact), &sums(&gradient)).ok().filter(|rho| rho.is_finite());
-        Ok(Attribution { log_probabilities, exact, gradient, rank_correlation })
+        Ok(Attribution { log_probabilities, exact, gradient: self.gradient_attribution()? })
     }
 
     /// Computes the curves for entries that are deleted and inserted in this order.

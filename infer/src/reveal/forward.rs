@@ -12,9 +12,9 @@ use engram_models::t5::GenerateOptions;
 
 use super::augmentation::BatchAugmentation;
 use super::corpus::Corpus;
-use super::error::Result;
 use super::retriever::Retriever;
 use super::sequences::Sequencer;
+use crate::error::Result;
 
 /// The model, the data and the settings of a forward pass.
 #[derive(Clone, Copy)]

@@ -8,10 +8,10 @@ use engram_memory::EncoderRecord;
 use serde::{Deserialize, Serialize};
 
 use super::encoding::{MODEL, TOKENIZER};
-use super::error::{Result, RevealError};
 use super::images::PROCESSOR;
 use super::memory_folder::{FIRST, current_generation};
 use crate::digest;
+use crate::error::{InferError, Result};
 use crate::finished_run::WEIGHTS;
 
 /// The identity file in a memory's folder; copies of the memory include it.
@@ -27,10 +27,8 @@ pub struct Identity {
     pub weights_sha256: String,
     /// The SHA-256 of the tokenizer file.
     pub tokenizer_sha256: String,
-    /// The SHA-256 of the model's sizes and the image processor's file; `None` in memories of older
-    /// versions, and then not compared.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inputs_sha256: Option<String>,
+    /// The SHA-256 of the model's sizes and the image processor's file.
+    pub inputs_sha256: String,
     /// The generation of the memory's folder that the run finished; `None` for the first one, and in
     /// a [record](Identity::record). Not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,7 +43,7 @@ impl Identity {
     pub fn of_run(run: &Path) -> Result<Self> {
         let hash = |file: &str| {
             let path = run.join(file);
-            Ok::<_, RevealError>(digest::of_file(&path).map_err(RevealError::io(&path))?.1)
+            Ok::<_, InferError>(digest::of_file(&path).map_err(InferError::io(&path))?.1)
         };
         let processor = match run.join(PROCESSOR).is_file() {
             true => hash(PROCESSOR)?,
@@ -54,7 +52,7 @@ impl Identity {
         Ok(Self {
             weights_sha256: hash(WEIGHTS)?,
             tokenizer_sha256: hash(TOKENIZER)?,
-            inputs_sha256: Some(digest::of_bytes(format!("{}\n{processor}", hash(MODEL)?))),
+            inputs_sha256: digest::of_bytes(format!("{}\n{processor}", hash(MODEL)?)),
             generation: None,
         })
     }
@@ -64,11 +62,11 @@ impl Identity {
     /// # Errors
     /// The file cannot be read.
     pub fn of_weights(weights: &Path) -> Result<Self> {
-        let (_, weights_sha256) = digest::of_file(weights).map_err(RevealError::io(weights))?;
+        let (_, weights_sha256) = digest::of_file(weights).map_err(InferError::io(weights))?;
         Ok(Self {
             weights_sha256,
             tokenizer_sha256: String::new(),
-            inputs_sha256: None,
+            inputs_sha256: String::new(),
             generation: None,
         })
     }
@@ -81,7 +79,7 @@ impl Identity {
         let path = memory.join(FILE);
         let bytes = match std::fs::read(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            bytes => bytes.map_err(RevealError::io(&path))?,
+            bytes => bytes.map_err(InferError::io(&path))?,
         };
         let identity = serde_json::from_slice(&bytes).map_err(|error| {
             let remedy = "restore it from a copy, or move the memory to another folder";
@@ -96,18 +94,16 @@ impl Identity {
         EncoderRecord {
             name: name.to_owned(),
             sha256: self.weights_sha256.clone(),
-            inputs_sha256: self.other_inputs(),
+            inputs_sha256: (!self.inputs_sha256.is_empty()).then(|| self.other_inputs()),
             reads: QUESTIONS.to_owned(),
             width,
             prompt: None,
         }
     }
 
-    /// The SHA-256 of the tokenizer, the model's sizes and the image processor's file, if they are
-    /// known.
-    fn other_inputs(&self) -> Option<String> {
-        let inputs = self.inputs_sha256.as_ref()?;
-        Some(digest::of_bytes(format!("{}\n{inputs}", self.tokenizer_sha256)))
+    /// The SHA-256 of the tokenizer, the model's sizes and the image processor's file.
+    fn other_inputs(&self) -> String {
+        digest::of_bytes(format!("{}\n{}", self.tokenizer_sha256, self.inputs_sha256))
     }
 
     /// Writes the identity file into the folder of a finished memory.
@@ -119,7 +115,7 @@ impl Identity {
         let generation = current_generation(memory).filter(|name| name != FIRST);
         let identity = Self { generation, ..self.clone() };
         let json = serde_json::to_vec_pretty(&identity).map_err(std::io::Error::from);
-        json.and_then(|json| durable::write_file(&path, &json)).map_err(RevealError::io(&path))
+        json.and_then(|json| durable::write_file(&path, &json)).map_err(InferError::io(&path))
     }
 
     /// Whether a memory's folder has an identity file.
@@ -165,8 +161,7 @@ impl Identity {
 
     /// The part that differs from another identity; `None` if they are equal.
     fn difference_from(&self, other: &Self) -> Option<&'static str> {
-        let inputs_differ =
-            other.inputs_sha256.is_some() && other.inputs_sha256 != self.inputs_sha256;
+        let inputs_differ = other.inputs_sha256 != self.inputs_sha256;
         match () {
             () if other.tokenizer_sha256 != self.tokenizer_sha256 => Some("tokenizer"),
             () if other.weights_sha256 != self.weights_sha256 => Some("model"),
@@ -179,8 +174,9 @@ impl Identity {
         if record.sha256 != self.weights_sha256 {
             return Some("model");
         }
-        let inputs = &record.inputs_sha256;
-        let inputs_differ = inputs.is_some() && *inputs != self.other_inputs();
+        // A record from a run that had not finished has no hash of the other inputs.
+        let inputs_differ =
+            record.inputs_sha256.as_ref().is_some_and(|inputs| *inputs != self.other_inputs());
         inputs_differ.then_some("tokenizer, image preprocessing or other model sizes")
     }
 }

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::error::Result;
+use crate::error::Result;
 
 /// The image processor's file, in the folder of a model or a run.
 pub const PROCESSOR: &str = "preprocessor_config.json";

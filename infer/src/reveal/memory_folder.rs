@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use engram_durable as durable;
 use engram_memory::is_own_generation;
 
-use super::error::{Result, RevealError};
 use super::identity::{self, Identity};
+use crate::error::{InferError, Result};
 
 /// The file that names the current generation (version) of the memory.
 const CURRENT: &str = "CURRENT";
@@ -20,14 +20,14 @@ pub(super) const FIRST: &str = "gen-000001";
 /// Removes a memory that a run created; does nothing if it is missing.
 ///
 /// # Errors
-/// [`RevealError::ForeignFile`] if the folder has other files; an error if the memory was changed
+/// [`InferError::ForeignFile`] if the folder has other files; an error if the memory was changed
 /// after its run ended. In both cases nothing is removed.
 pub fn remove_memory(folder: &Path) -> Result<()> {
     for path in entries(folder)? {
         let is_known = path.file_name().is_some_and(is_memory_file)
-            || is_own_generation(&path).map_err(RevealError::io(&path))?;
+            || is_own_generation(&path).map_err(InferError::io(&path))?;
         if !is_known {
-            return Err(RevealError::ForeignFile { path });
+            return Err(InferError::ForeignFile { path });
         }
     }
     let finished = Identity::read(folder)?.map(|identity| identity.generation);
@@ -42,7 +42,7 @@ pub fn remove_memory(folder: &Path) -> Result<()> {
         )
         .into());
     }
-    durable::remove_folder(folder).map_err(RevealError::io(folder))
+    durable::remove_folder(folder).map_err(InferError::io(folder))
 }
 
 /// The name of the current generation of a memory.
@@ -66,16 +66,16 @@ fn is_memory_file(name: &OsStr) -> bool {
 /// The paths of the files and folders in a folder; empty if the folder is missing.
 ///
 /// # Errors
-/// [`RevealError::ForeignFile`] for a symbolic link; [`RevealError::Io`]
+/// [`InferError::ForeignFile`] for a symbolic link; [`InferError::Io`]
 pub fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
     if folder.is_symlink() {
-        return Err(RevealError::ForeignFile { path: folder.to_path_buf() });
+        return Err(InferError::ForeignFile { path: folder.to_path_buf() });
     }
     match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         result => result
             .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect())
-            .map_err(RevealError::io(folder)),
+            .map_err(InferError::io(folder)),
     }
 }
 
@@ -114,7 +114,7 @@ mod tests {
         let identity = Identity {
             weights_sha256: hash(),
             tokenizer_sha256: hash(),
-            inputs_sha256: None,
+            inputs_sha256: hash(),
             generation: None,
         };
         let names = ["gen-000001", "gen-000002.pack", "gen-000003.pack"];

@@ -17,9 +17,9 @@ use engram_textfile::{Location, TextError, base_folder, non_blank_lines, read_te
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::error::{Result, RevealError};
 use super::forward::Forward;
 use super::is_correct;
+use crate::error::{InferError, Result};
 
 /// The number of tasks per batch.
 const TASKS_PER_BATCH: usize = 32;
@@ -85,7 +85,7 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
                 let results = retriever.search_among(&queries, &gates, forward.k, &task.haystack);
                 let results = results.map_err(|error| {
                     let remedy = match &error {
-                        RevealError::Memory(error)
+                        InferError::Memory(error)
                             if matches!(**error, MemoryError::UnknownId { .. }) =>
                         {
                             "; use a haystack of this memory"

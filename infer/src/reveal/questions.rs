@@ -7,7 +7,7 @@ use engram_textfile::{TextError, base_folder, non_blank_lines, read_text};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::error::Result;
+use crate::error::Result;
 
 /// A line of the input: a question about an image, or an image to describe.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

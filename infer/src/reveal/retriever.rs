@@ -16,9 +16,9 @@ use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
 
 use super::corpus::Corpus;
-use super::error::Result;
 use super::memory_folder::remove_memory;
 use super::sequences::Sequencer;
+use crate::error::Result;
 use crate::stop::Stop;
 
 /// The number of entries per encoding batch. [`ItemEncoder`] encodes each batch as a whole.
@@ -39,7 +39,7 @@ impl Retriever {
     ///
     /// # Errors
     /// The folder has other files, or a memory that was changed after its run. Errors of the model
-    /// and of writing, and [`RevealError::Stopped`](super::RevealError::Stopped).
+    /// and of writing, and [`InferError::Stopped`](crate::InferError::Stopped).
     pub fn build(
         folder: &Path,
         model: &Reveal,

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::corpus::{Corpus, CorpusEntry, Example, Task};
-use super::error::Result;
+use crate::error::Result;
 
 /// The settings of sequences, in a recipe's `[data]`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -94,11 +94,16 @@ impl Sequencer {
 
     /// The sequence of an entry's text, and whether it was truncated.
     pub fn entry(&self, text: &str) -> Result<(Vec<u32>, bool)> {
+        self.prompted(&self.knowledge, text, self.max_entry_tokens)
+    }
+
+    /// The sequence of a prompt and a text of at most `max_tokens`, and whether it was truncated.
+    fn prompted(&self, prompt: &[u32], text: &str, max_tokens: usize) -> Result<(Vec<u32>, bool)> {
         let mut ids = vec![self.tokens.begin];
-        ids.extend(&self.knowledge);
+        ids.extend(prompt);
         ids.extend(self.tokens.encode(text)?);
-        let is_truncated = ids.len() > self.max_entry_tokens;
-        ids.truncate(self.max_entry_tokens);
+        let is_truncated = ids.len() > max_tokens;
+        ids.truncate(max_tokens);
         Ok((ids, is_truncated))
     }
 
@@ -149,12 +154,7 @@ impl Sequencer {
 
     /// The sequence of a question, and whether it was truncated.
     pub fn question(&self, text: &str) -> Result<(Vec<u32>, bool)> {
-        let mut ids = vec![self.tokens.begin];
-        ids.extend(&self.question);
-        ids.extend(self.tokens.encode(text)?);
-        let is_truncated = ids.len() > self.max_query_tokens;
-        ids.truncate(self.max_query_tokens);
-        Ok((ids, is_truncated))
+        self.prompted(&self.question, text, self.max_query_tokens)
     }
 
     /// The sequence that requests a caption of an image.

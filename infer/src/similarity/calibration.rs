@@ -3,6 +3,8 @@
 use engram_data::patent::PhrasePair;
 use serde::{Deserialize, Serialize};
 
+use super::combination::anchor_groups;
+
 /// The file of a calibration in a member's folder.
 pub const CALIBRATION: &str = "calibration.json";
 
@@ -37,13 +39,7 @@ impl Calibration {
 /// Calibrates scores without using a row's own gold score: each half of the anchors is calibrated
 /// by a line fitted on the other half.
 pub fn cross_fitted(rows: &[PhrasePair], scores: &[f64], gold: &[f64]) -> Vec<f64> {
-    let mut anchors: Vec<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
-    anchors.sort_unstable();
-    anchors.dedup();
-    let half_of_row: Vec<usize> = rows
-        .iter()
-        .map(|row| anchors.binary_search(&row.anchor.as_str()).unwrap_or(0) % 2)
-        .collect();
+    let half_of_row = anchor_groups(rows, 2);
     let fit_without = |half: usize| {
         let without = |values: &[f64]| -> Vec<f64> {
             let other_half = values.iter().zip(&half_of_row).filter(|(_, h)| **h != half);

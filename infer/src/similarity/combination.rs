@@ -1,5 +1,8 @@
 //! Combinations of the scores of an ensemble's members.
 
+use std::collections::BTreeSet;
+
+use engram_data::patent::PhrasePair;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +16,14 @@ pub enum Combination {
     /// Ridge regression on the variants' mean scores and the word overlap of the phrases, fitted on
     /// the held-out rows.
     Stacked,
+}
+
+/// Divides rows into `count` groups for cross-fitting, with all rows of an anchor in one group.
+pub(super) fn anchor_groups(rows: &[PhrasePair], count: usize) -> Vec<usize> {
+    let anchors: BTreeSet<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
+    let anchors: Vec<&str> = anchors.into_iter().collect();
+    let group = |row: &PhrasePair| anchors.binary_search(&row.anchor.as_str()).unwrap_or(0) % count;
+    rows.iter().map(group).collect()
 }
 
 /// Adds scores to sums, element by element.

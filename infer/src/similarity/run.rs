@@ -15,7 +15,7 @@ use super::pairs::TrainedPairs;
 use super::settings::ScorerSettings;
 use super::stacking::{STACKING, Stacking};
 use crate::error::{InferError, Result};
-use crate::finished_run::{RECIPE, SUMMARY, check_checksums};
+use crate::finished_run::{RECIPE, SUMMARY, check_checksums, study};
 
 /// The value of `study` in the recipe of a run.
 pub const STUDY: &str = "patent";
@@ -71,8 +71,8 @@ impl SimilarityRun {
             return Ok(single(pairs));
         }
         if !path.is_file() {
-            let reason = "is not a finished run of the patent study; train one with `engram train \
-                          patent`, or continue one with --resume";
+            let reason = "is not a finished run of the patent study; train one, or resume its \
+                          training";
             return Err(InferError::bad_run(run, reason));
         }
         check_checksums(run)?;
@@ -109,7 +109,10 @@ impl SimilarityRun {
     pub fn read_rows(&self, file: &Path) -> Result<Vec<PhrasePair>> {
         Ok(match &self.pairs {
             Some(pairs) => pairs.read(file)?,
-            None => read_pairs_with_titles(file, Labels::Optional, &titles(&self.members[0].0)?)?,
+            None => {
+                let titles = titles(&self.members[0].0)?;
+                read_pairs_with_titles(file, Labels::Optional, Some(&titles))?
+            }
         })
     }
 
@@ -156,13 +159,7 @@ impl SimilarityRun {
 
 /// Whether a folder is a run of this study, finished or not.
 pub fn is_run(folder: &Path) -> bool {
-    #[derive(Deserialize)]
-    struct Study {
-        study: String,
-    }
-    let text = fs::read_to_string(folder.join(RECIPE)).unwrap_or_default();
-    let recipe = toml::from_str(&text);
-    folder.join(CALIBRATION).is_file() || recipe.is_ok_and(|Study { study }| study == STUDY)
+    folder.join(CALIBRATION).is_file() || study(folder).as_deref() == Some(STUDY)
 }
 
 /// The keys of a run's recipe that prediction needs. A run's recipe has all keys.

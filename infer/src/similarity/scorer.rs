@@ -123,7 +123,7 @@ impl Scorer {
             for batch in sequencer.batches(rows, limits, &mut rng)? {
                 stop.check()?;
                 let scores = self.score(&batch.input, &Mode::inference())?;
-                let scores = to_host(&scores).map_err(ModelError::from)?;
+                let scores = to_host(&scores)?;
                 for (row, score) in batch.rows.iter().zip(scores) {
                     sums[*row] += logit_to_probability(settings.loss, f64::from(score));
                 }

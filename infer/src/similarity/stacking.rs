@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 use engram_data::patent::PhrasePair;
 use serde::{Deserialize, Serialize};
 
+use super::combination::anchor_groups;
+
 /// The file of a fitted stacking in a run's folder.
 pub const STACKING: &str = "stacking.json";
 
@@ -55,11 +57,7 @@ impl Stacking {
     /// Predicts the scores of the training rows by cross-fitting: each row is predicted by a fit on
     /// other anchors. `scores` has one list per variant.
     pub fn cross_fitted(rows: &[PhrasePair], scores: &[Vec<f64>]) -> Vec<f64> {
-        let anchors: BTreeSet<&str> = rows.iter().map(|row| row.anchor.as_str()).collect();
-        let anchors: Vec<&str> = anchors.into_iter().collect();
-        let group_of =
-            |row: &PhrasePair| anchors.binary_search(&row.anchor.as_str()).unwrap_or(0) % GROUPS;
-        let groups: Vec<usize> = rows.iter().map(group_of).collect();
+        let groups = anchor_groups(rows, GROUPS);
         let (features, gold) = (features(rows, scores), gold(rows));
         let mut predicted = vec![0.0; rows.len()];
         for group in 0..GROUPS {

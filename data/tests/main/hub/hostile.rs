@@ -39,11 +39,13 @@ fn unsafe_names_in_headers_are_refused() {
         ".",
         "",
         "abc",
+        "main",
         "a/b",
         "a\\b",
         "C:\\x",
         "a\tb",
         &sha1[1..],
+        &format!("{sha1}0"),
         &format!("../{}", &sha1[3..]),
         &format!("{}/..", &sha1[3..]),
         &format!("{}é", &sha1[2..]),
@@ -362,9 +364,12 @@ fn a_wrong_range_is_not_appended() {
 
 #[test]
 fn checksums_are_verified() {
-    for (etag, is_correct) in
-        [(GIT_SHA1.to_owned(), true), ("0".repeat(40), false), ("0".repeat(64), false)]
-    {
+    for (etag, is_correct) in [
+        (GIT_SHA1.to_owned(), true),
+        (GIT_SHA1.to_uppercase(), true),
+        ("0".repeat(40), false),
+        ("0".repeat(64), false),
+    ] {
         let server = ScriptedServer::start(move |request, out| {
             if request.requests_metadata() {
                 send_metadata(out, COMMIT, &etag, &BODY.len().to_string())

@@ -208,8 +208,6 @@ fn the_cache_folder_is_found_as_in_huggingface_hub() {
         ("HF_HOME", "/a${BASE", "/a${BASE/hub"),
         ("HF_HOME", "/a${}b$$c", "/a${}b$$c/hub"),
         ("HF_HOME", "/a/~", "/a/~/hub"),
-        ("HF_HOME", "~root/x", "/root/x/hub"),
-        ("HF_HOME", "~nobody-here/x", "~nobody-here/x/hub"),
         ("HUGGINGFACE_HUB_CACHE", "~/old", "/home/u/old"),
         ("HF_HUB_CACHE", "$BASE/c/", "/base/c/"),
         ("XDG_CACHE_HOME", "/x", "/x/huggingface/hub"),
@@ -254,7 +252,7 @@ fn tokens_are_read_from_variables_and_files() {
         let variables = [&[("HF_HOME", home), ("HOME", home)], variables].concat();
         settings_from(&variables).token
     };
-    assert_eq!(token(&[]).as_deref(), Some("stored"));
+    assert_eq!(token(&[("HF_TOKEN", "")]).as_deref(), Some("stored"));
     assert_eq!(token(&[("HF_TOKEN", " t\r\n")]).as_deref(), Some("t"));
     assert_eq!(token(&[("HUGGING_FACE_HUB_TOKEN", "old")]).as_deref(), Some("old"));
     let both = token(&[("HUGGING_FACE_HUB_TOKEN", "old"), ("HF_TOKEN", "new")]);
@@ -264,42 +262,16 @@ fn tokens_are_read_from_variables_and_files() {
 }
 
 #[test]
-fn time_limits_are_read_from_variables() {
+fn the_endpoint_and_the_limits_are_read_from_variables() {
+    assert_eq!(settings_from(&[]).endpoint, "https://huggingface.co");
     let settings = settings_from(&[
+        ("HF_ENDPOINT", "http://mirror/"),
         ("HF_HUB_ETAG_TIMEOUT", "3"),
         ("HF_HUB_DOWNLOAD_TIMEOUT", "0"),
         ("HF_HUB_DISABLE_PROGRESS_BARS", "1"),
     ]);
+    assert_eq!(settings.endpoint, "http://mirror");
     assert_eq!(settings.response_timeout, Duration::from_secs(3));
     assert_eq!(settings.stall_timeout, HubSettings::new("").stall_timeout);
     assert!(!settings.progress);
-}
-
-#[test]
-fn settings_are_read_from_variables() {
-    let settings = settings_from(&[
-        ("HF_HOME", "/h"),
-        ("HF_ENDPOINT", "http://mirror/"),
-        ("HF_TOKEN", " t\n"),
-    ]);
-    assert_eq!(settings.cache, Path::new("/h/hub"));
-    assert_eq!(settings.endpoint, "http://mirror");
-    assert_eq!(settings.token.as_deref(), Some("t"));
-    assert!(!settings.offline);
-
-    let home = tempfile::tempdir().unwrap();
-    fs::write(home.path().join("token"), "stored\n").unwrap();
-    let settings = settings_from(&[
-        ("HF_HOME", home.path().to_str().unwrap()),
-        ("HF_HUB_CACHE", "/c"),
-        ("HF_HUB_OFFLINE", "ON"),
-        ("HF_TOKEN", ""),
-    ]);
-    assert_eq!(settings.cache, Path::new("/c"));
-    assert_eq!(settings.token.as_deref(), Some("stored"));
-    assert!(settings.offline);
-    assert!(!format!("{settings:?}").contains("stored"), "logs must not contain the token");
-    assert_eq!(settings.endpoint, "https://huggingface.co");
-    assert!(!settings_from(&[("HF_HUB_OFFLINE", "0")]).offline);
-    assert_eq!(settings_from(&[("XDG_CACHE_HOME", "/x")]).cache, Path::new("/x/huggingface/hub"));
 }

@@ -2,13 +2,13 @@
 //! scripted responses.
 
 use std::collections::{HashMap, VecDeque};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
+use super::test_cache::{etag_of, reply};
 
 pub const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
@@ -32,31 +32,22 @@ struct State {
     files: HashMap<String, Vec<u8>>,
     faults: VecDeque<Fault>,
     status: Option<u16>,
-    requests: Vec<String>,
 }
 
-/// The server; its thread ends with the test process.
+/// A hub with files, whose responses can have faults.
 pub struct Server {
     pub endpoint: String,
+    scripted: ScriptedServer,
     state: Arc<Mutex<State>>,
 }
 
 impl Server {
     pub fn start(files: &[(&str, &[u8])]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), bytes.to_vec()));
         let state = Arc::new(Mutex::new(State { files: files.collect(), ..State::default() }));
         let shared = Arc::clone(&state);
-        let address = endpoint.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                let (shared, address) = (Arc::clone(&shared), address.clone());
-                // Some tests hang up early on purpose.
-                thread::spawn(move || respond(stream, &shared, &address).ok());
-            }
-        });
-        Self { endpoint, state }
+        let scripted = ScriptedServer::start(move |request, out| respond(request, out, &shared));
+        Self { endpoint: scripted.endpoint.clone(), scripted, state }
     }
 
     /// Sets the faults of the next transfers, in order. Metadata requests are not counted.
@@ -71,90 +62,86 @@ impl Server {
 
     /// Returns `path range authorization` for each request since the last call.
     pub fn requests(&self) -> Vec<String> {
-        std::mem::take(&mut self.state.lock().unwrap().requests)
+        let line =
+            |Request { path, range, authorization, .. }| format!("{path} {range} {authorization}");
+        self.scripted.requests().into_iter().map(line).collect()
     }
 }
 
 /// Responds to one request. Big files are on a CDN, as on the hub: the hub sends a redirect with
 /// the metadata, and the CDN sends the bytes.
-fn respond(stream: TcpStream, state: &Mutex<State>, endpoint: &str) -> std::io::Result<()> {
-    let Request { path, range, authorization, .. } = Request::read(&stream)?;
-    let mut out = stream;
+fn respond(
+    Request { path, range, .. }: &Request,
+    out: &mut TcpStream,
+    state: &Mutex<State>,
+) -> std::io::Result<()> {
     let mut state = state.lock().unwrap();
-    state.requests.push(format!("{path} {range} {authorization}"));
+    let commit = ("X-Repo-Commit", COMMIT);
+    let no_body = ("Content-Length", "0");
     if let Some(status) = state.status {
-        return write!(
-            out,
-            "HTTP/1.1 {status} No\r\nETag: x\r\nX-Repo-Commit: {COMMIT}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        );
+        return reply(out, status, &[("ETag", "x"), commit, no_body], b"");
     }
-    let route = path.strip_prefix("/cdn").unwrap_or(&path);
+    let route = path.strip_prefix("/cdn").unwrap_or(path);
     let prefixes = ["main", COMMIT].map(|revision| format!("/owner/name/resolve/{revision}/"));
     let name = prefixes.iter().find_map(|prefix| route.strip_prefix(prefix.as_str()));
-    let Some(bytes) = name.and_then(|name| state.files.get(name)).cloned() else {
-        let reason = match name {
-            Some(_) => format!("X-Error-Code: EntryNotFound\r\nX-Repo-Commit: {COMMIT}"),
-            None => "X-Error-Code: RevisionNotFound".to_owned(),
-        };
-        return write!(
-            out,
-            "HTTP/1.1 404 No\r\n{reason}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        );
+    let Some(name) = name else {
+        return reply(out, 404, &[("X-Error-Code", "RevisionNotFound"), no_body], b"");
     };
-    let is_redirect = name == Some("big.safetensors") && !path.starts_with("/cdn");
+    let Some(bytes) = state.files.get(name).cloned() else {
+        return reply(out, 404, &[("X-Error-Code", "EntryNotFound"), commit, no_body], b"");
+    };
+    let is_redirect = name == "big.safetensors" && !path.starts_with("/cdn");
     let is_transfer = range != "0-0" && !is_redirect;
     let fault = if is_transfer { state.faults.pop_front() } else { None };
     drop(state);
 
-    let etag = format!("{:x}", Sha256::digest(&bytes));
-    let headers = format!(
-        "X-Repo-Commit: {COMMIT}\r\nX-Linked-Etag: \"{etag}\"\r\nETag: \"cdn\"\r\nConnection: close\r\n"
-    );
+    let etag = format!("\"{}\"", etag_of(&bytes));
+    let mut headers = vec![commit, ("X-Linked-Etag", etag.as_str()), ("ETag", "\"cdn\"")];
+    let location = format!("/cdn{path}");
     if is_redirect {
-        return write!(
-            out,
-            "HTTP/1.1 302 Found\r\nLocation: {endpoint}/cdn{path}\r\nContent-Length: 0\r\n{headers}\r\n"
-        );
+        headers.extend([("Location", location.as_str()), no_body]);
+        return reply(out, 302, &headers, b"");
     }
     let (start, end) = range.split_once('-').unwrap_or(("0", ""));
     let start: usize = start.parse().unwrap_or(0);
     let end = end.parse().map_or(bytes.len(), |last: usize| last + 1);
     if start >= bytes.len() {
-        return write!(out, "HTTP/1.1 416 No\r\nContent-Length: 0\r\n{headers}\r\n");
+        headers.push(no_body);
+        return reply(out, 416, &headers, b"");
     }
+    let range = format!("bytes {start}-{}/{}", end - 1, bytes.len());
     let mut body = bytes[start..end].to_vec();
-    let total = bytes.len();
-    let last = end - 1;
-    let partial =
-        format!("HTTP/1.1 206 Partial\r\nContent-Range: bytes {start}-{last}/{total}\r\n{headers}");
-    let length = format!("Content-Length: {}\r\n\r\n", body.len());
+    let mut length = Some(body.len().to_string());
+    let mut status = 206;
     match fault {
-        None => write!(out, "{partial}{length}")?,
-        Some(Fault::Break(count)) => {
-            write!(out, "{partial}{length}")?;
-            body.truncate(count);
-        }
+        None => {}
+        Some(Fault::Break(count)) => body.truncate(count),
         Some(Fault::Short(count)) => {
-            write!(out, "{partial}\r\n")?;
+            length = None;
             body.truncate(count);
         }
         Some(Fault::IgnoreRange) => {
-            write!(out, "HTTP/1.1 200 OK\r\n{headers}Content-Length: {total}\r\n\r\n")?;
+            status = 200;
+            length = Some(bytes.len().to_string());
             body = bytes;
         }
-        Some(Fault::Flip) => {
-            write!(out, "{partial}{length}")?;
-            body[0] ^= 1;
-        }
+        Some(Fault::Flip) => body[0] ^= 1,
         Some(Fault::Silence) => {
             thread::sleep(Duration::from_secs(20));
             return Ok(());
         }
     }
-    out.write_all(&body)
+    if status == 206 {
+        headers.push(("Content-Range", &range));
+    }
+    if let Some(length) = &length {
+        headers.push(("Content-Length", length));
+    }
+    reply(out, status, &headers, &body)
 }
 
 /// The parts of a request that the tests check.
+#[derive(Clone)]
 pub struct Request {
     pub path: String,
     /// The range, without `bytes=`; `none` if there is no range.
@@ -212,10 +199,9 @@ impl ScriptedServer {
                 let (recorded, respond) = (Arc::clone(&recorded), Arc::clone(&respond));
                 thread::spawn(move || {
                     let request = Request::read(&stream)?;
+                    recorded.lock().unwrap().push(request.clone());
                     // Some tests hang up early on purpose.
-                    let result = respond(&request, &mut stream);
-                    recorded.lock().unwrap().push(request);
-                    result
+                    respond(&request, &mut stream)
                 });
             }
         });

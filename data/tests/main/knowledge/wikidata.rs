@@ -81,7 +81,7 @@ fn a_triple_with_an_unlabelled_entity_is_reported_or_counted() {
         let error = triples(false).unwrap_err().to_string();
         assert!(error.contains("the subject Q2 has no label"), "{error}");
         assert!(error.contains("item 2") || error.contains("data.file:"), "{error}");
-        assert!(error.contains("--keep-ids"), "{error}");
+        assert!(error.contains("keep ids in place of labels"), "{error}");
         let (lines, counts) = triples(true).unwrap();
         assert_eq!((lines.len(), counts.skipped[&Reason::Malformed]), (1, 1));
     }

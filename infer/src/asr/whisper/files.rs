@@ -28,12 +28,7 @@ struct GenerationConfig {
 impl WhisperAsr {
     /// Opens the model in a folder or at `hf://owner/name`: `config.json`, `tokenizer.json`,
     /// `model.safetensors`, and `generation_config.json` if it exists.
-    ///
-    /// # Errors
-    /// [`InferError::Data`] for missing files; [`InferError::Transcribe`] for a CTranslate2 folder,
-    /// with the remedy, and for an invalid `generation_config.json`; [`InferError::Model`] for a
-    /// model that is unknown or does not match its weights.
-    pub fn open(location: &str, compute: &Compute) -> Result<Self> {
+    pub(crate) fn open(location: &str, compute: &Compute) -> Result<Self> {
         let parsed = WeightsLocation::parse(location)?;
         if let WeightsLocation::Folder(folder) = &parsed
             && folder.join("model.bin").is_file()
@@ -41,10 +36,10 @@ impl WhisperAsr {
         {
             let folder = folder.display();
             let reason = format!(
-                "{folder}: contains a model.bin; if it is a CTranslate2 model, run `engram data \
-                 convert ctranslate2 {folder} --out NEW` and use NEW"
+                "{folder}: contains a model.bin; if it is a CTranslate2 model, convert it with `engram \
+                 data convert ctranslate2`"
             );
-            return Err(InferError::Transcribe { reason });
+            return Err(InferError::Refused(reason));
         }
         let folder = PretrainedFolder::open(location)?;
         let config_file = folder.file("config.json")?;
@@ -66,7 +61,7 @@ impl WhisperAsr {
         let heads = generation.alignment_heads.unwrap_or_default();
         let alignment_heads = AlignmentHeads::new(&heads, &config).map_err(|error| {
             let file = generation_file.as_deref().unwrap_or(&config_file).display();
-            InferError::Transcribe { reason: format!("{file}: {error}") }
+            InferError::Refused(format!("{file}: {error}"))
         })?;
         let default_at_start = || {
             // The space and the end-of-text token.
@@ -101,8 +96,8 @@ const ENGLISH_VOCABULARY: usize = 51_864;
 impl GenerationConfig {
     fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(InferError::io(path))?;
-        serde_json::from_str(&text).map_err(|error| InferError::Transcribe {
-            reason: format!("{}, line {}: {error}", path.display(), error.line()),
+        serde_json::from_str(&text).map_err(|error| {
+            InferError::Refused(format!("{}, line {}: {error}", path.display(), error.line()))
         })
     }
 }

@@ -26,10 +26,7 @@ impl WhisperAsr {
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
     /// After each window, `on_window` gets its segments and the number of seconds transcribed so
     /// far. The result has segments even if the options have no timestamps.
-    ///
-    /// # Errors
-    /// The errors of [`WhisperAsr::transcribe`] and of `read`.
-    pub fn transcribe_long<E: From<InferError>>(
+    pub(crate) fn transcribe_long<E: From<InferError>>(
         &self,
         options: &TranscribeOptions,
         mut read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
@@ -100,9 +97,9 @@ impl WhisperAsr {
             seconds: samples_to_seconds(start),
             mean_log_probability: mean(|(_, log_probability)| *log_probability),
             no_speech_probability: mean(|(no_speech, _)| *no_speech),
-            decoded_again: false,
             truncated,
             segments,
+            ..Transcript::empty(0)
         })
     }
 

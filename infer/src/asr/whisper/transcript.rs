@@ -85,12 +85,10 @@ impl WhisperAsr {
         Ok(Transcript {
             text,
             segments: parts.into_iter().map(|part| part.segment).collect(),
-            words: Vec::new(),
-            seconds,
             mean_log_probability,
             no_speech_probability: decoded.no_speech_prob,
-            decoded_again: false,
             truncated: self.is_truncated(samples, decoded, options),
+            ..Transcript::empty(samples)
         })
     }
 

@@ -11,8 +11,8 @@ use engram_models::kernels::Mode;
 use serde_json::Value;
 
 use super::{Answer, Answerer, Detail, Evidence};
+use crate::error::Result;
 use crate::reveal::corpus::Corpus;
-use crate::reveal::error::Result;
 use crate::reveal::questions::Question;
 use crate::reveal::retriever::encode;
 

@@ -48,7 +48,8 @@ impl Corpus {
         } else {
             let path = |name: &str| -> PathBuf { Path::new(&data.dir).join(name) };
             let titles = ClassTitles::read(path(&data.titles))?;
-            let read = |name: &str| read_pairs_with_titles(path(name), Labels::Required, &titles);
+            let read =
+                |name: &str| read_pairs_with_titles(path(name), Labels::Required, Some(&titles));
             (read(&data.train)?, read(&data.validation)?, titles)
         };
         let fold_of_row = if data.folds == 0 {

@@ -24,7 +24,7 @@ pub(super) struct SplitPairs {
 ///
 /// # Errors
 /// The errors of [`read_named_pairs`]; [`DataError::TooFewGroups`] for fewer than two groups;
-/// [`DataError::Split`] for an invalid fraction.
+/// [`DataError::OutOfRange`] for an invalid fraction.
 pub(super) fn read(table: &PairTable, seed: u64) -> std::result::Result<SplitPairs, DataError> {
     let pairs = read_named_pairs(&table.file, Labels::Required, table.columns())?;
     let range = ScoreRange::of(&pairs);

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use engram_infer::reveal::RevealError;
+use engram_infer::InferError;
 use engram_infer::reveal::identity::Identity;
 use engram_infer::reveal::retriever::Retriever;
 use engram_memory::{EncoderRecord, Memory, MemoryServer, Store, ValueStorage, Writer};
@@ -83,7 +83,7 @@ impl Placement {
     /// The record of the model that encodes keys of this width, for a memory on servers.
     pub(super) fn encoders(
         &self,
-        identity: impl FnOnce() -> Result<Identity, RevealError>,
+        identity: impl FnOnce() -> Result<Identity, InferError>,
         width: usize,
     ) -> StudyResult<Vec<EncoderRecord>> {
         Ok(match self {

@@ -53,7 +53,7 @@ impl Published {
             let json = std::fs::read_to_string(&tokenizer_path)
                 .map_err(|error| format!("{}: {error}", tokenizer_path.display()))?;
             let tokenizer = T5Tokenizer::parse(&json, &tokenizer_path)?;
-            tokenizer.check_fits(config.vocab_size)?;
+            tokenizer.check_embeddings(config.vocab_size)?;
             let weights = folder.weights()?;
             published.digest("T5 sizes", &config_path)?;
             published.digest("T5 tokenizer", &tokenizer_path)?;

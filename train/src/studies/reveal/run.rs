@@ -20,7 +20,6 @@ use engram_eval::result::Measure;
 use engram_infer::finished_run::SUMMARY;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::{Corpus, Example};
-use engram_infer::reveal::encoding::MODEL;
 use engram_infer::reveal::identity::Identity;
 use engram_infer::reveal::images::Images;
 use engram_infer::reveal::images::PROCESSOR;
@@ -47,7 +46,7 @@ use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
 use crate::log;
-use crate::recipe::{Negatives, Recipe, RecipeOptions};
+use crate::recipe::{Negatives, Recipe};
 use crate::run_folder::read_summary;
 use crate::study::StudyResult;
 use crate::trainer::{RunOptions, RunSummary, train};
@@ -402,15 +401,4 @@ impl RevealSummary {
         let metrics = self.metrics.iter().find(|metrics| metrics.questions == questions)?;
         Some(&metrics.exact_match)
     }
-}
-
-/// Whether a folder has a finished run of this study.
-pub fn is_run(folder: &Path) -> bool {
-    folder.join(MODEL).is_file() && folder.join(SUMMARY).is_file()
-}
-
-/// Whether a folder has an unfinished run of this study.
-pub fn is_unfinished(folder: &Path) -> bool {
-    let recipe = Recipe::load(&folder.join("recipe.toml"), &RecipeOptions::default());
-    !is_run(folder) && recipe.is_ok_and(|recipe| recipe.study() == NAME)
 }

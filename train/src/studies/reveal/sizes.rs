@@ -74,7 +74,7 @@ pub fn fit(
     corpus: &Corpus,
     tokenizer: &T5Tokenizer,
 ) {
-    let vocabulary_size = tokenizer.vocabulary();
+    let vocabulary_size = tokenizer.vocabulary_size();
     config.t5.vocab_size = if model.size == Size::Own && model.t5.is_empty() {
         vocabulary_size
     } else {
