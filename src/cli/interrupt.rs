@@ -120,6 +120,9 @@ impl Interrupt {
         let is_stopped = |cause: &(dyn std::error::Error + 'static)| {
             matches!(cause.downcast_ref(), Some(TrainError::Stopped { .. }))
         };
+        if let Some(TrainError::RunExists { .. }) = error.downcast_ref() {
+            return Err(anyhow::anyhow!("{error:#}; --resume continues that run"));
+        }
         if !error.chain().any(is_stopped) {
             return result;
         }

@@ -87,13 +87,12 @@ pub(crate) struct Contents<'a> {
 }
 
 /// A tensor of an embedding table that is not among the parameters.
-pub(crate) enum TableTensor {
-    /// The values.
-    Parameter { name: String, shape: [usize; 2], values: Vec<f32> },
-    /// The moving average of the values.
-    Mean { name: String, shape: [usize; 2], values: Vec<f32> },
-    /// A state tensor of the optimiser.
-    State { name: String, values: Vec<f32> },
+pub(crate) struct TableTensor {
+    /// The file of a checkpoint that has it.
+    pub(crate) file: &'static str,
+    pub(crate) name: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) values: Vec<f32>,
 }
 
 impl Checkpoints {
@@ -317,34 +316,28 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
-    let (parameters, tables) = (contents.parameters, contents.tables.iter());
-    let values = tables.clone().filter_map(|tensor| match tensor {
-        TableTensor::Parameter { name, shape, values } => Some(Source::matrix(name, shape, values)),
-        _ => None,
-    });
-    let values = parameters.iter().map(Source::parameter).chain(values);
+    let parameters = contents.parameters;
+    let of_tables = |file: &'static str| {
+        let tables = contents.tables.iter().filter(move |tensor| tensor.file == file);
+        tables.map(|tensor| Source::new(&tensor.name, &tensor.shape[..], &tensor.values))
+    };
+    let values = parameters.iter().map(Source::parameter).chain(of_tables(PARAMETERS));
     tensors::write(&folder.join(PARAMETERS), values.collect())?;
     let state = contents.optimiser.state()?;
-    let of_tables = tables.clone().filter_map(|tensor| match tensor {
-        TableTensor::State { name, values } => Some(Source::flat(name, values)),
-        _ => None,
-    });
-    let state = state.iter().map(|tensor| Source::flat(&tensor.name, &tensor.values));
-    tensors::write(&folder.join(OPTIMISER), state.chain(of_tables).collect())?;
+    let state = state
+        .iter()
+        .map(|tensor| Source::new(&tensor.name, vec![tensor.values.len()], &tensor.values));
+    tensors::write(&folder.join(OPTIMISER), state.chain(of_tables(OPTIMISER)).collect())?;
     if let Some(ema) = contents.ema {
         let means = ema.values()?;
         let mut means = means.iter();
         let sources = parameters.iter().map(|parameter| {
             match if parameter.is_trainable() { means.next() } else { None } {
-                Some(mean) => Source::shaped(parameter, mean),
+                Some(mean) => Source::new(parameter.name(), parameter.tensor().dims(), mean),
                 None => Source::parameter(parameter),
             }
         });
-        let of_tables = tables.filter_map(|tensor| match tensor {
-            TableTensor::Mean { name, shape, values } => Some(Source::matrix(name, shape, values)),
-            _ => None,
-        });
-        tensors::write(&folder.join(EMA), sources.chain(of_tables).collect())?;
+        tensors::write(&folder.join(EMA), sources.chain(of_tables(EMA)).collect())?;
     }
     (contents.study)(folder)?;
     let state = serde_json::to_vec_pretty(contents.state).map_err(|e| {

@@ -9,7 +9,10 @@ use serde::Serialize;
 
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
+use crate::recipe::Recipe;
 use crate::run_folder::INPUTS;
+use crate::study::{StudyExtension, StudyResult};
+use crate::trainer::{RunOptions, RunSummary, train};
 
 /// The files that determine a run's predictions, for all studies. These files and the summary get
 /// checksums.
@@ -38,6 +41,27 @@ pub fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
         serde_json::to_vec_pretty(summary).map_err(|error| TrainError::io(&path)(error.into()))?;
     write(run, Some(digest::of_bytes(&json)))?;
     write_file(&path, &json)
+}
+
+/// Trains a study by a recipe, then calls `finish` to measure the finished model, and finishes the
+/// run with its summary.
+///
+/// # Errors
+/// The errors of [`train`]; [`TrainError::Study`] for an error of `finish`.
+pub(crate) fn train_and_finish<S: StudyExtension, T: Serialize>(
+    study: &mut S,
+    recipe: &Recipe,
+    options: &RunOptions,
+    finish: impl FnOnce(&mut S, &RunSummary) -> StudyResult<T>,
+) -> Result<T> {
+    let trained = train(study, recipe, options)?;
+    let summary = finish(study, &trained).map_err(|source| TrainError::Study {
+        study: study.name().to_owned(),
+        part: "measuring the finished run",
+        source,
+    })?;
+    finish_run(&options.run, &summary)?;
+    Ok(summary)
 }
 
 /// Writes the checksums of a run's files, and of its summary if it has one.

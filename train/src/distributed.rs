@@ -20,7 +20,7 @@ mod agreement;
 pub(crate) mod local_rank;
 pub(crate) mod message;
 mod reduction;
-mod rounds;
+pub(crate) mod rounds;
 pub mod sharded_memory;
 pub mod sharded_tables;
 mod sparse;

@@ -8,7 +8,7 @@ use engram_models::params::{Parameter, Parameters};
 use rayon::prelude::*;
 
 use crate::error::Result;
-use crate::optimiser::{BLOCK, StateValues};
+use crate::optimiser::{BLOCK, Lane, StateValues};
 
 /// The moving average, with one buffer per trainable parameter.
 pub(crate) struct Ema {
@@ -33,7 +33,7 @@ impl Ema {
             let values = parameter.tensor();
             if !values.device().is_cpu() {
                 let mean = mean.tensor(values.dims(), values).map_err(ModelError::from)?;
-                *mean = moved(mean, values, value_weight.into()).map_err(ModelError::from)?;
+                *mean = moved(&*mean, &values.detach(), value_weight).map_err(ModelError::from)?;
                 continue;
             }
             let mean = mean.host()?;
@@ -89,7 +89,8 @@ pub(crate) fn move_towards(mean: &mut [f32], values: &[f32], value_weight: f32) 
     let blocks = mean.par_chunks_mut(BLOCK).zip(values.par_chunks(BLOCK));
     blocks.for_each(|(mean, values)| {
         for (mean, value) in mean.iter_mut().zip(values) {
-            *mean += value_weight * (value - *mean);
+            let Ok(moved) = moved(mean, value, value_weight);
+            *mean = moved;
         }
     });
 }
@@ -99,9 +100,10 @@ fn copy(values: &Tensor) -> Result<Tensor> {
     Ok(values.detach().copy().map_err(ModelError::from)?)
 }
 
-/// The average after it moved towards the values, on their device.
-fn moved(mean: &Tensor, values: &Tensor, value_weight: f64) -> candle_core::Result<Tensor> {
-    mean + ((values.detach() - mean)? * value_weight)?
+/// The average after it moved towards the values.
+#[inline(always)]
+fn moved<L: Lane>(mean: &L, values: &L, value_weight: f32) -> Result<L, L::Error> {
+    mean.plus(&values.minus(mean)?.times(value_weight)?)
 }
 
 #[cfg(test)]

@@ -68,10 +68,7 @@ pub enum TrainError {
     },
 
     /// The folder holds a run, and `resume` is not set.
-    #[error(
-        "{} is not empty; give --resume to continue that run, or choose another folder",
-        run.display()
-    )]
+    #[error("{} holds a run already; resume it, or choose another folder", run.display())]
     RunExists {
         /// The run folder.
         run: PathBuf,
@@ -151,7 +148,7 @@ pub enum TrainError {
     },
 
     /// The run was asked to stop and has stopped.
-    #[error("{} was stopped at step {step}; --resume continues it", run.display())]
+    #[error("{} was stopped at step {step} and can be resumed", run.display())]
     Stopped {
         /// The run folder.
         run: PathBuf,
@@ -350,7 +347,7 @@ fn remedy(error: &std::io::Error) -> &'static str {
             "; this is a file, not a run folder: choose another folder, or move the file"
         }
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "; free some space, then --resume from the last checkpoint"
+            "; free some space, then resume from the last checkpoint"
         }
         _ => engram_infer::remedy(error),
     }

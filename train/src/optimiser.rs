@@ -4,6 +4,7 @@
 
 mod adafactor;
 mod adamw;
+mod lanes;
 mod lion;
 mod muon;
 mod rmsprop;
@@ -21,6 +22,7 @@ use engram_models::params::{Parameters, path_matches};
 use rayon::prelude::*;
 
 use crate::error::{Result, TrainError};
+pub(crate) use lanes::Lane;
 use settings::RuleSettings;
 pub(crate) use state_values::StateValues;
 

@@ -91,7 +91,7 @@ impl Program {
         if reuse {
             return Ok(true);
         }
-        let remedy = "remove the folder, or give --reuse to accept such runs";
+        let remedy = "remove the folder, or accept runs of other programs";
         Err(TrainError::Recipe {
             location: run.display().to_string(),
             reason: format!("{reason}, but this is {running}; {remedy}"),

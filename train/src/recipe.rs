@@ -168,6 +168,18 @@ impl Recipe {
         self.document.error(path, reason)
     }
 
+    /// Returns an error if a check of the table at `path` found an invalid key.
+    pub(crate) fn check_key<K: std::fmt::Display>(
+        &self,
+        path: &str,
+        invalid: Option<(K, String)>,
+    ) -> Result<()> {
+        match invalid {
+            Some((key, reason)) => Err(self.error(&format!("{path}.{key}"), reason)),
+            None => Ok(()),
+        }
+    }
+
     /// Returns an error if `[batch]` has a key that a study does not support. `supported` has the
     /// supported keys that not every study supports.
     pub(crate) fn check_batch(&self, supported: &[&str]) -> Result<()> {

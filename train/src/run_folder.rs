@@ -105,7 +105,6 @@ impl RunFolder {
     /// [`TrainError::RecipeChanged`], [`TrainError::InputChanged`]; [`TrainError::Locked`] if
     /// another process writes to the folder; [`TrainError::Io`]
     pub(crate) fn open(path: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<Self> {
-        let run_settings = (resume, recipe, inputs);
         // The folder is checked twice. The first check leaves a rejected folder unchanged. The
         // second check runs under the lock, because another process may have started a run
         // meanwhile.
@@ -115,11 +114,11 @@ impl RunFolder {
             {
                 return Err(TrainError::Locked { run: path.to_path_buf(), holder });
             }
-            start_in(path, run_settings)?;
+            start_in(path, resume, recipe, inputs)?;
         }
         durable::create_folder(path).map_err(TrainError::io(path))?;
         let lock = lock(path)?;
-        let start = start_in(path, run_settings)?;
+        let start = start_in(path, resume, recipe, inputs)?;
         own::sweep(path)?;
         match start {
             Start::New => {
@@ -149,7 +148,7 @@ impl RunFolder {
 
 /// How a run with this recipe and these inputs starts in an existing folder, by the rules of this
 /// module. Changes no files.
-fn start_in(run: &Path, (resume, recipe, inputs): (bool, &str, &Inputs)) -> Result<Start> {
+fn start_in(run: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<Start> {
     let path = || run.to_path_buf();
     if own::is_unused(run)? {
         return Ok(Start::New);

@@ -1,8 +1,10 @@
 //! The studies, one module each: data, model, training and evaluation.
 
 pub mod avformer;
+mod checks;
 pub mod clip;
 pub mod patent;
+mod reports;
 pub mod reveal;
 pub mod speech;
 

@@ -23,10 +23,10 @@ pub type TableIds = Vec<(Arc<ExternalTable>, Arc<[u32]>)>;
 /// The result of a study's own code. Any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;
 
-/// A study. The trainer uses only these methods.
+/// A study: its data, model, loss and evaluation. [`StudyExtension`] has what only some studies need.
 ///
 /// The results of methods with `&self` may depend only on the recipe, the seed, the arguments, and
-/// state that [`Study::begin_phase`] or [`Study::restore`] rebuilds. A resumed run calls these
+/// state that [`Study::begin_phase`] or [`StudyExtension::restore`] rebuilds. A resumed run calls these
 /// methods again and must get the same bytes.
 pub trait Study {
     /// The model that is trained.
@@ -63,17 +63,6 @@ pub trait Study {
         Ok(())
     }
 
-    /// Writes the study's own state to a checkpoint folder, for resuming.
-    fn save(&self, _folder: &Path) -> StudyResult<()> {
-        Ok(())
-    }
-
-    /// Reads the state that [`Study::save`] wrote to a checkpoint folder. The parameters are
-    /// already restored.
-    fn restore(&mut self, _folder: &Path) -> StudyResult<()> {
-        Ok(())
-    }
-
     /// Computes the loss of one micro-batch, with its graph for gradients.
     fn loss(
         &self,
@@ -82,11 +71,43 @@ pub trait Study {
         step: &StepContext<'_>,
     ) -> StudyResult<BatchLoss>;
 
-    /// Whether the study supports `[embedding_tables]`. Such a study implements [`Study::table_ids`],
-    /// and runs the model in [`Study::loss`] and [`Study::evaluate`] only: not in other methods, such
-    /// as [`Study::features`].
-    fn supports_embedding_tables(&self) -> bool {
-        false
+    /// Evaluates a model during training, on rank 0. The result includes the primary metric.
+    fn evaluate(
+        &self,
+        model: &Self::Model,
+        context: &EvaluationContext<'_>,
+    ) -> StudyResult<Evaluation>;
+
+    /// Names and SHA-256 hashes of all inputs other than the recipe. A run can only be resumed with
+    /// the same inputs.
+    fn inputs(&self) -> StudyResult<Inputs> {
+        Ok(Inputs::new())
+    }
+
+    /// Further entries for the model card: data sets with their sizes, base model, licence.
+    fn card(&self) -> Vec<(String, String)> {
+        Vec::new()
+    }
+}
+
+/// What only some studies need: state of their own, embedding tables in parts, losses over a whole
+/// step, and data that ranks share. Every method has a default, so most studies need one line:
+/// `impl StudyExtension for MyStudy {}`.
+pub trait StudyExtension: Study {
+    /// Whether the study supports `[embedding_tables]`. Such a study implements
+    /// [`StudyExtension::table_ids`], and runs the model in [`Study::loss`] and [`Study::evaluate`]
+    /// only: not in other methods, such as [`StudyExtension::features`].
+    const SUPPORTS_EMBEDDING_TABLES: bool = false;
+
+    /// Writes the study's own state to a checkpoint folder, for resuming.
+    fn save(&self, _folder: &Path) -> StudyResult<()> {
+        Ok(())
+    }
+
+    /// Reads the state that [`StudyExtension::save`] wrote to a checkpoint folder. The parameters are
+    /// already restored.
+    fn restore(&mut self, _folder: &Path) -> StudyResult<()> {
+        Ok(())
     }
 
     /// The ids that [`Study::loss`] looks up in the model's external embedding tables for a
@@ -108,7 +129,7 @@ pub trait Study {
     }
 
     /// Takes the record of all [`Study::loss`] calls since the last call, such as statistics that
-    /// [`Study::save`] writes, as text; empty without one. Only called if several ranks share the
+    /// [`StudyExtension::save`] writes, as text; empty without one. Only called if several ranks share the
     /// micro-batches of a step.
     fn take_record(&self) -> StudyResult<String> {
         Ok(String::new())
@@ -125,24 +146,6 @@ pub trait Study {
     /// [`Stopped`](crate::Stopped).
     fn before_evaluation(&mut self, _: &Self::Model, _: &EvaluationContext<'_>) -> StudyResult<()> {
         Ok(())
-    }
-
-    /// Evaluates a model during training, on rank 0. The result includes the primary metric.
-    fn evaluate(
-        &self,
-        model: &Self::Model,
-        context: &EvaluationContext<'_>,
-    ) -> StudyResult<Evaluation>;
-
-    /// Names and SHA-256 hashes of all inputs other than the recipe. A run can only be resumed with
-    /// the same inputs.
-    fn inputs(&self) -> StudyResult<Inputs> {
-        Ok(Inputs::new())
-    }
-
-    /// Further entries for the model card: data sets with their sizes, base model, licence.
-    fn card(&self) -> Vec<(String, String)> {
-        Vec::new()
     }
 }
 

@@ -3,6 +3,7 @@
 mod finish;
 mod memory;
 mod phase;
+mod reducer;
 mod state;
 mod step;
 mod tables;
@@ -17,7 +18,7 @@ use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
 use crate::storages::{MemoryServers, ValueStorages};
-use crate::study::{Evaluation, Study};
+use crate::study::{Evaluation, StudyExtension};
 use phase::{PhaseRun, study_error};
 pub(crate) use state::State;
 
@@ -127,7 +128,11 @@ impl Session<'_> {
 /// # Errors
 /// See [`TrainError`]. Unless the error says otherwise, the run can be resumed from its last
 /// checkpoint.
-pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> Result<RunSummary> {
+pub fn train<S: StudyExtension>(
+    study: &mut S,
+    recipe: &Recipe,
+    options: &RunOptions,
+) -> Result<RunSummary> {
     recipe.expect_study(study.name())?;
     if recipe.has_variants() {
         return Err(recipe.error("variant", "is not supported by this study; remove the variants"));
@@ -141,7 +146,7 @@ pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> 
 }
 
 /// Does the same as [`train`], in a folder that the caller has locked.
-pub(crate) fn train_in<S: Study>(
+pub(crate) fn train_in<S: StudyExtension>(
     folder: &RunFolder,
     study: &mut S,
     recipe: &Recipe,

@@ -1,9 +1,5 @@
 //! The CLIP study: training, resuming, and the encoder folder.
 
-#![allow(clippy::unwrap_used)]
-
-mod crash;
-
 use engram_models::compute::Compute;
 use std::path::Path;
 
@@ -13,12 +9,12 @@ use engram_data::world::view_augmentation;
 use engram_infer::encode::{Encoder, Item, Modalities};
 use engram_models::weights::Weights;
 use engram_train::studies::clip::run::{ClipSummary, train_clip};
-use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
+use engram_train::{RunOptions, TrainError};
 use image::RgbImage;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-use crash::crash_at_checkpoint;
+use crate::runs::{assert_same_bytes, crash_at_checkpoint, recipe, resumed};
 
 const RECIPE: &str = r#"
 study = "clip"
@@ -61,9 +57,7 @@ files = ["model.safetensors"]
 "#;
 
 fn try_run(folder: &Path, set: &[&str], options: RunOptions) -> Result<ClipSummary, TrainError> {
-    let set = set.iter().map(|setting| (*setting).to_owned()).collect();
-    let recipe_options = RecipeOptions { tiny: false, set };
-    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &recipe_options)?;
+    let mut recipe = recipe(RECIPE, set)?;
     train_clip(&mut recipe, &RunOptions { run: folder.into(), quiet: true, ..options })
 }
 
@@ -125,12 +119,8 @@ fn recomputation_gives_the_same_bytes_after_a_crash() {
     let with = |recompute| [set[0], set[1], recompute];
     let block = with("compute.recompute=\"block\"");
     crash_at_checkpoint(&crashed, 4, |options| try_run(&crashed, &block, options));
-    let options = RunOptions { resume: true, ..RunOptions::default() };
-    try_run(&crashed, &with("compute.recompute=\"selective\""), options).unwrap();
-    for file in ["model.safetensors", "summary.json", "metrics.jsonl"] {
-        let bytes = |run: &Path| std::fs::read(run.join(file)).unwrap();
-        assert!(bytes(&whole) == bytes(&crashed), "{file} differs");
-    }
+    try_run(&crashed, &with("compute.recompute=\"selective\""), resumed()).unwrap();
+    assert_same_bytes(&whole, &crashed, &["model.safetensors", "summary.json", "metrics.jsonl"]);
 }
 
 #[test]
@@ -144,8 +134,7 @@ fn a_crashed_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
         crash_at_checkpoint(&crashed, 8, |options| try_run(&crashed, &set, options));
         // The first call finishes the run. The second call finds a finished run.
         for _ in 0..2 {
-            let options = RunOptions { resume: true, ..RunOptions::default() };
-            try_run(&crashed, &set, options).unwrap();
+            try_run(&crashed, &set, resumed()).unwrap();
         }
     });
     let files = [
@@ -156,10 +145,7 @@ fn a_crashed_run_resumes_to_the_same_bytes_on_any_number_of_threads() {
         "metrics.jsonl",
         "inputs.json",
     ];
-    for file in files {
-        let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
-        assert!(read(&whole) == read(&crashed), "{file}");
-    }
+    assert_same_bytes(&whole, &crashed, &files);
 }
 
 #[test]

@@ -1,15 +1,12 @@
 //! Runs on several ranks have the bytes of a run on one rank.
 
-mod threads;
-mod toy;
-
 use std::path::Path;
 
-use engram_train::distributed::{Collective, Ranks};
 use engram_train::{RunOptions, RunSummary, TrainError};
 use tempfile::tempdir;
-use threads::on_ranks;
-use toy::{Overrides, Toy, lasting_files, recipe};
+
+use crate::runs::{self, assert_equal_runs, finished};
+use crate::toy::{Overrides, Toy, recipe};
 
 /// Trains on `size` ranks. Rank 0 uses the folder `run`. `overrides` gives each rank's overrides.
 /// Returns the results by rank.
@@ -20,44 +17,17 @@ fn train_on(
     resume: bool,
     overrides: impl Fn(usize) -> Overrides + Sync,
 ) -> Vec<Result<RunSummary, TrainError>> {
-    let scratch = tempdir().expect("a temporary folder");
-    on_ranks(size, |collective| {
-        let rank = collective.rank();
-        let mut study = Toy::with_overrides(overrides(rank));
-        let own = scratch.path().join(rank.to_string());
-        let options = RunOptions {
-            run: if rank == 0 { run.to_path_buf() } else { own },
-            resume,
-            quiet: true,
-            stop: study.stop.clone(),
-            ranks: Ranks::new(collective),
-            ..RunOptions::default()
-        };
+    runs::train_on(size, run, |options| {
+        let mut study = Toy::with_overrides(overrides(options.ranks.rank()));
+        let options = RunOptions { resume, stop: study.stop.clone(), ..options };
         engram_train::train(&mut study, &recipe(set), &options)
     })
 }
 
 /// Trains to the end on `size` ranks, without overrides.
 fn complete(size: usize, run: &Path, set: &[&str], resume: bool) {
-    let results = train_on(size, run, set, resume, |_| Overrides::default());
-    for (rank, result) in results.into_iter().enumerate() {
-        match result {
-            Ok(summary) => assert!(rank == 0 && summary.check.passed()),
-            Err(TrainError::OtherRank { rank: other }) => assert!(rank > 0 && rank == other),
-            Err(error) => panic!("rank {rank}: {error}"),
-        }
-    }
-}
-
-#[track_caller]
-fn assert_equal_runs(a: &Path, b: &Path) {
-    let (a, b) = (lasting_files(a), lasting_files(b));
-    assert!(a.len() > 5);
-    assert_eq!(a.len(), b.len());
-    for ((name, a), (other, b)) in a.iter().zip(&b) {
-        assert_eq!(name, other);
-        assert!(a == b, "{} differs", name.display());
-    }
+    let summary = finished(train_on(size, run, set, resume, |_| Overrides::default()));
+    assert!(summary.check.passed());
 }
 
 const EMA_AND_AWP: [&str; 3] = ["ema.decay=0.9", "awp.start_epoch=1", "awp.epsilon=0.01"];
@@ -159,12 +129,8 @@ fn more_ranks_than_micro_batches_and_different_recipes_are_errors() {
         assert!(error.contains("is 2, but 3 ranks share the micro-batches"), "{error}");
     }
     assert!(!run.exists());
-    let different = on_ranks(2, |collective| {
-        let rank = collective.rank();
-        let run = folder.path().join(format!("other-{rank}"));
-        let ranks = Ranks::new(collective);
-        let options = RunOptions { run, quiet: true, ranks, ..RunOptions::default() };
-        let seed = format!("seed={rank}");
+    let different = runs::train_on(2, &folder.path().join("other"), |options| {
+        let seed = format!("seed={}", options.ranks.rank());
         engram_train::train(&mut Toy::default(), &recipe(&[&seed]), &options)
     });
     for result in different {

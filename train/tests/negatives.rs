@@ -1,19 +1,15 @@
 //! `batch.negatives = "step"`: contrastive losses over all micro-batches of a step.
 
-#![allow(clippy::unwrap_used)]
-
-mod threads;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use candle_core::safetensors::load;
 use candle_core::{DType, Device};
-use engram_train::distributed::{Collective, Ranks};
 use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::patent::run::train_patent;
-use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
-use threads::on_ranks;
+use engram_train::{RunOptions, TrainError};
+
+use crate::runs::{self, finished, quiet, recipe, train_on};
 
 /// Three steps with all 40 images, without momentum, so that a gradient's error shows.
 const RECIPE: &str = r#"
@@ -55,12 +51,8 @@ epochs = 3
 files = ["model.safetensors"]
 "#;
 
-fn train(run: &Path, set: &[&str], ranks: Ranks) -> Result<(), TrainError> {
-    let set = set.iter().map(|setting| (*setting).to_owned()).collect();
-    let options = RecipeOptions { tiny: false, set };
-    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options)?;
-    let options = RunOptions { run: run.into(), quiet: true, ranks, ..RunOptions::default() };
-    train_clip(&mut recipe, &options).map(drop)
+fn train(options: &RunOptions, set: &[&str]) -> Result<(), TrainError> {
+    train_clip(&mut recipe(RECIPE, set)?, options).map(drop)
 }
 
 /// The parameters by name, and the loss and the temperature of each step.
@@ -98,7 +90,7 @@ fn the_size_of_micro_batches_does_not_change_the_training() {
         let all_names = format!("data.all_names={all_names}");
         let run = |name: &str, set: &[&str]| {
             let run = folder.path().join(name);
-            train(&run, &[set, &[all_names.as_str()]].concat(), Ranks::default()).unwrap();
+            train(&quiet(&run), &[set, &[all_names.as_str()]].concat()).unwrap();
             run
         };
         let micro_batches = ["batch.examples=10", "batch.accumulate=4"];
@@ -118,14 +110,7 @@ fn any_number_of_ranks_gives_the_same_bytes() {
     let set = ["batch.examples=10", "batch.accumulate=3", "batch.negatives=step"];
     let weights = |size: usize| {
         let run = folder.path().join(size.to_string());
-        on_ranks(size, |collective| {
-            let rank = collective.rank();
-            let run = if rank == 0 { run.clone() } else { run.with_extension(rank.to_string()) };
-            match train(&run, &set, Ranks::new(collective)) {
-                Ok(()) | Err(TrainError::OtherRank { .. }) => {}
-                Err(error) => panic!("rank {rank}: {error}"),
-            }
-        });
+        finished(train_on(size, &run, |options| train(&options, &set)));
         let read = |file: &str| std::fs::read(run.join(file)).unwrap();
         (read("model.safetensors"), read("metrics.jsonl"))
     };
@@ -141,10 +126,10 @@ fn a_study_without_a_contrastive_loss_refuses_it() {
     let (before, after) = recipe.split_once("[data]").unwrap();
     let (_, after) = after.split_once("[batch]").unwrap();
     let recipe = format!("{before}[batch]\nnegatives = \"step\"{after}");
-    let path = Path::new("test.toml");
-    let mut recipe = Recipe::parse(&recipe, path, &RecipeOptions::default()).unwrap();
+    let mut recipe = runs::recipe::<&str>(&recipe, &[]).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let options = RunOptions { run: folder.path().join("run"), ..RunOptions::default() };
-    let error = train_patent(&mut recipe, &options).expect_err("no contrastive loss").to_string();
+    let error = train_patent(&mut recipe, &quiet(&folder.path().join("run")))
+        .expect_err("no contrastive loss")
+        .to_string();
     assert!(error.contains("batch.negatives"), "{error}");
 }

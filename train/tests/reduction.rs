@@ -1,8 +1,6 @@
 //! The sum of gradients over ranks has the bits of the sum on one rank: in buffers, also if most
 //! values are zero, so that ranks exchange only some blocks, and in tensors, as on GPUs.
 
-mod threads;
-
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
@@ -11,7 +9,8 @@ use engram_models::params::{Init, ParameterBuilder, Parameters};
 use engram_train::distributed::{Collective, MicroBatchSum, Ranks};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use threads::{Threads, on_ranks, on_ranks_with_gpus};
+
+use crate::threads::{Threads, on_ranks, on_ranks_with_gpus};
 
 const MICRO_BATCHES: usize = 6;
 /// A table of word embeddings, whose last block is not full; a small table; a large matrix without

@@ -1,13 +1,13 @@
 //! Equal runs write equal bytes, even after kills and with any number of threads.
 
-mod toy;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_train::TrainError;
 use tempfile::tempdir;
-use toy::{Overrides, Toy, lasting_files, train};
+
+use crate::runs::{assert_equal_runs, lasting_files};
+use crate::toy::{Overrides, Toy, train};
 
 const EMA_AND_AWP: [&str; 3] = ["ema.decay=0.9", "awp.start_epoch=1", "awp.epsilon=0.01"];
 
@@ -24,18 +24,6 @@ fn crash_and_resume(run: &Path, set: &[&str], crashes: &[usize]) {
         train(&mut Toy::crashing(*steps), run, set, i > 0).expect_err("a crash");
     }
     train(&mut Toy::default(), run, set, true).expect("a resumed run");
-}
-
-/// Asserts that two runs have the same files and bytes.
-fn assert_equal_runs(a: &Path, b: &Path) {
-    let (a, b) = (lasting_files(a), lasting_files(b));
-    let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
-        files.iter().map(|(name, _)| name.clone()).collect()
-    };
-    assert_eq!(names(&a), names(&b));
-    for ((name, a), (_, b)) in a.iter().zip(&b) {
-        assert!(a == b, "{} differs", name.display());
-    }
 }
 
 #[test]

@@ -1,10 +1,6 @@
 //! The REVEAL study on a small world: a run that crashes during a refresh, phases, models without
 //! memory or gate, evidence.
 
-#![allow(clippy::unwrap_used)]
-
-mod crash;
-
 use std::path::Path;
 
 use engram_infer::reveal::evidence::{area, order};
@@ -13,9 +9,9 @@ use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, measure_finishe
 use engram_train::studies::ALL;
 use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::studies::reveal::run::{RevealSummary, TestAnswer, train_reveal};
-use engram_train::{Program, Recipe, RecipeOptions, RunOptions, Stop, TrainError};
+use engram_train::{Program, RunOptions, Stop, TrainError};
 
-use crash::crash_at_checkpoint;
+use crate::runs::{assert_same_bytes, crash_at_checkpoint, recipe, resumed, with_causes};
 
 const RECIPE: &str = r#"
 study = "reveal"
@@ -94,11 +90,8 @@ fn run(folder: &Path, set: &[&str], options: RunOptions) -> RevealSummary {
 }
 
 fn try_run(folder: &Path, set: &[&str], options: RunOptions) -> Result<RevealSummary, TrainError> {
-    let set = set.iter().map(|s| s.to_string()).collect();
-    let recipe_options = RecipeOptions { tiny: false, set };
-    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &recipe_options).unwrap();
     let options = RunOptions { run: folder.to_path_buf(), quiet: true, ..options };
-    train_reveal(&mut recipe, &options)
+    train_reveal(&mut recipe(RECIPE, set)?, &options)
 }
 
 #[test]
@@ -124,11 +117,9 @@ fn a_run_that_crashes_during_a_refresh_resumes_to_the_same_bytes() {
     for step in [7, 11, 15] {
         let _ = std::fs::remove_dir_all(&crashed);
         crash_at_checkpoint(&crashed, step, |options| try_run(&crashed, &[], options));
-        let resumed = run(&crashed, &[], RunOptions { resume: true, ..RunOptions::default() });
-        for file in ["model.safetensors", "metrics.jsonl", "test.jsonl", "summary.json"] {
-            let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
-            assert!(read(&whole) == read(&crashed), "{file} differs after a crash at {step}");
-        }
+        let resumed = run(&crashed, &[], resumed());
+        let files = ["model.safetensors", "metrics.jsonl", "test.jsonl", "summary.json"];
+        assert_same_bytes(&whole, &crashed, &files);
         // Compared as text: recall@10 of four entries is NaN.
         let metrics = [&resumed, &summary].map(|run| serde_json::to_string(&run.metrics).unwrap());
         assert_eq!(metrics[0], metrics[1]);
@@ -163,17 +154,6 @@ fn models_without_memory_or_gate_are_trained() {
     }
 }
 
-/// An error with its causes.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        message = format!("{message}: {error}");
-        cause = error.source();
-    }
-    message
-}
-
 #[test]
 fn invalid_settings_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,12 +171,8 @@ fn invalid_settings_are_refused_by_name() {
         ("model.patch_size=5", "patch_size"),
         ("model.value_tokens=0", "value_tokens"),
     ] {
-        let options = RecipeOptions { tiny: false, set: vec![set.to_owned()] };
-        let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options).unwrap();
         let run = folder.path().join("run");
-        let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
-        let error = train_reveal(&mut recipe, &options).unwrap_err();
-        let message = with_causes(&error);
+        let message = with_causes(&try_run(&run, &[set], RunOptions::default()).unwrap_err());
         assert!(message.contains(expected), "{set}: {message}");
         let _ = std::fs::remove_dir_all(&run);
     }
@@ -245,7 +221,7 @@ fn a_run_starts_from_the_weights_of_another_run() {
     std::fs::rename(&before, &moved).unwrap();
     let moved_start = format!("start.run={}", folder.path().join("./moved").display());
     let moved_set = [&[moved_start.as_str()], &later_phases[1..]].concat();
-    let resumed = run(&after, &moved_set, RunOptions { resume: true, ..RunOptions::default() });
+    let resumed = run(&after, &moved_set, resumed());
     assert_eq!(resumed.recipe_hash, summary.recipe_hash);
     std::fs::rename(&moved, &before).unwrap();
 
@@ -260,18 +236,9 @@ fn a_run_starts_from_the_weights_of_another_run() {
         ("model.value_tokens=3", "value_perceiver"),
         ("start.steps=3", "unknown key `steps`"),
     ] {
-        let settings = [later_phases.as_slice(), &[set]]
-            .concat()
-            .iter()
-            .map(|set| (*set).to_owned())
-            .collect();
-        let options = RecipeOptions { tiny: false, set: settings };
         let run = folder.path().join("refused");
-        let run_options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
-        let recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &options);
-        let error =
-            recipe.and_then(|mut recipe| train_reveal(&mut recipe, &run_options)).unwrap_err();
-        let message = with_causes(&error);
+        let settings = [later_phases.as_slice(), &[set]].concat();
+        let message = with_causes(&try_run(&run, &settings, RunOptions::default()).unwrap_err());
         assert!(message.contains(expected), "{message}");
         // Faults of the file itself are found before the run folder is created.
         assert!(!set.starts_with("start.") || !run.exists(), "{set}");
@@ -430,7 +397,7 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
     std::fs::write(&programs, original.replace("\"sha256\": \"", "\"sha256\": \"0")).unwrap();
     let error = run_grid(&whole, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(
-        error.contains("seed-2/k-2: was trained by engram") && error.contains("--reuse"),
+        error.contains("seed-2/k-2: was trained by engram") && error.contains("accept"),
         "{error}"
     );
     let reuse = GridOptions { reuse: true, ..options.clone() };

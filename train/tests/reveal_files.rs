@@ -1,23 +1,20 @@
 //! The REVEAL study on files: held-out data stay out, and faults in files are reported.
 
-#![allow(clippy::unwrap_used)]
-
-mod files;
-
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
 
 use engram_data::world::questions::Split;
 use engram_infer::reveal::corpus::{Corpus, MetricKind, Task};
 use engram_infer::reveal::images::squared;
+use engram_train::Stop;
 use engram_train::studies::reveal::corpus::{continuations, load as load_corpus, training_texts};
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::studies::reveal::settings::{CaptionFile, OnBadImage, RevealData};
-use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
-use files::{NUM_IMAGES, RECIPE, data_of, write};
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
+
+use crate::files::{NUM_IMAGES, RECIPE, data_of, write};
+use crate::runs::{self, quiet, with_causes};
 
 /// Loads a corpus of 8 × 8 images.
 fn load(data: &RevealData) -> Result<Corpus, String> {
@@ -171,7 +168,6 @@ fn documents(corpus: &Corpus) -> [HashSet<String>; 3] {
 
 #[test]
 fn captions_without_descriptions_follow_the_split_of_their_file() {
-    use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());
     data.captions[0].describe = false;
@@ -201,7 +197,6 @@ fn captions_without_descriptions_follow_the_split_of_their_file() {
 
 #[test]
 fn copies_of_an_image_get_one_split() {
-    use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path();
     let mut data = data_of(path);
@@ -305,8 +300,7 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     let num_items = load(&data).unwrap().items.len();
-    let recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &RecipeOptions::default());
-    let batch = recipe.unwrap().batch().clone();
+    let batch = runs::recipe::<&str>(RECIPE, &[]).unwrap().batch().clone();
     // Retrieval returns every entry that is not excluded.
     let memory = RevealMemory { k: num_items, reencoded_fraction: 0.0, ..RevealMemory::default() };
     let model = RevealModel { image_size: 8, ..RevealModel::default() };
@@ -360,13 +354,9 @@ fn invalid_references_are_refused_before_training() {
         image_name = \"images/%d.png\"\n[model]\nimage_size = 8",
     );
     let set = vec![format!("data.path={:?}", folder.path())];
-    let options = RecipeOptions { set, ..RecipeOptions::default() };
-    let mut recipe = Recipe::parse(&recipe, Path::new("recipe.toml"), &options).unwrap();
+    let mut recipe = runs::recipe(&recipe, &set).unwrap();
     let run = folder.path().join("run");
-    let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
-    let error = train_reveal(&mut recipe, &options).unwrap_err();
-    let message =
-        format!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string));
+    let message = with_causes(&train_reveal(&mut recipe, &quiet(&run)).unwrap_err());
     assert!(message.contains("aokvqa.json") && message.contains("choice"), "{message}");
     assert!(!run.join("metrics.jsonl").exists() && !run.join("checkpoints").exists());
 }
@@ -409,7 +399,6 @@ fn invalid_entries_and_empty_sources_are_refused() {
 
 #[test]
 fn an_image_with_two_splits_or_two_caption_files_is_refused() {
-    use engram_data::world::questions::Split;
     let folder = tempfile::tempdir().unwrap();
     let mut data = data_of(folder.path());
     data.captions[0].split = Some(Split::Train);

@@ -1,9 +1,5 @@
 //! The REVEAL study with published sizes and weights.
 
-#![allow(clippy::unwrap_used)]
-
-mod files;
-
 use std::fs;
 use std::path::Path;
 
@@ -11,9 +7,11 @@ use engram_data::text_to_text::T5Tokenizer;
 use engram_models::weights::Weights;
 use engram_train::studies::reveal::run::{RevealSummary, train_reveal};
 use engram_train::studies::reveal::settings::RevealData;
-use engram_train::{Recipe, RecipeOptions, RunOptions};
-use files::{RECIPE, data_of, write};
+use engram_train::{Recipe, RecipeOptions};
 use serde_json::{Value, json};
+
+use crate::files::{RECIPE, data_of, write};
+use crate::runs::{quiet, recipe};
 
 #[test]
 fn the_recipes_of_published_sizes_have_those_sizes() {
@@ -110,11 +108,8 @@ fn train_from(folder: &Path, t5: &str, vit: &str) -> Result<RevealSummary, Strin
             format!("{key}={:?}", folder.join(name))
         }
     });
-    let options = RecipeOptions { set: set.collect(), ..RecipeOptions::default() };
-    let mut recipe = Recipe::parse(RECIPE, Path::new("recipe.toml"), &options).unwrap();
-    let run = folder.join("run");
-    let options = RunOptions { run, quiet: true, ..RunOptions::default() };
-    train_reveal(&mut recipe, &options).map_err(|error| error.to_string())
+    let mut recipe = recipe(RECIPE, &set.collect::<Vec<_>>()).unwrap();
+    train_reveal(&mut recipe, &quiet(&folder.join("run"))).map_err(|error| error.to_string())
 }
 
 #[test]

@@ -1,11 +1,5 @@
 //! REVEAL trained with the values of its memory in an object store.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../tests/equal_runs/mod.rs"]
-mod equal_runs;
-mod threads;
-
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +9,8 @@ use engram_memory_objects::{TierSettings, ValueTiers};
 use engram_train::distributed::Ranks;
 use engram_train::studies::reveal::run::train_reveal;
 use engram_train::{Recipe, RecipeOptions, RunOptions, StudyResult, TrainError, ValueStorages};
-use equal_runs::reproducible_files;
+
+use crate::runs::{assert_same_bytes, lasting_files, quiet, with_causes};
 
 /// The memory is refreshed several times.
 const SETTINGS: [&str; 13] = [
@@ -56,22 +51,15 @@ fn train_with(
 ) -> Result<(), TrainError> {
     let set = SETTINGS.iter().map(|set| (*set).to_owned()).chain(set);
     let recipe_options = RecipeOptions { tiny: true, set: set.collect() };
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/reveal/laptop.toml"));
-    let mut recipe = Recipe::load(path, &recipe_options)?;
-    let options = RunOptions {
-        run: run.into(),
-        resume: run.exists(),
-        quiet: true,
-        ranks,
-        value_storages: storages,
-        ..RunOptions::default()
-    };
+    let mut recipe = Recipe::built_in("reveal/laptop", &recipe_options)?;
+    let (resume, value_storages) = (run.exists(), storages);
+    let options = RunOptions { resume, ranks, value_storages, ..quiet(run) };
     train_reveal(&mut recipe, &options).map(drop)
 }
 
 /// The number of files below a folder whose names end like this.
 fn count(folder: &Path, end: &str) -> usize {
-    let files = reproducible_files(folder, |_| true).into_iter();
+    let files = lasting_files(folder).into_iter();
     files.filter(|(name, _)| name.to_string_lossy().ends_with(end)).count()
 }
 
@@ -81,10 +69,7 @@ fn values_in_a_store_train_to_the_same_bytes() -> StudyResult<()> {
     let [local, remote, store] = ["local", "remote", "store"].map(|name| folder.path().join(name));
     train(&local, None, ValueStorages::default())?;
     train(&remote, Some(&store), storages())?;
-    for file in ["model.safetensors", "metrics.jsonl", "test.jsonl"] {
-        let read = |run: &Path| std::fs::read(run.join(file)).unwrap();
-        assert!(read(&local) == read(&remote), "{file} differs");
-    }
+    assert_same_bytes(&local, &remote, &["model.safetensors", "metrics.jsonl", "test.jsonl"]);
     // The run's folder has the keys only. The store has the values of the phases, of the refreshes
     // and of the finished model.
     assert_eq!(count(&local.join("memory"), "values.safetensors"), 1);
@@ -125,13 +110,7 @@ fn a_program_without_object_stores_and_a_bad_address_are_errors() {
     let without = error(&folder.path().join("store"), ValueStorages::default()).to_string();
     assert!(without.contains("memory.values") && without.contains("`objects`"), "{without}");
     // The store is a file: the first memory cannot be stored.
-    let bad = error(&file, storages());
-    let mut causes = bad.to_string();
-    let mut source = std::error::Error::source(&bad);
-    while let Some(error) = source {
-        causes += &format!(": {error}");
-        source = error.source();
-    }
+    let causes = with_causes(&error(&file, storages()));
     assert!(causes.contains(&file.display().to_string()), "{causes}");
     assert!(!run.join("summary.json").exists());
 }
@@ -142,7 +121,7 @@ fn a_place_outside_of_the_folder_needs_a_single_rank_and_a_client() {
     let run = folder.path().join("run");
     let server = "memory.server=\"postgres://ann@db.example/wiki\"".to_owned();
     for set in [server.clone(), "memory.values=\"s3://bucket/run\"".to_owned()] {
-        let errors = threads::on_ranks(2, |rank| {
+        let errors = crate::threads::on_ranks(2, |rank| {
             let ranks = Ranks::new(rank);
             train_with(&run, Some(set.clone()), storages(), ranks).unwrap_err().to_string()
         });

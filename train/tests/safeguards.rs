@@ -1,13 +1,13 @@
 //! Cases in which the trainer returns an error, skips a step, or stops.
 
-mod toy;
-
 use std::fs;
 
 use engram_models::weights::Weights;
 use engram_train::TrainError;
 use tempfile::tempdir;
-use toy::{Overrides, Toy, lasting_files, train};
+
+use crate::runs::lasting_files;
+use crate::toy::{Overrides, Toy, train};
 
 /// Trains a study with a fault. Returns the result and the folder that contains the run.
 fn broken(
@@ -55,6 +55,15 @@ fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
             "{error}"
         );
     }
+}
+
+#[test]
+fn tables_in_parts_need_a_study_that_supports_them() {
+    let folder = tempdir().expect("a temporary folder");
+    let set = [r#"embedding_tables.match=["body.weight"]"#];
+    let error = train(&mut Toy::default(), &folder.path().join("run"), &set, false);
+    let error = error.expect_err("no support").to_string();
+    assert!(error.contains("`embedding_tables` is not supported by this study"), "{error}");
 }
 
 #[test]
@@ -126,7 +135,10 @@ fn two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error() {
 #[test]
 fn a_skipped_step_is_reported_even_with_quiet() {
     let output = std::process::Command::new(std::env::current_exe().expect("this test"))
-        .args(["--exact", "two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error"])
+        .args([
+            "--exact",
+            "safeguards::two_steps_with_nan_loss_are_skipped_and_the_third_is_an_error",
+        ])
         .arg("--nocapture")
         .output()
         .expect("the test in its own process");
@@ -186,7 +198,7 @@ fn a_folder_with_another_run_is_refused_and_stays_unchanged() {
     train(&mut Toy::crashing(6), folder.path(), &[], false).expect_err("a crash");
     let before = lasting_files(folder.path());
     let error = train(&mut Toy::default(), folder.path(), &[], false).expect_err("not empty");
-    assert!(error.to_string().contains("--resume"), "{error}");
+    assert!(error.to_string().contains("resume it"), "{error}");
     let error = train(&mut Toy::default(), folder.path(), &["seed=9"], true);
     let error = error.expect_err("another recipe").to_string();
     assert!(error.contains("`seed` was 7, is now 9"), "{error}");
@@ -214,7 +226,7 @@ fn a_write_that_fails_leaves_no_half_checkpoint() {
     let output = std::process::Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" --exact \"$1\""])
         .arg(std::env::current_exe().expect("this test"))
-        .arg("a_write_that_fails_leaves_no_half_checkpoint")
+        .arg("safeguards::a_write_that_fails_leaves_no_half_checkpoint")
         .env(FULL_DISK_RUN, &run)
         .output()
         .expect("a shell");

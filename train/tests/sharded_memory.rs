@@ -1,13 +1,7 @@
 //! Ranks that keep a memory in shards answer as a single memory, and train to the same bytes.
 
-mod crash;
-#[path = "../../tests/equal_runs/mod.rs"]
-mod equal_runs;
-mod threads;
-
 use std::path::Path;
 
-use crash::crash_at_checkpoint;
 use engram_memory::refresh::{Adoption, ENTRIES_PER_DRIFT_SUM, Refresh, RefreshSteps, mean_drift};
 use engram_memory::search::{Filter, Gates, Queries, SearchResults};
 use engram_memory::{
@@ -17,10 +11,11 @@ use engram_memory::{
 use engram_train::distributed::Ranks;
 use engram_train::distributed::sharded_memory::{ShardedMemory, shard_of};
 use engram_train::studies::reveal::run::train_reveal;
-use engram_train::{Recipe, RecipeOptions, RunOptions, StudyError, TrainError};
-use equal_runs::reproducible_files;
+use engram_train::{Recipe, RecipeOptions, RunOptions, Stop, StudyError, TrainError};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::runs::{self, assert_equal_runs, crash_at_checkpoint, finished, lasting_files};
 
 const WIDTH: usize = 8;
 const VALUES: ValueFormat = ValueFormat { tokens: 2, width: 4, dtype: ValueDtype::F16 };
@@ -30,7 +25,7 @@ const ENTRIES: usize = 1003;
 
 /// Calls `work` on each rank, on a thread of its own. Returns the results by rank.
 fn on_ranks<T: Send>(size: usize, work: impl Fn(Ranks) -> T + Sync) -> Vec<T> {
-    threads::on_ranks(size, |rank| work(Ranks::new(rank)))
+    crate::threads::on_ranks(size, |rank| work(Ranks::new(rank)))
 }
 
 /// The entries `range`. Some keys are equal, so that ids decide their order. The last source has
@@ -274,7 +269,7 @@ fn a_damaged_shard_is_an_error_with_its_rank() {
         let own = folder.path().join(ranks.rank().to_string());
         write(&own, 0..300, false);
         if ranks.rank() == 1 {
-            let files = reproducible_files(&own, |_| true);
+            let files = lasting_files(&own);
             let entries = files.into_iter().find(|(name, _)| {
                 name.file_name().is_some_and(|n| n.to_string_lossy().contains("entries"))
             });
@@ -313,16 +308,12 @@ fn shares_are_whole_batches_and_all_items() {
 }
 
 /// Trains REVEAL on `size` ranks; rank 0 in the folder `run`, with these options.
-fn train(size: usize, run: &Path, options: &RunOptions) -> Vec<Result<(), TrainError>> {
-    let scratch = tempfile::tempdir().expect("a folder");
-    on_ranks(size, |ranks| {
-        let own = scratch.path().join(ranks.rank().to_string());
-        let run = if ranks.rank() == 0 { run.to_path_buf() } else { own };
-        let recipe_options =
-            RecipeOptions { tiny: true, set: SETTINGS.map(str::to_owned).to_vec() };
-        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/reveal/laptop.toml"));
-        let mut recipe = Recipe::load(path, &recipe_options).expect("a recipe");
-        let options = RunOptions { run, quiet: true, ranks, ..options.clone() };
+fn train(size: usize, run: &Path, resume: bool, stop: &Stop) -> Vec<Result<(), TrainError>> {
+    runs::train_on(size, run, |options| {
+        let set = SETTINGS.map(str::to_owned).to_vec();
+        let recipe_options = RecipeOptions { tiny: true, set };
+        let mut recipe = Recipe::built_in("reveal/laptop", &recipe_options).expect("a recipe");
+        let options = RunOptions { resume, stop: stop.clone(), ..options };
         train_reveal(&mut recipe, &options).map(drop)
     })
 }
@@ -347,27 +338,7 @@ const SETTINGS: [&str; 15] = [
 ];
 
 fn complete(size: usize, run: &Path, resume: bool) {
-    let options = RunOptions { resume, ..RunOptions::default() };
-    for (rank, result) in train(size, run, &options).into_iter().enumerate() {
-        match result {
-            Ok(()) => assert_eq!(rank, 0),
-            Err(TrainError::OtherRank { rank: other }) => assert!(rank > 0 && rank == other),
-            Err(error) => panic!("rank {rank}: {error}"),
-        }
-    }
-}
-
-#[track_caller]
-fn assert_equal_runs(a: &Path, b: &Path) {
-    let [a, b] = [a, b].map(|run| reproducible_files(run, |_| true));
-    let names = |files: &[(std::path::PathBuf, Vec<u8>)]| {
-        files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
-    };
-    assert_eq!(names(&a), names(&b));
-    assert!(a.len() > 20, "{:?}", names(&a));
-    for ((name, a), (_, b)) in a.iter().zip(&b) {
-        assert!(a == b, "{} differs", name.display());
-    }
+    finished(train(size, run, resume, &Stop::default()));
 }
 
 #[test]
@@ -396,7 +367,7 @@ fn one_two_and_four_ranks_train_to_the_same_bytes() {
     // before step 21.
     let crashed = folder.path().join("crashed");
     crash_at_checkpoint(&crashed, 21, |options| {
-        let mut results = train(3, &crashed, &options);
+        let mut results = train(3, &crashed, options.resume, &options.stop);
         assert!(results.iter().all(Result::is_err));
         results.swap_remove(0)
     });

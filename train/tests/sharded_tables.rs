@@ -1,31 +1,19 @@
-//! Embedding tables in parts have the bytes of dense parameters, for any placement and any number of
-//! ranks.
-
-mod threads;
+//! Embedding tables in parts: gradients, restoring, and wrong use. `embedding_tables` compares them with
+//! whole tables.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
-use engram_models::gradients::{GradientSet, Gradients};
-use engram_models::kernels::{embedding_sum, linear};
-use engram_models::params::{Init, ParameterBuilder, Parameters};
+use candle_core::{Device, Tensor};
 use engram_train::distributed::sharded_tables::placement::{Placement, Strategy, Table};
 use engram_train::distributed::sharded_tables::{PartTensor, ShardedTables, TableGradientSum};
-use engram_train::distributed::{Collective, MicroBatchSum, Ranks};
-use engram_train::optimiser::settings::{AdamwSettings, RuleSettings};
-use engram_train::optimiser::{Optimiser, RuleSet, StepSize};
+use engram_train::distributed::{Collective, Ranks};
+use engram_train::optimiser::settings::RuleSettings;
+use engram_train::optimiser::{RuleSet, StepSize};
 use engram_train::{Result, TrainError};
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-use threads::on_ranks;
 
-const STEPS: usize = 4;
-const MICRO_BATCHES: usize = 6;
-/// The micro-batch that has no examples in step 2.
-const EMPTY: usize = 3;
-/// Words have more values than a block of the gradient norm. No micro-batch uses the last table.
+use crate::threads::on_ranks;
+
 const TABLES: [(&str, usize, usize, f64); 4] =
     [("words", 3001, 7, 1.0), ("tags", 11, 4, 0.5), ("places", 40, 7, 1.0), ("unused", 5, 3, 1.0)];
 
@@ -45,212 +33,12 @@ fn initial(table: usize, rows: Range<usize>) -> Vec<f32> {
     values.map(|i| (0.37 * i as f32 + table as f32).sin() * 0.5).collect()
 }
 
-/// The ids of a micro-batch for each table. Tags are used by some micro-batches, but not in step 1.
-fn ids(step: usize, micro_batch: usize) -> Vec<Vec<u32>> {
-    let mut rng = ChaCha8Rng::seed_from_u64((step * MICRO_BATCHES + micro_batch) as u64);
-    if (step, micro_batch) == (2, EMPTY) {
-        return vec![Vec::new(); TABLES.len()];
-    }
-    let mut draw = |table: usize, count: usize| -> Vec<u32> {
-        let rows = TABLES[table].1 as u32;
-        // Some ids occur several times, and in many micro-batches.
-        let id = |i| if i % 4 == 0 { i as u32 % 3 } else { rng.random_range(0..rows) };
-        (0..count).map(id).collect()
-    };
-    let words = draw(0, 20 + 10 * micro_batch);
-    let tags = if step != 1 && micro_batch % 2 == 1 { draw(1, 9) } else { Vec::new() };
-    let places = if micro_batch > 2 { draw(2, 6) } else { Vec::new() };
-    vec![words, tags, places, Vec::new()]
-}
-
-/// The operations with which a model uses the rows of a table.
-#[derive(Clone, Copy)]
-enum Operations {
-    /// The fused lookup, once for each table.
-    Fused,
-    /// candle's operations, twice for each table.
-    Candle,
-}
-
-/// The loss of a micro-batch. For each table: a matrix of rows, and the row of each token.
-fn loss(
-    tables: &[(Tensor, Arc<[u32]>)],
-    weight: &Tensor,
-    operations: Operations,
-) -> candle_core::Result<Tensor> {
-    let mut sum = Tensor::zeros((), DType::F32, &Device::Cpu)?;
-    for (table, (rows, tokens)) in tables.iter().enumerate() {
-        if tokens.is_empty() {
-            continue;
-        }
-        let x = match operations {
-            Operations::Fused => embedding_sum(&[(rows, tokens.clone())])?,
-            Operations::Candle => {
-                let indices = Tensor::from_slice(tokens, tokens.len(), &Device::Cpu)?;
-                let x = rows.index_select(&indices, 0)?;
-                (x.tanh()? * rows.index_select(&indices.flip(&[0])?, 0)?)?
-            }
-        };
-        let x = if TABLES[table].2 == 7 { linear(&x, weight, None)?.tanh()? } else { x };
-        let factors: Vec<f32> = (0..x.elem_count()).map(|i| (1.3 * i as f32).cos()).collect();
-        sum =
-            (sum + (x.sqr()? * Tensor::from_vec(factors, x.shape(), &Device::Cpu)?)?.sum_all()?)?;
-    }
-    Ok(sum)
-}
-
-fn step_size(step: usize, norm: f64) -> StepSize {
-    // Each step is clipped.
-    StepSize { learning_rate: 0.1 / (step + 1) as f64, gradient_scale: 0.2 / norm }
-}
-
-/// The bits of the tables and the weight after training, and of the norm in each step.
-#[derive(PartialEq)]
-struct Trained {
-    tables: Vec<Vec<u32>>,
-    weight: Vec<u32>,
-    norms: Vec<u64>,
-}
-
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-fn weight(builder: &ParameterBuilder) -> Tensor {
-    builder.get("weight", &[5, 7], Init::Uniform(0.5)).expect("a weight")
-}
-
 fn rules(rule: &RuleSettings) -> RuleSet {
     RuleSet { default: rule.clone(), by_pattern: Vec::new() }
-}
-
-fn optimiser(rule: &RuleSettings, parameters: &Parameters) -> Optimiser {
-    Optimiser::new(&rules(rule), parameters)
-}
-
-/// Trains with dense tables on one rank.
-fn train_dense(rule: &RuleSettings, operations: Operations) -> Trained {
-    let builder = ParameterBuilder::on_cpu(1);
-    let mut tables = Vec::new();
-    for (name, rows, width, _) in TABLES {
-        tables.push(builder.get(name, &[rows, width], Init::Zeros).expect("a table"));
-    }
-    let weight = weight(&builder);
-    let parameters = builder.finish().expect("parameters");
-    for (table, parameter) in parameters.iter().take(TABLES.len()).enumerate() {
-        let values = initial(table, 0..TABLES[table].1);
-        parameter.update(&mut |target| target.copy_from_slice(&values)).expect("values");
-    }
-    let rates: Vec<f64> = TABLES.iter().map(|table| table.3).chain([1.0]).collect();
-    let mut gradients = Gradients::new(&parameters);
-    let (mut optimiser, mut spare) = (optimiser(rule, &parameters), Vec::new());
-    let mut norms = Vec::new();
-    for step in 0..STEPS {
-        gradients.clear();
-        let mut sum = MicroBatchSum::new(MICRO_BATCHES);
-        for micro_batch in 0..MICRO_BATCHES {
-            let ids = ids(step, micro_batch).into_iter().map(Arc::from);
-            let used: Vec<(Tensor, Arc<[u32]>)> = tables.iter().cloned().zip(ids).collect();
-            sum.make_room(&mut gradients, &mut spare);
-            if !used[0].1.is_empty() {
-                let loss = loss(&used, &weight, operations).expect("a loss");
-                gradients.backward(&loss).expect("gradients");
-            }
-            sum.add(micro_batch, &mut gradients, &mut spare).expect("a sum");
-        }
-        let norm = gradients.global_norm();
-        norms.push(norm.to_bits());
-        let size = step_size(step, norm);
-        optimiser.step(&parameters, &gradients, &rates, size).expect("a step");
-    }
-    let mut values = parameters.iter().map(|parameter| bits(&parameter.to_vec().expect("values")));
-    let tables = values.by_ref().take(TABLES.len()).collect();
-    Trained { tables, weight: values.next().expect("a weight"), norms }
-}
-
-/// Adds the gradients of the weight over all ranks.
-fn reduce(
-    ranks: &Ranks,
-    collective: &dyn Collective,
-    sum: MicroBatchSum,
-    gradients: &mut Gradients,
-    spare: &mut Vec<GradientSet>,
-) {
-    let written = serde_json::to_vec(&sum.written(gradients)).expect("JSON");
-    let all = collective.gather(written).expect("all ranks").into_iter();
-    let all: Vec<_> = all.map(|written| serde_json::from_slice(&written).expect("JSON")).collect();
-    sum.reduce(ranks, &all, gradients, spare).expect("a sum over ranks");
-}
-
-/// Trains with tables in parts, and returns the result of each rank.
-fn train_in_parts(
-    size: usize,
-    placement: &Placement,
-    rule: &RuleSettings,
-    operations: Operations,
-) -> Vec<Trained> {
-    on_ranks(size, |collective| {
-        let ranks = Ranks::new(collective.clone());
-        let builder = ParameterBuilder::on_cpu(1);
-        let weight = weight(&builder);
-        let parameters = builder.finish().expect("parameters");
-        let mut gradients = Gradients::new(&parameters);
-        let (mut optimiser, mut spare) = (optimiser(rule, &parameters), Vec::new());
-        let mut tables =
-            ShardedTables::new(tables(), placement, &rules(rule), &ranks, |table, rows| {
-                Ok(initial(table, rows))
-            })
-            .expect("tables");
-        let mut norms = Vec::new();
-        // Ranks 0 and 1 of four compute two micro-batches.
-        let own = (0..MICRO_BATCHES).filter(|micro_batch| match size {
-            4 => [0, 0, 1, 1, 2, 3][*micro_batch] == ranks.rank(),
-            size => micro_batch * size / MICRO_BATCHES == ranks.rank(),
-        });
-        let own: Vec<usize> = own.collect();
-        for step in 0..STEPS {
-            let of_micro_batches: Vec<_> = own.iter().map(|own| ids(step, *own)).collect();
-            let all = (0..TABLES.len()).map(|table| {
-                of_micro_batches.iter().flat_map(|ids| ids[table].iter().copied()).collect()
-            });
-            let all: Vec<Vec<u32>> = all.collect();
-            let all: Vec<&[u32]> = all.iter().map(Vec::as_slice).collect();
-            let looked_up = tables.lookup(&all).expect("rows");
-            gradients.clear();
-            let mut sum = MicroBatchSum::new(MICRO_BATCHES);
-            let mut table_sum = TableGradientSum::new(MICRO_BATCHES);
-            for (micro_batch, ids) in own.iter().zip(&of_micro_batches) {
-                let ids: Vec<&[u32]> = ids.iter().map(Vec::as_slice).collect();
-                let rows = looked_up.select(&ids).expect("rows");
-                let used = (0..TABLES.len()).map(|table| rows.of(table));
-                let used: Vec<_> =
-                    used.map(|rows| (rows.rows().clone(), rows.positions())).collect();
-                sum.make_room(&mut gradients, &mut spare);
-                if !ids[0].is_empty() {
-                    let loss = loss(&used, &weight, operations).expect("a loss");
-                    gradients.backward(&loss).expect("gradients");
-                }
-                sum.add(*micro_batch, &mut gradients, &mut spare).expect("a sum");
-                table_sum.add(*micro_batch, &rows);
-            }
-            reduce(&ranks, &*collective, sum, &mut gradients, &mut spare);
-            let table_gradients = tables.reduce(table_sum).expect("a sum over ranks");
-            let squares = tables.sums_of_squares(&table_gradients).expect("squares");
-            let squares: Vec<(usize, f64)> = squares.into_iter().enumerate().collect();
-            let norm = gradients.global_norm_with(&squares);
-            norms.push(norm.to_bits());
-            let size = step_size(step, norm);
-            tables.step(&table_gradients, size).expect("a step");
-            optimiser.step(&parameters, &gradients, &[1.0], size).expect("a step");
-        }
-        let all = TABLES.map(|(_, rows, ..)| (0..rows as u32).collect::<Vec<_>>());
-        let values = tables.lookup(&all.each_ref().map(Vec::as_slice)).expect("all rows");
-        Trained {
-            tables: (0..TABLES.len()).map(|table| bits(values.values(table))).collect(),
-            weight: bits(&parameters.iter().next().expect("a weight").to_vec().expect("values")),
-            norms,
-        }
-    })
 }
 
 /// Whole tables in three orders, all by row, and the large ones by column.
@@ -266,40 +54,6 @@ fn placements() -> Vec<Placement> {
         column_threshold: Some(20),
     });
     placements
-}
-
-fn expect_equal(expected: &Trained, found: &[Trained], what: &str) {
-    for (rank, found) in found.iter().enumerate() {
-        for (table, (expected, found)) in expected.tables.iter().zip(&found.tables).enumerate() {
-            let name = TABLES[table].0;
-            assert!(expected == found, "{what}, rank {rank}: table {name} differs");
-        }
-        assert!(expected.norms == found.norms, "{what}, rank {rank}: a norm differs");
-        assert!(expected == found, "{what}, rank {rank}: the weight differs");
-    }
-}
-
-#[test]
-fn tables_in_parts_have_the_bytes_of_dense_tables() {
-    let adamw = AdamwSettings { weight_decay: 0.1, ..AdamwSettings::default() };
-    let adamw = RuleSettings::Adamw(adamw);
-    for operations in [Operations::Fused, Operations::Candle] {
-        let expected = train_dense(&adamw, operations);
-        assert_eq!(expected.tables[3], bits(&initial(3, 0..5)));
-        assert_ne!(expected.tables[1], bits(&initial(1, 0..11)));
-        for placement in placements() {
-            for size in [1, 2, 4] {
-                let found = train_in_parts(size, &placement, &adamw, operations);
-                expect_equal(&expected, &found, &format!("{size} ranks, {placement:?}"));
-            }
-        }
-    }
-    for kind in ["lion", "rmsprop", "sgd"] {
-        let rule = RuleSettings::of_kind(kind).expect("a rule");
-        let expected = train_dense(&rule, Operations::Fused);
-        let found = train_in_parts(2, &placements()[5], &rule, Operations::Fused);
-        expect_equal(&expected, &found, kind);
-    }
 }
 
 #[test]

@@ -1,10 +1,6 @@
 //! The speech study on the embedded world and on files: both phases, a crashed run, and invalid
 //! texts.
 
-#![allow(clippy::unwrap_used)]
-
-mod crash;
-
 use std::path::Path;
 
 use candle_core::{Device, Tensor};
@@ -14,12 +10,12 @@ use engram_infer::asr::{AsrModel, Padding, StreamOptions, TranscribeOptions};
 use engram_models::compute::Compute;
 use engram_models::weights::Weights;
 use engram_train::studies::speech::run::{SpeechSummary, train_speech};
-use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError, write_checksums};
+use engram_train::{RunOptions, TrainError, write_checksums};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
-use crash::crash_at_checkpoint;
+use crate::runs::{assert_same_bytes, crash_at_checkpoint, recipe, resumed, with_causes};
 
 const RECIPE: &str = r#"
 study = "speech"
@@ -77,8 +73,7 @@ fn try_run(
     set: &[String],
     options: RunOptions,
 ) -> Result<SpeechSummary, TrainError> {
-    let recipe_options = RecipeOptions { tiny: false, set: set.to_vec() };
-    let mut recipe = Recipe::parse(RECIPE, Path::new("test.toml"), &recipe_options)?;
+    let mut recipe = recipe(RECIPE, set)?;
     train_speech(&mut recipe, &RunOptions { run: folder.into(), quiet: true, ..options })
 }
 
@@ -86,11 +81,6 @@ fn try_run(
 fn metrics(run: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-/// The bytes of a file of a run.
-fn read(run: &Path, file: &str) -> Vec<u8> {
-    std::fs::read(run.join(file)).unwrap()
 }
 
 #[test]
@@ -104,11 +94,9 @@ fn a_run_that_crashes_in_either_phase_resumes_to_the_same_bytes() {
     for step in [3, 10] {
         let crashed = folder.path().join(format!("crashed-{step}"));
         crash_at_checkpoint(&crashed, step, |options| try_run(&crashed, &[], options));
-        let options = RunOptions { resume: true, ..RunOptions::default() };
-        try_run(&crashed, &[], options).unwrap();
-        for file in ["model.safetensors", "hyp.tsv", "config.json", "tokenizer.json"] {
-            assert!(read(&whole, file) == read(&crashed, file), "crashed at {step}: {file}");
-        }
+        try_run(&crashed, &[], resumed()).unwrap();
+        let files = ["model.safetensors", "hyp.tsv", "config.json", "tokenizer.json"];
+        assert_same_bytes(&whole, &crashed, &files);
         assert_eq!(metrics(&whole), metrics(&crashed));
     }
 }
@@ -264,9 +252,7 @@ fn invalid_texts_clips_and_settings_are_refused_by_name() {
             set.push(more.into());
         }
         let run = folder.path().join("run");
-        let error = try_run(&run, &set, RunOptions::default()).unwrap_err();
-        let causes = std::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
-        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+        with_causes(&try_run(&run, &set, RunOptions::default()).unwrap_err())
     };
     let unchanged = |_: usize, _: &mut Value| {};
     let accent = |i: usize, line: &mut Value| {
@@ -347,7 +333,7 @@ fn capitals_in_the_references_are_not_errors() {
     let mut set = settings_for(&path);
     set.push("batch.examples=3".into());
     try_run(&run, &set, RunOptions::default()).unwrap();
-    let references = String::from_utf8(read(&run, "ref.tsv")).unwrap();
+    let references = std::fs::read_to_string(run.join("ref.tsv")).unwrap();
     assert!(references.starts_with("0\tabacus\n"), "{references}");
 }
 
@@ -489,11 +475,8 @@ fn runs_with_other_decoders_are_asr_models() {
         assert_eq!((summary.steps, summary.wer.map(|wer| wer.n)), (6, Some(3)));
         let crashed = folder.path().join(format!("crashed-{i}"));
         crash_at_checkpoint(&crashed, 3, |options| try_run(&crashed, &set, options));
-        let options = RunOptions { resume: true, ..RunOptions::default() };
-        try_run(&crashed, &set, options).unwrap();
-        for file in ["model.safetensors", "hyp.tsv", "config.json"] {
-            assert!(read(&whole, file) == read(&crashed, file), "{objective}: {file}");
-        }
+        try_run(&crashed, &set, resumed()).unwrap();
+        assert_same_bytes(&whole, &crashed, &["model.safetensors", "hyp.tsv", "config.json"]);
         let tensors = candle_core::safetensors::load(whole.join("model.safetensors"), &Device::Cpu);
         assert!(tensors.unwrap().contains_key(parameter), "{parameter}");
 

@@ -33,20 +33,13 @@ impl<'a> Source<'a> {
         Self { name: parameter.name(), shape, values: Values::Parameter(parameter) }
     }
 
-    /// Other values with a parameter's name and shape.
-    pub(super) fn shaped(parameter: &'a Parameter, values: &'a [f32]) -> Self {
-        let shape = Cow::Borrowed(parameter.tensor().dims());
-        Self { name: parameter.name(), shape, values: Values::Slice(values) }
-    }
-
-    /// A two-dimensional tensor.
-    pub(super) fn matrix(name: &'a str, shape: &'a [usize; 2], values: &'a [f32]) -> Self {
-        Self { name, shape: Cow::Borrowed(shape), values: Values::Slice(values) }
-    }
-
-    /// A one-dimensional tensor.
-    pub(super) fn flat(name: &'a str, values: &'a [f32]) -> Self {
-        Self { name, shape: Cow::Owned(vec![values.len()]), values: Values::Slice(values) }
+    /// Other values.
+    pub(super) fn new(
+        name: &'a str,
+        shape: impl Into<Cow<'a, [usize]>>,
+        values: &'a [f32],
+    ) -> Self {
+        Self { name, shape: shape.into(), values: Values::Slice(values) }
     }
 
     fn bytes(&self) -> Result<Vec<u8>> {
@@ -111,8 +104,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("a.safetensors");
         let (long, short) = (vec![1.5f32, -2.0, 3.25], vec![0.5f32]);
-        write(&path, vec![Source::flat("second", &long), Source::flat("first", &short)])
-            .expect("written");
+        write(
+            &path,
+            vec![Source::new("second", vec![3], &long), Source::new("first", vec![1], &short)],
+        )
+        .expect("written");
         let (long_bytes, short_bytes) = (to_bytes(&long), to_bytes(&short));
         let view = |shape: usize, bytes| {
             TensorView::new(Dtype::F32, vec![shape], bytes).expect("a tensor")

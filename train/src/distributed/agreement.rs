@@ -55,7 +55,7 @@ impl Ranks {
         self.expect_equal(&fingerprints, |rank| {
             format!(
                 "rank {rank} has other parameters than rank 0; start all ranks on processors of the \
-                 same kind, with the same program, and --resume"
+                 same kind, with the same program, and resume the run"
             )
         })
     }

@@ -67,6 +67,22 @@ impl Rounds {
     }
 }
 
+/// Open rounds. They are closed at the end, also after an error.
+pub(crate) struct OpenReads(Ranks);
+
+impl OpenReads {
+    /// Answers the other ranks until all have finished.
+    pub(crate) fn close(self) -> Result<()> {
+        self.0.meet()
+    }
+}
+
+impl Drop for OpenReads {
+    fn drop(&mut self) {
+        self.0.rounds.are_open.store(false, Ordering::Relaxed);
+    }
+}
+
 impl Ranks {
     /// Calls `read`, which may read the shards of all ranks. All ranks must call this function; a rank
     /// without reads passes an empty `read`. After `read`, and while it waits in a collective call, a
@@ -80,13 +96,16 @@ impl Ranks {
         &self,
         read: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        if self.size() == 1 {
-            return read();
-        }
-        self.rounds.are_open.store(true, Ordering::Relaxed);
-        let result = read().and_then(|result| self.meet().map(|()| result).map_err(E::from));
-        self.rounds.are_open.store(false, Ordering::Relaxed);
-        result
+        let reads = self.open_reads();
+        let result = read()?;
+        reads.close()?;
+        Ok(result)
+    }
+
+    /// Opens the rounds. See [`Ranks::share_reads`].
+    pub(crate) fn open_reads(&self) -> OpenReads {
+        self.rounds.are_open.store(self.size() > 1, Ordering::Relaxed);
+        OpenReads(self.clone())
     }
 
     /// If the rounds are open, answers the other ranks until all ranks have finished or wait here.

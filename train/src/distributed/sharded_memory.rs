@@ -129,7 +129,7 @@ fn remote_error(location: &str, error: &TrainError) -> MemoryError {
     MemoryError::Remote {
         location: location.to_owned(),
         reason: error.to_string(),
-        remedy: "correct the reason, and continue the run with --resume",
+        remedy: "correct the reason, and resume the run",
     }
 }
 

@@ -30,7 +30,6 @@ mod words;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use engram_models::ModelError;
 
@@ -66,7 +65,6 @@ pub struct ShardedTables {
     /// Zeros between steps: the gradient of one part.
     gradient: Vec<f32>,
     scratch: Vec<f32>,
-    sent: AtomicU64,
 }
 
 /// The values of the parts of one rank.
@@ -156,7 +154,6 @@ impl ShardedTables {
             steps: 0,
             gradient: vec![0.0; largest],
             scratch: Vec::new(),
-            sent: AtomicU64::new(0),
         })
     }
 
@@ -178,11 +175,6 @@ impl ShardedTables {
     pub fn bytes(&self) -> Result<usize> {
         let tensors: usize = self.state()?.iter().map(|tensor| tensor.values.len()).sum();
         Ok((tensors + self.gradient.len()) * size_of::<f32>())
-    }
-
-    /// The bytes that this rank has sent to other ranks.
-    pub fn bytes_sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
     }
 
     /// Fetches rows from the ranks that keep them: for each table the rows of its ids, in any order
@@ -290,20 +282,13 @@ impl ShardedTables {
 
     /// Sends a message to each rank, and returns the messages of all ranks.
     fn all_to_all(&self, messages: &[Vec<u32>]) -> Result<Vec<Vec<u32>>> {
-        let others = messages.iter().enumerate().filter(|(rank, _)| *rank != self.ranks.rank());
-        self.count_words(others.map(|(_, message)| message.len()).sum());
         let messages = messages.iter().map(|message| to_bytes(message)).collect();
         words(&self.ranks.all_to_all(messages)?)
     }
 
     /// Sends a message to all ranks, and returns the messages of all ranks.
     fn gather(&self, message: &[u32]) -> Result<Vec<Vec<u32>>> {
-        self.count_words(message.len() * (self.ranks.size() - 1));
         words(&self.ranks.gather_bytes(to_bytes(message))?)
-    }
-
-    fn count_words(&self, sent: usize) {
-        self.sent.fetch_add(4 * sent as u64, Ordering::Relaxed);
     }
 }
 

@@ -12,15 +12,14 @@
 mod second_moment;
 
 use candle_core::Tensor;
-use multiversion::multiversion;
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::lanes::{DecayedStep, ElementRule, Lane, update_all};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::state_values::StateValues;
-use super::{BLOCK, State, Step, UpdateRule, decay_of, sum_of_squares};
-use crate::error::Result;
+use super::{State, Step, UpdateRule, decay_of, sum_of_squares};
+use crate::error::Result as TrainResult;
 use second_moment::SecondMoment;
 
 /// `kind = "adafactor"`: second moments of matrices as means of rows and columns.
@@ -89,6 +88,53 @@ impl Adafactor {
     fn second_moment_decay(&self, step: &Step) -> f64 {
         1.0 - (step.number as f64).powf(-self.settings.decay_exponent)
     }
+
+    /// The factor on the update, from the root mean squares of the update and of the parameter.
+    fn scale(&self, of_update: f64, of_parameter: f64, step: &Step) -> f32 {
+        let clip = (of_update / self.settings.update_clip).max(1.0);
+        (step.size.learning_rate * of_parameter.max(MIN_PARAMETER_SCALE) / clip) as f32
+    }
+
+    fn step(&self, scale: f32, step: &Step) -> AdafactorStep {
+        let decay = (1.0 - step.rate_factor * self.settings.weight_decay) as f32;
+        let rate_factor = step.rate_factor as f32;
+        let momentum = self.settings.momentum as f32;
+        AdafactorStep { scale, momentum, decay, rate_factor }
+    }
+}
+
+/// The last part of a step for one tensor. Its gradients are the scaled updates.
+#[derive(Clone, Copy)]
+struct AdafactorStep {
+    scale: f32,
+    momentum: f32,
+    decay: f32,
+    rate_factor: f32,
+}
+
+/// Without momentum.
+impl ElementRule<0> for AdafactorStep {
+    #[inline(always)]
+    fn apply<L: Lane>(&self, value: &L, update: &L, _: [&L; 0]) -> Result<(L, [L; 0]), L::Error> {
+        let step = DecayedStep { decay: self.decay, step: -self.rate_factor * self.scale };
+        Ok((step.of(value, update)?, []))
+    }
+}
+
+/// With momentum: the state is the moving average of updates.
+impl ElementRule<1> for AdafactorStep {
+    #[inline(always)]
+    fn apply<L: Lane>(
+        &self,
+        value: &L,
+        update: &L,
+        [mean]: [&L; 1],
+    ) -> Result<(L, [L; 1]), L::Error> {
+        let update = update.times(self.scale)?.times(1.0 - self.momentum)?;
+        let mean = mean.times_plus(self.momentum, &update)?;
+        let step = DecayedStep { decay: self.decay, step: -self.rate_factor };
+        Ok((step.of(value, &mean)?, [mean]))
+    }
 }
 
 impl UpdateRule for Adafactor {
@@ -98,26 +144,19 @@ impl UpdateRule for Adafactor {
         gradient: &[f32],
         step: &Step,
         scratch: &mut Vec<f32>,
-    ) -> Result<()> {
+    ) -> TrainResult<()> {
         scratch.resize(gradient.len(), 0.0);
         let update = &mut scratch[..];
         let second_moment_decay = self.second_moment_decay(step);
         let gradient_scale = step.size.gradient_scale as f32;
         let epsilon = self.settings.epsilon as f32;
         self.moment.scale(gradient, update, gradient_scale, epsilon, second_moment_decay as f32)?;
-        let clip = (root_mean_square(update) / self.settings.update_clip).max(1.0);
-        let parameter_scale = root_mean_square(values).max(MIN_PARAMETER_SCALE);
-        let factor = (step.size.learning_rate * parameter_scale / clip) as f32;
-        if let Some(mean) = &mut self.momentum {
-            apply_momentum(mean.host()?, update, factor, self.settings.momentum as f32);
+        let scale = self.scale(root_mean_square(update), root_mean_square(values), step);
+        let rule = self.step(scale, step);
+        match &mut self.momentum {
+            Some(mean) => update_all(rule, values, update, [mean.host()?]),
+            None => update_all(rule, values, update, []),
         }
-        let factor = if self.momentum.is_some() { 1.0 } else { factor };
-        let decay_factor = (1.0 - step.rate_factor * self.settings.weight_decay) as f32;
-        let rate_factor = step.rate_factor as f32;
-        let blocks = values.par_chunks_mut(BLOCK).zip(update.par_chunks(BLOCK));
-        blocks.for_each(|(values, update)| {
-            apply(values, update, -rate_factor * factor, decay_factor);
-        });
         Ok(())
     }
 
@@ -127,23 +166,24 @@ impl UpdateRule for Adafactor {
         gradient: &Tensor,
         step: &Step,
     ) -> candle_core::Result<Tensor> {
-        let AdafactorSettings { epsilon, update_clip, momentum, weight_decay, .. } = self.settings;
-        let decay = self.second_moment_decay(step);
+        let decay = self.second_moment_decay(step) as f32;
         let gradient = (gradient * step.size.gradient_scale)?;
-        let mut update = self.moment.scaled(&gradient, epsilon, decay)?;
+        let update = self.moment.scaled(&gradient, self.settings.epsilon as f32, decay)?;
         let root_mean_square = |x: &Tensor| -> candle_core::Result<f64> {
             Ok(f64::from(x.sqr()?.mean_all()?.to_scalar::<f32>()?).sqrt())
         };
-        let clip = (root_mean_square(&update)? / update_clip).max(1.0);
-        let parameter_scale = root_mean_square(values)?.max(MIN_PARAMETER_SCALE);
-        update = (update * (step.size.learning_rate * parameter_scale / clip))?;
-        if let Some(mean) = &mut self.momentum {
-            update = mean.average(&update, momentum)?;
-        }
-        (values * (1.0 - step.rate_factor * weight_decay))? - (update * step.rate_factor)?
+        let scale = self.scale(root_mean_square(&update)?, root_mean_square(values)?, step);
+        let rule = self.step(scale, step);
+        let Some(mean) = &mut self.momentum else {
+            return Ok(rule.apply(values, &update, [])?.0);
+        };
+        let mean = mean.tensor(values.dims(), values)?;
+        let (updated, [new_mean]) = rule.apply(values, &update, [&*mean])?;
+        *mean = new_mean;
+        Ok(updated)
     }
 
-    fn state(&self) -> Result<State<'_>> {
+    fn state(&self) -> TrainResult<State<'_>> {
         let mut state = match &self.moment {
             SecondMoment::Full(moment) => vec![(FULL, moment.to_host()?)],
             SecondMoment::Factored { rows, columns, .. } => {
@@ -172,27 +212,6 @@ const FULL: &str = "second_moment";
 const ROWS: &str = "second_moment_rows";
 const COLUMNS: &str = "second_moment_columns";
 const MOMENTUM: &str = "momentum";
-
-/// Multiplies the update by `factor` and replaces it by its moving average `mean`.
-fn apply_momentum(mean: &mut [f32], update: &mut [f32], factor: f32, momentum: f32) {
-    let blocks = mean.par_chunks_mut(BLOCK).zip(update.par_chunks_mut(BLOCK));
-    blocks.for_each(|(mean, update)| {
-        for (mean, update) in mean.iter_mut().zip(update) {
-            *mean = momentum.mul_add(*mean, (1.0 - momentum) * (*update * factor));
-            *update = *mean;
-        }
-    });
-}
-
-#[multiversion(targets(
-    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
-    "x86_64+avx2+fma"
-))]
-fn apply(values: &mut [f32], update: &[f32], update_factor: f32, decay_factor: f32) {
-    for (value, update) in values.iter_mut().zip(update) {
-        *value = update_factor.mul_add(*update, *value * decay_factor);
-    }
-}
 
 fn root_mean_square(values: &[f32]) -> f64 {
     (sum_of_squares(values) / values.len().max(1) as f64).sqrt()

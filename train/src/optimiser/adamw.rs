@@ -5,15 +5,14 @@
 use candle_core::Tensor;
 #[cfg(feature = "cuda")]
 use engram_models::cuda::AdamwUpdate;
-use multiversion::multiversion;
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::lanes::{DecayedStep, ElementRule, ElementSettings, ElementWise, Lane, UpdateSlice};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::state_values::StateValues;
 use super::{BLOCK, State, Step, UpdateRule, decay_of};
-use crate::error::Result;
+use crate::error::Result as TrainResult;
 
 /// `kind = "adamw"`: Adam with decoupled weight decay.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -52,28 +51,22 @@ impl Settings for AdamwSettings {
 const VALUES_PER_FLAG: usize = 256;
 
 struct AdamW {
-    betas: [f64; 2],
-    epsilon: f64,
-    weight_decay: f64,
-    first_moment: StateValues,
-    second_moment: StateValues,
+    rule: ElementWise<AdamwSettings, 2>,
     /// For each block of values, whether both moments are all 0. Idle values only decay. A row of a
     /// word embedding table is idle until its token occurs. Empty before the first update, and
     /// after the moments were replaced.
     idle: Vec<bool>,
 }
 
-/// The factors of one step for one tensor.
+/// One step for one tensor.
 #[derive(Clone, Copy)]
-struct Factors {
+pub(super) struct AdamwStep {
     gradient_scale: f32,
-    /// The factor on the parameter: `1 − learning_rate · weight_decay`.
-    decay_factor: f32,
     beta1: f32,
     beta2: f32,
-    /// The factor on the ratio of the first moment to the second moment's root, at step `t`:
-    /// `−learning_rate / (1 − beta1^t)`.
-    step: f32,
+    /// `decay` is `1 − learning_rate · weight_decay`. `step` is the factor on the ratio of the first
+    /// moment to the second moment's root, at step `t`: `−learning_rate / (1 − beta1^t)`.
+    step: DecayedStep,
     /// `√(1 − beta2^t)`: the bias correction of the second moment's square root.
     correction: f32,
     epsilon: f32,
@@ -81,31 +74,50 @@ struct Factors {
 
 impl AdamW {
     fn new(settings: &AdamwSettings, shape: &[usize]) -> Self {
-        let count = shape.iter().product();
-        Self {
-            betas: settings.betas,
-            epsilon: settings.epsilon,
-            weight_decay: decay_of(settings.weight_decay, shape),
-            first_moment: StateValues::zeros(count),
-            second_moment: StateValues::zeros(count),
-            idle: Vec::new(),
-        }
+        let weight_decay = decay_of(settings.weight_decay, shape);
+        let settings = AdamwSettings { weight_decay, ..settings.clone() };
+        Self { rule: ElementWise::new(settings, shape), idle: Vec::new() }
     }
+}
 
-    fn factors(&self, step: &Step) -> Factors {
+impl ElementSettings<2> for AdamwSettings {
+    const STATE: [&'static str; 2] = ["first_moment", "second_moment"];
+    type Step = AdamwStep;
+
+    fn step(&self, step: &Step) -> AdamwStep {
         let [beta1, beta2] = self.betas;
         let correction1 = 1.0 - beta1.powf(step.number as f64);
         let correction2 = 1.0 - beta2.powf(step.number as f64);
         let learning_rate = step.learning_rate();
-        Factors {
+        AdamwStep {
             gradient_scale: step.size.gradient_scale as f32,
-            decay_factor: (1.0 - learning_rate * self.weight_decay) as f32,
             beta1: beta1 as f32,
             beta2: beta2 as f32,
-            step: (-learning_rate / correction1) as f32,
+            step: DecayedStep {
+                decay: (1.0 - learning_rate * self.weight_decay) as f32,
+                step: (-learning_rate / correction1) as f32,
+            },
             correction: correction2.sqrt() as f32,
             epsilon: self.epsilon as f32,
         }
+    }
+}
+
+impl ElementRule<2> for AdamwStep {
+    #[inline(always)]
+    fn apply<L: Lane>(
+        &self,
+        value: &L,
+        gradient: &L,
+        [first, second]: [&L; 2],
+    ) -> Result<(L, [L; 2]), L::Error> {
+        let gradient = gradient.times(self.gradient_scale)?;
+        let first = gradient.minus(first)?.times_plus(1.0 - self.beta1, first)?;
+        let square = gradient.times(1.0 - self.beta2)?.product(&gradient)?;
+        let second = second.times_plus(self.beta2, &square)?;
+        let root = second.root_over(self.correction)?.plus_number(self.epsilon)?;
+        let value = self.step.of(value, &first.over(&root)?)?;
+        Ok((value, [first, second]))
     }
 }
 
@@ -116,36 +128,33 @@ impl UpdateRule for AdamW {
         gradient: &[f32],
         step: &Step,
         _: &mut Vec<f32>,
-    ) -> Result<()> {
-        let factors = self.factors(step);
-        let (first_moment, second_moment) = (self.first_moment.host()?, self.second_moment.host()?);
+    ) -> TrainResult<()> {
+        let rule = self.rule.settings.step(step);
+        let [first, second] = self.rule.host_state()?;
         if self.idle.is_empty() {
-            let blocks =
-                first_moment.chunks(VALUES_PER_FLAG).zip(second_moment.chunks(VALUES_PER_FLAG));
-            let idle = blocks.map(|(first_moment, second_moment)| {
-                first_moment.iter().chain(second_moment).all(|m| *m == 0.0)
-            });
+            let blocks = first.chunks(VALUES_PER_FLAG).zip(second.chunks(VALUES_PER_FLAG));
+            let idle = blocks.map(|(first, second)| first.iter().chain(second).all(|m| *m == 0.0));
             self.idle = idle.collect();
         }
         values
             .par_chunks_mut(BLOCK)
             .zip(gradient.par_chunks(BLOCK))
-            .zip(first_moment.par_chunks_mut(BLOCK))
-            .zip(second_moment.par_chunks_mut(BLOCK))
+            .zip(first.par_chunks_mut(BLOCK))
+            .zip(second.par_chunks_mut(BLOCK))
             .zip(self.idle.par_chunks_mut(BLOCK / VALUES_PER_FLAG))
-            .for_each(|((((values, gradient), first_moment), second_moment), idle)| {
+            .for_each(|((((values, gradient), first), second), idle)| {
                 let blocks = values
                     .chunks_mut(VALUES_PER_FLAG)
                     .zip(gradient.chunks(VALUES_PER_FLAG))
-                    .zip(first_moment.chunks_mut(VALUES_PER_FLAG))
-                    .zip(second_moment.chunks_mut(VALUES_PER_FLAG))
+                    .zip(first.chunks_mut(VALUES_PER_FLAG))
+                    .zip(second.chunks_mut(VALUES_PER_FLAG))
                     .zip(idle);
-                for ((((values, gradient), first_moment), second_moment), idle) in blocks {
+                for ((((values, gradient), first), second), idle) in blocks {
                     *idle = *idle && gradient.iter().all(|g| *g == 0.0);
                     if *idle {
-                        values.iter_mut().for_each(|value| *value *= factors.decay_factor);
+                        values.iter_mut().for_each(|value| *value *= rule.step.decay);
                     } else {
-                        update(values, gradient, first_moment, second_moment, factors);
+                        rule.update_slice(values, gradient, [first, second]);
                     }
                 }
             });
@@ -158,14 +167,7 @@ impl UpdateRule for AdamW {
         gradient: &Tensor,
         step: &Step,
     ) -> candle_core::Result<Tensor> {
-        let f = self.factors(step);
-        let [beta1, beta2] = self.betas;
-        let gradient = (gradient * f64::from(f.gradient_scale))?;
-        let first_moment = self.first_moment.average(&gradient, beta1)?;
-        let second_moment = self.second_moment.average(&gradient.sqr()?, beta2)?;
-        let root = (second_moment.sqrt()? / f64::from(f.correction))?;
-        let direction = (first_moment / (root + f64::from(f.epsilon))?)?;
-        (values * f64::from(f.decay_factor))? + (direction * f64::from(f.step))?
+        self.rule.updated(values, gradient, step)
     }
 
     #[cfg(feature = "cuda")]
@@ -175,64 +177,30 @@ impl UpdateRule for AdamW {
         gradient: &Tensor,
         step: &Step,
     ) -> candle_core::Result<Option<AdamwUpdate>> {
-        let f = self.factors(step);
-        let first_moment = self.first_moment.tensor(values.dims(), values)?.clone();
-        let second_moment = self.second_moment.tensor(values.dims(), values)?.clone();
+        let f = self.rule.settings.step(step);
         Ok(Some(AdamwUpdate {
             values: values.clone(),
-            moments: [first_moment, second_moment],
+            moments: self.rule.tensors(values)?,
             gradient: gradient.contiguous()?,
             factors: [
                 f.gradient_scale,
-                f.decay_factor,
+                f.step.decay,
                 f.beta1,
                 f.beta2,
-                f.step,
+                f.step.step,
                 f.correction,
                 f.epsilon,
             ],
         }))
     }
 
-    fn state(&self) -> Result<State<'_>> {
-        Ok(vec![
-            ("first_moment", self.first_moment.to_host()?),
-            ("second_moment", self.second_moment.to_host()?),
-        ])
+    fn state(&self) -> TrainResult<State<'_>> {
+        self.rule.state()
     }
 
     fn set_state(&mut self, name: &str, values: Vec<f32>) {
         self.idle.clear();
-        if name == "first_moment" {
-            self.first_moment = StateValues::Host(values);
-        } else {
-            self.second_moment = StateValues::Host(values);
-        }
-    }
-}
-
-#[multiversion(targets(
-    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
-    "x86_64+avx2+fma"
-))]
-fn update(
-    values: &mut [f32],
-    gradient: &[f32],
-    first_moment: &mut [f32],
-    second_moment: &mut [f32],
-    factors: Factors,
-) {
-    let one_minus_beta1 = 1.0 - factors.beta1;
-    let one_minus_beta2 = 1.0 - factors.beta2;
-    for (((value, gradient), first_moment), second_moment) in
-        values.iter_mut().zip(gradient).zip(first_moment.iter_mut()).zip(second_moment.iter_mut())
-    {
-        let gradient = gradient * factors.gradient_scale;
-        *first_moment = one_minus_beta1.mul_add(gradient - *first_moment, *first_moment);
-        *second_moment =
-            factors.beta2.mul_add(*second_moment, one_minus_beta2 * gradient * gradient);
-        let denominator = second_moment.sqrt() / factors.correction + factors.epsilon;
-        *value = factors.step.mul_add(*first_moment / denominator, *value * factors.decay_factor);
+        self.rule.set_state(name, values);
     }
 }
 

@@ -6,15 +6,15 @@
 use candle_core::{Device, Tensor};
 use engram_models::ModelError;
 use engram_models::compute::to_host;
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::adamw::AdamwSettings;
+use super::lanes::{DecayedStep, ElementRule, Lane, update_all};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::state_values::StateValues;
-use super::{BLOCK, State, Step, UpdateRule, sum_of_squares};
-use crate::error::Result;
+use super::{State, Step, UpdateRule, sum_of_squares};
+use crate::error::Result as TrainResult;
 
 /// The coefficients of the quintic Newton–Schulz iteration.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
@@ -109,41 +109,16 @@ impl UpdateRule for Muon {
         gradient: &[f32],
         step: &Step,
         scratch: &mut Vec<f32>,
-    ) -> Result<()> {
-        let gradient_scale = step.size.gradient_scale as f32;
-        let decay = self.settings.momentum as f32;
-        // The weight of the momentum in the update; the gradient has the remaining weight.
-        let momentum_weight = if self.settings.nesterov { decay } else { 1.0 };
+    ) -> TrainResult<()> {
         scratch.resize(gradient.len(), 0.0);
-        self.momentum
-            .host()?
-            .par_chunks_mut(BLOCK)
-            .zip(gradient.par_chunks(BLOCK))
-            .zip(scratch.par_chunks_mut(BLOCK))
-            .for_each(|((momentum, gradient), direction)| {
-                for ((momentum, gradient), direction) in
-                    momentum.iter_mut().zip(gradient).zip(direction)
-                {
-                    let gradient = gradient * gradient_scale;
-                    *momentum = (1.0 - decay).mul_add(gradient - *momentum, *momentum);
-                    *direction = momentum_weight.mul_add(*momentum - gradient, gradient);
-                }
-            });
+        update_all(self.direction(step), scratch, gradient, [self.momentum.host()?]);
         let shape = (self.rows, self.columns);
         let update = Tensor::from_slice(scratch, shape, &Device::Cpu)
             .and_then(|direction| {
                 to_host(&self.orthogonalised(&direction, sum_of_squares(scratch))?)
             })
             .map_err(ModelError::from)?;
-        let learning_rate = step.learning_rate();
-        let decay_factor = (1.0 - learning_rate * self.settings.weight_decay) as f32;
-        let step_size = (learning_rate * self.shape_factor()) as f32;
-        let blocks = values.par_chunks_mut(BLOCK).zip(update.par_chunks(BLOCK));
-        blocks.for_each(|(values, update)| {
-            for (value, update) in values.iter_mut().zip(update) {
-                *value = (-step_size).mul_add(*update, *value * decay_factor);
-            }
-        });
+        update_all(self.step(step), values, &update, []);
         Ok(())
     }
 
@@ -153,21 +128,17 @@ impl UpdateRule for Muon {
         gradient: &Tensor,
         step: &Step,
     ) -> candle_core::Result<Tensor> {
-        let MuonSettings { momentum: decay, nesterov, weight_decay, .. } = self.settings;
-        let gradient = (gradient * step.size.gradient_scale)?;
+        let direction = self.direction(step);
         let momentum = self.momentum.tensor(values.dims(), values)?;
-        *momentum = (&*momentum + ((&gradient - &*momentum)? * (1.0 - decay))?)?;
-        let momentum_weight = if nesterov { decay } else { 1.0 };
-        let direction = (&gradient + ((&*momentum - &gradient)? * momentum_weight)?)?;
+        let (direction, [new_momentum]) = direction.apply(values, gradient, [&*momentum])?;
+        *momentum = new_momentum;
         let direction = direction.reshape((self.rows, self.columns))?;
         let squares = f64::from(direction.sqr()?.sum_all()?.to_scalar::<f32>()?);
         let update = self.orthogonalised(&direction, squares)?.reshape(values.shape())?;
-        let learning_rate = step.learning_rate();
-        let decayed = (values * (1.0 - learning_rate * weight_decay))?;
-        decayed - (update * (learning_rate * self.shape_factor()))?
+        self.step(step).of(values, &update)
     }
 
-    fn state(&self) -> Result<State<'_>> {
+    fn state(&self) -> TrainResult<State<'_>> {
         Ok(vec![("momentum", self.momentum.to_host()?)])
     }
 
@@ -176,7 +147,48 @@ impl UpdateRule for Muon {
     }
 }
 
+/// The momentum of one step for one tensor. The values are the results: the direction of the update.
+#[derive(Clone, Copy)]
+struct Direction {
+    gradient_scale: f32,
+    decay: f32,
+    /// The weight of the momentum in the update; the gradient has the remaining weight.
+    momentum_weight: f32,
+}
+
+impl ElementRule<1> for Direction {
+    #[inline(always)]
+    fn apply<L: Lane>(
+        &self,
+        _: &L,
+        gradient: &L,
+        [momentum]: [&L; 1],
+    ) -> Result<(L, [L; 1]), L::Error> {
+        let gradient = gradient.times(self.gradient_scale)?;
+        let momentum = gradient.minus(momentum)?.times_plus(1.0 - self.decay, momentum)?;
+        let direction = momentum.minus(&gradient)?.times_plus(self.momentum_weight, &gradient)?;
+        Ok((direction, [momentum]))
+    }
+}
+
 impl Muon {
+    fn direction(&self, step: &Step) -> Direction {
+        let decay = self.settings.momentum as f32;
+        Direction {
+            gradient_scale: step.size.gradient_scale as f32,
+            decay,
+            momentum_weight: if self.settings.nesterov { decay } else { 1.0 },
+        }
+    }
+
+    fn step(&self, step: &Step) -> DecayedStep {
+        let learning_rate = step.learning_rate();
+        DecayedStep {
+            decay: (1.0 - learning_rate * self.settings.weight_decay) as f32,
+            step: -((learning_rate * self.shape_factor()) as f32),
+        }
+    }
+
     /// The matrix `[rows, columns]` with the same singular vectors, and all singular values near 1.
     /// `squares` is the sum of the squared values.
     fn orthogonalised(&self, matrix: &Tensor, squares: f64) -> candle_core::Result<Tensor> {

@@ -1,15 +1,11 @@
 //! RMSProp (Tieleman and Hinton, 2012), as in `torch.optim.RMSprop`.
 
-use candle_core::Tensor;
-use multiversion::multiversion;
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::lanes::{ElementRule, ElementSettings, ElementWise, Lane};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::state_values::StateValues;
-use super::{BLOCK, State, Step, UpdateRule, decay_of};
-use crate::error::Result;
+use super::{Step, UpdateRule, decay_of};
 
 /// `kind = "rmsprop"`: gradients divided by the root of their running mean square.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -40,27 +36,18 @@ impl Settings for RmspropSettings {
     }
 
     fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
-        let count = shape.iter().product();
-        let velocity = StateValues::zeros(if self.momentum > 0.0 { count } else { 0 });
         let weight_decay = decay_of(self.weight_decay, shape);
-        Box::new(Rmsprop {
-            settings: Self { weight_decay, ..self.clone() },
-            mean_square: StateValues::zeros(count),
-            velocity,
-        })
+        let settings = Self { weight_decay, ..self.clone() };
+        match self.momentum {
+            0.0 => Box::new(ElementWise::<_, 1>::new(settings, shape)),
+            _ => Box::new(ElementWise::<_, 2>::new(settings, shape)),
+        }
     }
 }
 
-struct Rmsprop {
-    settings: RmspropSettings,
-    mean_square: StateValues,
-    /// The decayed sum of normalised gradients; empty without momentum.
-    velocity: StateValues,
-}
-
-/// The factors of one step for one tensor.
+/// One step for one tensor.
 #[derive(Clone, Copy)]
-struct Factors {
+pub(super) struct RmspropStep {
     gradient_scale: f32,
     weight_decay: f32,
     decay: f32,
@@ -69,111 +56,80 @@ struct Factors {
     learning_rate: f32,
 }
 
-impl UpdateRule for Rmsprop {
-    fn update(
-        &mut self,
-        values: &mut [f32],
-        gradient: &[f32],
-        step: &Step,
-        _: &mut Vec<f32>,
-    ) -> Result<()> {
-        let factors = Factors {
+impl RmspropSettings {
+    fn factors(&self, step: &Step) -> RmspropStep {
+        RmspropStep {
             gradient_scale: step.size.gradient_scale as f32,
-            weight_decay: self.settings.weight_decay as f32,
-            decay: self.settings.decay as f32,
-            epsilon: self.settings.epsilon as f32,
-            momentum: self.settings.momentum as f32,
+            weight_decay: self.weight_decay as f32,
+            decay: self.decay as f32,
+            epsilon: self.epsilon as f32,
+            momentum: self.momentum as f32,
             learning_rate: step.learning_rate() as f32,
-        };
-        let blocks = values
-            .par_chunks_mut(BLOCK)
-            .zip(gradient.par_chunks(BLOCK))
-            .zip(self.mean_square.host()?.par_chunks_mut(BLOCK));
-        if self.settings.momentum == 0.0 {
-            blocks.for_each(|((values, gradient), mean_square)| {
-                update_without_momentum(values, gradient, mean_square, factors);
-            });
-        } else {
-            blocks.zip(self.velocity.host()?.par_chunks_mut(BLOCK)).for_each(
-                |(((values, gradient), mean_square), velocity)| {
-                    update_with_momentum(values, gradient, mean_square, velocity, factors);
-                },
-            );
-        }
-        Ok(())
-    }
-
-    fn updated(
-        &mut self,
-        values: &Tensor,
-        gradient: &Tensor,
-        step: &Step,
-    ) -> candle_core::Result<Tensor> {
-        let RmspropSettings { decay, epsilon, momentum, weight_decay } = self.settings;
-        let gradient = (gradient * step.size.gradient_scale)?;
-        let gradient = (gradient + (values * weight_decay)?)?;
-        let mean_square = self.mean_square.average(&gradient.sqr()?, decay)?;
-        let mut update = (gradient / (mean_square.sqrt()? + epsilon)?)?;
-        if momentum > 0.0 {
-            let velocity = self.velocity.tensor(values.dims(), values)?;
-            *velocity = ((&*velocity * momentum)? + update)?;
-            update = velocity.clone();
-        }
-        values - (update * step.learning_rate())?
-    }
-
-    fn state(&self) -> Result<State<'_>> {
-        let mut state = vec![("mean_square", self.mean_square.to_host()?)];
-        if self.settings.momentum > 0.0 {
-            state.push(("velocity", self.velocity.to_host()?));
-        }
-        Ok(state)
-    }
-
-    fn set_state(&mut self, name: &str, values: Vec<f32>) {
-        if name == "velocity" {
-            self.velocity = StateValues::Host(values);
-        } else {
-            self.mean_square = StateValues::Host(values);
         }
     }
 }
 
-/// Updates the mean square and returns the gradient divided by the root of the mean
-/// square.
-#[inline(always)]
-fn normalised(value: f32, gradient: f32, mean_square: &mut f32, factors: Factors) -> f32 {
-    let gradient = factors.weight_decay.mul_add(value, gradient * factors.gradient_scale);
-    *mean_square = factors.decay.mul_add(*mean_square, (1.0 - factors.decay) * gradient * gradient);
-    gradient / (mean_square.sqrt() + factors.epsilon)
-}
+/// Without momentum.
+impl ElementSettings<1> for RmspropSettings {
+    const STATE: [&'static str; 1] = ["mean_square"];
+    type Step = RmspropStep;
 
-#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
-fn update_without_momentum(
-    values: &mut [f32],
-    gradient: &[f32],
-    mean_square: &mut [f32],
-    factors: Factors,
-) {
-    for ((value, gradient), mean_square) in values.iter_mut().zip(gradient).zip(mean_square) {
-        *value = (-factors.learning_rate)
-            .mul_add(normalised(*value, *gradient, mean_square, factors), *value);
+    fn step(&self, step: &Step) -> RmspropStep {
+        self.factors(step)
     }
 }
 
-#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
-fn update_with_momentum(
-    values: &mut [f32],
-    gradient: &[f32],
-    mean_square: &mut [f32],
-    velocity: &mut [f32],
-    factors: Factors,
-) {
-    let elements = values.iter_mut().zip(gradient).zip(mean_square).zip(velocity);
-    for (((value, gradient), mean_square), velocity) in elements {
-        *velocity = factors
-            .momentum
-            .mul_add(*velocity, normalised(*value, *gradient, mean_square, factors));
-        *value = (-factors.learning_rate).mul_add(*velocity, *value);
+/// With momentum: the velocity is the decayed sum of normalised gradients.
+impl ElementSettings<2> for RmspropSettings {
+    const STATE: [&'static str; 2] = ["mean_square", "velocity"];
+    type Step = RmspropStep;
+
+    fn step(&self, step: &Step) -> RmspropStep {
+        self.factors(step)
+    }
+}
+
+impl RmspropStep {
+    /// The gradient divided by the root of the mean square, and the new mean square.
+    #[inline(always)]
+    fn normalised<L: Lane>(
+        &self,
+        value: &L,
+        gradient: &L,
+        mean_square: &L,
+    ) -> Result<(L, L), L::Error> {
+        let gradient = gradient.times(self.gradient_scale)?;
+        let gradient = value.times_plus(self.weight_decay, &gradient)?;
+        let square = gradient.times(1.0 - self.decay)?.product(&gradient)?;
+        let mean_square = mean_square.times_plus(self.decay, &square)?;
+        let root = mean_square.square_root()?.plus_number(self.epsilon)?;
+        Ok((gradient.over(&root)?, mean_square))
+    }
+}
+
+impl ElementRule<1> for RmspropStep {
+    #[inline(always)]
+    fn apply<L: Lane>(
+        &self,
+        value: &L,
+        gradient: &L,
+        [mean_square]: [&L; 1],
+    ) -> Result<(L, [L; 1]), L::Error> {
+        let (normalised, mean_square) = self.normalised(value, gradient, mean_square)?;
+        Ok((normalised.times_plus(-self.learning_rate, value)?, [mean_square]))
+    }
+}
+
+impl ElementRule<2> for RmspropStep {
+    #[inline(always)]
+    fn apply<L: Lane>(
+        &self,
+        value: &L,
+        gradient: &L,
+        [mean_square, velocity]: [&L; 2],
+    ) -> Result<(L, [L; 2]), L::Error> {
+        let (normalised, mean_square) = self.normalised(value, gradient, mean_square)?;
+        let velocity = velocity.times_plus(self.momentum, &normalised)?;
+        Ok((velocity.times_plus(-self.learning_rate, value)?, [mean_square, velocity]))
     }
 }

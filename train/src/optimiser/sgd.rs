@@ -1,15 +1,11 @@
 //! Stochastic gradient descent with momentum, as in `torch.optim.SGD`.
 
-use candle_core::Tensor;
-use multiversion::multiversion;
-use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::lanes::{ElementRule, ElementSettings, ElementWise, Lane};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
-use super::state_values::StateValues;
-use super::{BLOCK, State, Step, UpdateRule, decay_of};
-use crate::error::Result;
+use super::{Step, UpdateRule, decay_of};
 
 /// `kind = "sgd"`: stochastic gradient descent with momentum.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,128 +34,89 @@ impl Settings for SgdSettings {
     }
 
     fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
-        let count = if self.momentum > 0.0 { shape.iter().product() } else { 0 };
-        Box::new(Sgd {
+        let weight_decay = decay_of(self.weight_decay, shape);
+        let settings = Self { weight_decay, ..self.clone() };
+        match self.momentum {
+            0.0 => Box::new(ElementWise::<_, 0>::new(settings, shape)),
+            _ => Box::new(ElementWise::<_, 1>::new(settings, shape)),
+        }
+    }
+}
+
+/// One step for one tensor.
+#[derive(Clone, Copy)]
+pub(super) struct SgdStep {
+    gradient_scale: f32,
+    weight_decay: f32,
+    learning_rate: f32,
+    momentum: f32,
+    nesterov: bool,
+}
+
+impl SgdSettings {
+    fn factors(&self, step: &Step) -> SgdStep {
+        SgdStep {
+            gradient_scale: step.size.gradient_scale as f32,
+            weight_decay: self.weight_decay as f32,
+            learning_rate: step.learning_rate() as f32,
             momentum: self.momentum as f32,
             nesterov: self.nesterov,
-            weight_decay: decay_of(self.weight_decay, shape) as f32,
-            velocity: StateValues::zeros(count),
-        })
+        }
     }
 }
 
-struct Sgd {
-    momentum: f32,
-    nesterov: bool,
-    weight_decay: f32,
-    /// The decayed sum of gradients; empty without momentum.
-    velocity: StateValues,
+/// Without momentum.
+impl ElementSettings<0> for SgdSettings {
+    const STATE: [&'static str; 0] = [];
+    type Step = SgdStep;
+
+    fn step(&self, step: &Step) -> SgdStep {
+        self.factors(step)
+    }
 }
 
-impl UpdateRule for Sgd {
-    fn update(
-        &mut self,
-        values: &mut [f32],
-        gradient: &[f32],
-        step: &Step,
-        _: &mut Vec<f32>,
-    ) -> Result<()> {
-        let gradient_scale = step.size.gradient_scale as f32;
-        let learning_rate = step.learning_rate() as f32;
-        let (momentum, nesterov, weight_decay) = (self.momentum, self.nesterov, self.weight_decay);
-        let blocks = values.par_chunks_mut(BLOCK).zip(gradient.par_chunks(BLOCK));
-        if self.momentum == 0.0 {
-            blocks.for_each(|(values, gradient)| {
-                update_without_momentum(
-                    values,
-                    gradient,
-                    gradient_scale,
-                    weight_decay,
-                    learning_rate,
-                );
-            });
+/// With momentum: the state is the decayed sum of gradients.
+impl ElementSettings<1> for SgdSettings {
+    const STATE: [&'static str; 1] = ["velocity"];
+    type Step = SgdStep;
+
+    fn step(&self, step: &Step) -> SgdStep {
+        self.factors(step)
+    }
+}
+
+impl SgdStep {
+    /// The scaled gradient with weight decay.
+    #[inline(always)]
+    fn gradient<L: Lane>(&self, value: &L, gradient: &L) -> Result<L, L::Error> {
+        value.times_plus(self.weight_decay, &gradient.times(self.gradient_scale)?)
+    }
+}
+
+impl ElementRule<0> for SgdStep {
+    #[inline(always)]
+    fn apply<L: Lane>(&self, value: &L, gradient: &L, _: [&L; 0]) -> Result<(L, [L; 0]), L::Error> {
+        let gradient = self.gradient(value, gradient)?;
+        Ok((gradient.times_plus(-self.learning_rate, value)?, []))
+    }
+}
+
+impl ElementRule<1> for SgdStep {
+    #[inline(always)]
+    fn apply<L: Lane>(
+        &self,
+        value: &L,
+        gradient: &L,
+        [velocity]: [&L; 1],
+    ) -> Result<(L, [L; 1]), L::Error> {
+        let gradient = self.gradient(value, gradient)?;
+        let velocity = velocity.times_plus(self.momentum, &gradient)?;
+        let value = if self.nesterov {
+            let update = velocity.times_plus(self.momentum, &gradient)?;
+            update.times_plus(-self.learning_rate, value)?
         } else {
-            blocks.zip(self.velocity.host()?.par_chunks_mut(BLOCK)).for_each(
-                |((values, gradient), velocity)| {
-                    update_with_momentum(
-                        values,
-                        gradient,
-                        velocity,
-                        gradient_scale,
-                        weight_decay,
-                        learning_rate,
-                        momentum,
-                        nesterov,
-                    );
-                },
-            );
-        }
-        Ok(())
-    }
-
-    fn updated(
-        &mut self,
-        values: &Tensor,
-        gradient: &Tensor,
-        step: &Step,
-    ) -> candle_core::Result<Tensor> {
-        let momentum = f64::from(self.momentum);
-        let gradient = (gradient * step.size.gradient_scale)?;
-        let gradient = (gradient + (values * f64::from(self.weight_decay))?)?;
-        if self.momentum == 0.0 {
-            return values - (gradient * step.learning_rate())?;
-        }
-        let velocity = self.velocity.tensor(values.dims(), values)?;
-        *velocity = ((&*velocity * momentum)? + &gradient)?;
-        let update = match self.nesterov {
-            true => (gradient + (&*velocity * momentum)?)?,
-            false => velocity.clone(),
+            velocity.times_plus(-self.learning_rate, value)?
         };
-        values - (update * step.learning_rate())?
-    }
-
-    fn state(&self) -> Result<State<'_>> {
-        let has_velocity = self.momentum > 0.0;
-        Ok(if has_velocity { vec![("velocity", self.velocity.to_host()?)] } else { Vec::new() })
-    }
-
-    fn set_state(&mut self, _: &str, values: Vec<f32>) {
-        self.velocity = StateValues::Host(values);
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
-fn update_without_momentum(
-    values: &mut [f32],
-    gradient: &[f32],
-    gradient_scale: f32,
-    weight_decay: f32,
-    learning_rate: f32,
-) {
-    for (value, gradient) in values.iter_mut().zip(gradient) {
-        let gradient = weight_decay.mul_add(*value, gradient * gradient_scale);
-        *value = (-learning_rate).mul_add(gradient, *value);
-    }
-}
-
-#[multiversion(targets("x86_64+avx512f+avx512vl+fma", "x86_64+avx2+fma"))]
-#[allow(clippy::too_many_arguments)] // The factors of one loop.
-fn update_with_momentum(
-    values: &mut [f32],
-    gradient: &[f32],
-    velocity: &mut [f32],
-    gradient_scale: f32,
-    weight_decay: f32,
-    learning_rate: f32,
-    momentum: f32,
-    nesterov: bool,
-) {
-    // The update is `gradient + momentum · velocity` with Nesterov momentum, else `velocity`.
-    let (gradient_weight, velocity_weight) = if nesterov { (1.0, momentum) } else { (0.0, 1.0) };
-    for ((value, gradient), velocity) in values.iter_mut().zip(gradient).zip(velocity) {
-        let gradient = weight_decay.mul_add(*value, gradient * gradient_scale);
-        *velocity = momentum.mul_add(*velocity, gradient);
-        let update = velocity_weight.mul_add(*velocity, gradient_weight * gradient);
-        *value = (-learning_rate).mul_add(update, *value);
+        Ok((value, [velocity]))
     }
 }

@@ -55,7 +55,7 @@ impl Document {
             Some(Value::Table(tiny)) => tiny,
             Some(_) => return Err(self.error("tiny", "has to be a table of overrides")),
             None if apply => {
-                let reason = "the recipe has no [tiny] section, so --tiny cannot be used";
+                let reason = "the recipe has no [tiny] section";
                 return Err(recipe_error(self.file.display().to_string(), reason));
             }
             None => return Ok(()),
@@ -122,7 +122,7 @@ impl Document {
     pub(crate) fn set(&mut self, assignment: &str) -> Result<()> {
         let option = format!("--set {assignment}");
         let Some((path, text)) = assignment.split_once('=') else {
-            return Err(recipe_error(option, "write it as --set section.key=value"));
+            return Err(recipe_error(option, "write it as section.key=value"));
         };
         let path: Vec<&str> = path.trim().split('.').collect();
         if path.iter().any(|key| key.is_empty()) {

@@ -19,7 +19,7 @@ use crate::distributed::sharded_tables::PartValues;
 use crate::error::{Result, StudyError, TrainError};
 use crate::log::{Progress, Window};
 use crate::recipe::{Phase, Recipe};
-use crate::study::{Evaluation, EvaluationContext, Study, epoch_rng};
+use crate::study::{Evaluation, EvaluationContext, Study, StudyExtension, epoch_rng};
 
 /// The maximum number of consecutive skipped steps; one more is an error.
 const MAX_SKIPPED_STEPS: u32 = 2;
@@ -31,7 +31,7 @@ pub(super) struct Trained {
 }
 
 /// A running phase.
-pub(super) struct PhaseRun<'s, 'a, S: Study> {
+pub(super) struct PhaseRun<'s, 'a, S: StudyExtension> {
     session: &'s mut Session<'a>,
     study: &'s mut S,
     model: S::Model,
@@ -43,7 +43,7 @@ pub(super) struct PhaseRun<'s, 'a, S: Study> {
     first_batches: Option<Vec<S::Batch>>,
 }
 
-impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
+impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
     /// Starts a phase from the parameters of the previous phase. The first phase starts from the
     /// run in `[start]`, or from the study's initial parameters.
     pub(super) fn begin(
@@ -72,12 +72,12 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let ranks = &session.options.ranks;
         let mut stepper =
             Stepper::new(session.recipe, phase, parameters, ranks, previous_tables.is_none())?;
-        if let Some(tables) = &mut stepper.tables {
+        if let Some(tables) = stepper.tables() {
             tables.start(previous_tables);
         }
         Ok(Self {
             first_batches: Some(first_batches),
-            ..Self::new(session, (study, model), phase, stepper)
+            ..Self::new(session, study, model, phase, stepper)
         })
     }
 
@@ -91,19 +91,20 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         let (model, parameters) = build(session, study, phase)?;
         let ranks = &session.options.ranks;
         let mut stepper = Stepper::new(session.recipe, phase, parameters, ranks, false)?;
-        let Stepper { parameters, optimiser, ema, tables, .. } = &mut stepper;
+        let Stepper { parameters, optimiser, ema, reducer, .. } = &mut stepper;
         let steps = session.state.optimiser_steps;
         checkpoint::load(path, parameters, optimiser, steps, ema.as_mut())?;
-        if let Some(tables) = tables {
+        if let Some(tables) = &mut reducer.tables {
             tables.load(path, steps)?;
         }
         study.restore(path).map_err(study_error(study, "restore"))?;
-        Ok(Self::new(session, (study, model), phase, stepper))
+        Ok(Self::new(session, study, model, phase, stepper))
     }
 
     fn new(
         session: &'s mut Session<'a>,
-        (study, model): (&'s mut S, S::Model),
+        study: &'s mut S,
+        model: S::Model,
         phase: &'a Phase,
         stepper: Stepper,
     ) -> Self {
@@ -118,8 +119,8 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
 
     /// The parameters and tables at the end of the phase.
     pub(super) fn into_trained(self) -> Trained {
-        let Stepper { parameters, tables, .. } = self.stepper;
-        Trained { parameters, tables: tables.map(PhaseTables::into_values) }
+        let Stepper { parameters, reducer, .. } = self.stepper;
+        Trained { parameters, tables: reducer.tables.map(PhaseTables::into_values) }
     }
 
     /// Trains until the phase ends.
@@ -342,14 +343,14 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
         if let Some(ema) = &mut self.stepper.ema {
             ema.swap(parameters)?;
         }
-        if let Some(tables) = &self.stepper.tables {
+        if let Some(tables) = &self.stepper.reducer.tables {
             tables.show()?;
         }
         let ranks = &self.session.options.ranks;
         let prepared = self.study.before_evaluation(&self.model, &context);
         let evaluation =
             prepared.and_then(|()| ranks.evaluate(|| self.study.evaluate(&self.model, &context)));
-        if let Some(tables) = &self.stepper.tables {
+        if let Some(tables) = &self.stepper.reducer.tables {
             tables.hide();
         }
         if let Some(ema) = &mut self.stepper.ema {
@@ -397,7 +398,7 @@ impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     fn save(&mut self, reason: Reason) -> Result<()> {
         let ranks = &self.session.options.ranks;
         ranks.expect_same_parameters(&self.stepper.parameters)?;
-        let tables = self.stepper.tables.as_ref().map(PhaseTables::gather).transpose()?;
+        let tables = self.stepper.reducer.tables.as_ref().map(PhaseTables::gather).transpose()?;
         if !ranks.is_first() {
             return Ok(());
         }
@@ -445,7 +446,7 @@ pub(super) fn study_error<S: Study>(
 }
 
 /// Builds the phase's model and prepares the study for the phase.
-fn build<S: Study>(
+fn build<S: StudyExtension>(
     session: &Session<'_>,
     study: &mut S,
     phase: &Phase,
@@ -461,7 +462,7 @@ fn build<S: Study>(
 }
 
 /// The micro-batches of an epoch.
-fn batches<S: Study>(
+fn batches<S: StudyExtension>(
     session: &Session<'_>,
     study: &S,
     phase: &Phase,

@@ -27,7 +27,7 @@ use crate::error::{Result, TrainError};
 use crate::layer_rate::layer_rates;
 use crate::optimiser::{StepSize, full_name};
 use crate::recipe::{Phase, Recipe};
-use crate::study::Study;
+use crate::study::StudyExtension;
 
 /// The tables in parts, and the model's access to them.
 pub(super) struct PhaseTables {
@@ -77,7 +77,8 @@ impl PhaseTables {
     pub(super) fn new(
         recipe: &Recipe,
         phase: &Phase,
-        (parameters, rates): (&Parameters, &[f64]),
+        parameters: &Parameters,
+        rates: &[f64],
         ranks: &Ranks,
         initial_values: bool,
     ) -> Result<Option<Self>> {
@@ -138,12 +139,13 @@ impl PhaseTables {
         let external = &self.external;
         let mut cached = None;
         self.sharded.restore(steps, |name, index, rows| {
-            let (table, [count, width]) = (external[index].name(), external[index].dims());
-            cached_rows(&mut cached, (index, name), width, rows, || {
-                let (weights, name, shape) = match (name, &means) {
-                    (VALUES, _) => (&parameters, table.to_owned(), vec![count, width]),
-                    (MEAN, Some(means)) => (means, table.to_owned(), vec![count, width]),
-                    (state, _) => (&optimiser, full_name(table, state), vec![count * width]),
+            let table = &external[index];
+            cached_rows(&mut cached, (index, name), table.dims()[1], rows, || {
+                let (file, name, shape) = stored(table, name);
+                let weights = match (file, &means) {
+                    (EMA, Some(means)) => means,
+                    (OPTIMISER, _) => &optimiser,
+                    _ => &parameters,
                 };
                 let tensor = weights.get(&name, &shape, DType::F32, &Device::Cpu)?;
                 to_host(&tensor).map_err(|error| ModelError::from(error).into())
@@ -152,7 +154,7 @@ impl PhaseTables {
     }
 
     /// Fetches the rows for the micro-batches `own` of this rank.
-    pub(super) fn look_up<S: Study>(
+    pub(super) fn look_up<S: StudyExtension>(
         &self,
         study: &S,
         model: &S::Model,
@@ -252,18 +254,20 @@ impl PhaseTables {
     pub(super) fn gather(&self) -> Result<Vec<TableTensor>> {
         let tensors = self.sharded.gather_whole(|_| true)?.into_iter();
         let tensors = tensors.map(|tensor| {
-            let table = &self.external[tensor.table];
-            let (name, shape) = (table.name().to_owned(), table.dims());
-            match tensor.name {
-                VALUES => TableTensor::Parameter { name, shape, values: tensor.values },
-                MEAN => TableTensor::Mean { name, shape, values: tensor.values },
-                state => {
-                    let name = full_name(&name, state);
-                    TableTensor::State { name, values: tensor.values }
-                }
-            }
+            let (file, name, shape) = stored(&self.external[tensor.table], tensor.name);
+            TableTensor { file, name, shape, values: tensor.values }
         });
         Ok(tensors.collect())
+    }
+}
+
+/// Where a checkpoint has a tensor of a table: the file, the name and the shape.
+fn stored(table: &ExternalTable, tensor: &str) -> (&'static str, String, Vec<usize>) {
+    let [rows, width] = table.dims();
+    match tensor {
+        VALUES => (PARAMETERS, table.name().to_owned(), vec![rows, width]),
+        MEAN => (EMA, table.name().to_owned(), vec![rows, width]),
+        state => (OPTIMISER, full_name(table.name(), state), vec![rows * width]),
     }
 }
 

@@ -8,7 +8,7 @@ use engram_train::studies::avformer::settings::{AvformerData, AvformerFeed, OnEr
 use image::RgbImage;
 use serde_json::json;
 
-use crate::frozen::Frozen;
+use super::frozen::Frozen;
 
 #[test]
 fn an_unusable_clip_ends_the_run_or_is_skipped_and_counted() {

@@ -13,8 +13,10 @@ use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::speech::decoder::{
     AttentionSettings, DecoderSettings, TransducerSettings,
 };
-use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
+use engram_train::{Recipe, RunOptions, TrainError};
 use serde_json::{Value, json};
+
+use crate::runs::{self, with_causes};
 
 pub const RECIPE: &str = r#"
 study = "avformer"
@@ -144,8 +146,7 @@ impl Frozen {
             format!("model.image_encoder={}", self.path_text("clip")),
         ];
         settings.extend(set.iter().map(ToString::to_string));
-        let options = RecipeOptions { tiny: false, set: settings };
-        Recipe::parse(RECIPE, Path::new("test.toml"), &options)
+        runs::recipe(RECIPE, &settings)
     }
 
     /// Trains and tests a run.
@@ -167,12 +168,7 @@ impl Frozen {
     /// Checks that a run with these settings fails with an error that contains all of `expected`.
     pub fn expect_refusal(&self, set: &[&str], expected: &[&str]) {
         let error = self.try_run("refused", "whisper", set, RunOptions::default()).unwrap_err();
-        let mut message = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(error) = source {
-            message += &format!(": {error}");
-            source = error.source();
-        }
+        let message = with_causes(&error);
         for expected in expected {
             assert!(message.contains(expected), "{message}");
         }
@@ -181,10 +177,8 @@ impl Frozen {
 
 /// Trains a small image encoder.
 pub fn train_image_encoder(folder: &Path, seed: u64) {
-    let options = RecipeOptions { tiny: false, set: vec![format!("seed={seed}")] };
-    let mut recipe = Recipe::parse(CLIP_RECIPE, Path::new("clip.toml"), &options).unwrap();
-    let run = RunOptions { run: folder.into(), quiet: true, ..Default::default() };
-    train_clip(&mut recipe, &run).unwrap();
+    let mut recipe = runs::recipe(CLIP_RECIPE, &[format!("seed={seed}")]).unwrap();
+    train_clip(&mut recipe, &runs::quiet(folder)).unwrap();
 }
 
 fn write_model(folder: &Path, config: &Value, tokenizer: &str, parameters: &Parameters) {

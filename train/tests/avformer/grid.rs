@@ -8,7 +8,7 @@ use engram_train::grid::{Grid, GridOptions, GridReport, run_grid};
 use engram_train::studies::ALL;
 use engram_train::studies::avformer::run::AvformerSummary;
 
-use crate::frozen::{Frozen, RECIPE, tensor, write_whisper};
+use super::frozen::{Frozen, RECIPE, tensor, write_whisper};
 
 const GRID: &str = r#"
 recipe = "test.toml"

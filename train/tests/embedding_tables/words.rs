@@ -7,7 +7,7 @@ use candle_core::{Device, Tensor};
 use engram_models::params::{EmbeddingTable, Init, ParameterBuilder, sum_of_rows};
 use engram_train::{
     BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, StepContext, Stop, Study,
-    StudyResult, TableIds,
+    StudyExtension, StudyResult, TableIds,
 };
 use rand_chacha::ChaCha8Rng;
 
@@ -47,7 +47,6 @@ pub enum Disturbed {
 /// Learns a number for each word. The prediction is a linear function of the word's row.
 #[derive(Default)]
 pub struct Words {
-    pub supports_tables: bool,
     pub disturbed: Disturbed,
     pub stop: Stop,
     /// The steps in which all losses are NaN.
@@ -108,15 +107,6 @@ impl Study for Words {
         Ok((0..MICRO_BATCHES).map(batch).collect())
     }
 
-    fn supports_embedding_tables(&self) -> bool {
-        self.supports_tables
-    }
-
-    fn table_ids(&self, model: &WordModel, batch: &Arc<[u32]>) -> StudyResult<TableIds> {
-        let table = model.table.as_external().into_iter();
-        Ok(table.map(|table| (Arc::clone(table), Arc::clone(batch))).collect())
-    }
-
     fn loss(
         &self,
         model: &WordModel,
@@ -145,5 +135,14 @@ impl Study for Words {
         let all: Arc<[u32]> = (0..WORDS as u32).collect();
         let error = f64::from(model.mean_squared_error(&all)?.to_scalar::<f32>()?);
         Ok(Evaluation { metrics: vec![("error".to_owned(), error)], counts: Vec::new() })
+    }
+}
+
+impl StudyExtension for Words {
+    const SUPPORTS_EMBEDDING_TABLES: bool = true;
+
+    fn table_ids(&self, model: &WordModel, batch: &Arc<[u32]>) -> StudyResult<TableIds> {
+        let table = model.table.as_external().into_iter();
+        Ok(table.map(|table| (Arc::clone(table), Arc::clone(batch))).collect())
     }
 }

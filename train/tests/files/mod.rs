@@ -1,7 +1,5 @@
 //! A small data set in files, for tests of the REVEAL study.
 
-#![allow(dead_code, clippy::unwrap_used)]
-
 use std::fs;
 use std::path::Path;
 

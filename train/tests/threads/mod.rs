@@ -30,7 +30,6 @@ pub fn on_ranks<T: Send>(size: usize, work: impl Fn(Arc<Threads>) -> T + Sync) -
 }
 
 /// Does the same with ranks that send tensors as they are, as between GPUs.
-#[allow(dead_code)] // Not all tests use it.
 pub fn on_ranks_with_gpus<T: Send>(size: usize, work: impl Fn(Arc<Threads>) -> T + Sync) -> Vec<T> {
     on_threads(Threads::new(size, true), work)
 }

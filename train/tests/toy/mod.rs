@@ -1,18 +1,19 @@
 //! A small study of plain candle operations, with switches that break it.
-#![allow(dead_code)] // Not every test file uses every function.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use candle_core::{Device, Tensor};
 use engram_models::params::{Init, ParameterBuilder, Parameters};
 use engram_train::{
-    BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, RecipeOptions, RunOptions,
-    RunSummary, StepContext, Stop, Study, StudyResult, TrainError,
+    BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, RunOptions, RunSummary,
+    StepContext, Stop, Study, StudyExtension, StudyResult, TrainError,
 };
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+
+use crate::runs;
 
 pub const RECIPE: &str = r#"
 study = "toy"
@@ -232,11 +233,11 @@ impl Study for Toy {
     }
 }
 
+impl StudyExtension for Toy {}
+
 /// The recipe with overrides.
 pub fn recipe(set: &[&str]) -> Recipe {
-    let set = set.iter().map(|s| s.to_string()).collect();
-    let options = RecipeOptions { tiny: false, set };
-    Recipe::parse(RECIPE, Path::new("toy.toml"), &options).expect("a valid recipe")
+    runs::recipe(RECIPE, set).expect("a valid recipe")
 }
 
 /// Trains in the folder `run`.
@@ -246,34 +247,6 @@ pub fn train(
     set: &[&str],
     resume: bool,
 ) -> Result<RunSummary, TrainError> {
-    let options = RunOptions {
-        run: run.to_path_buf(),
-        resume,
-        quiet: true,
-        stop: study.stop.clone(),
-        ..RunOptions::default()
-    };
+    let options = RunOptions { resume, stop: study.stop.clone(), ..runs::quiet(run) };
     engram_train::train(study, &recipe(set), &options)
-}
-
-/// Every file of a run that has to equal the file of an identical run, with its bytes.
-pub fn lasting_files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut files = Vec::new();
-    let mut folders = vec![run.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a folder").flatten() {
-            let path = entry.path();
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if path.is_dir() {
-                folders.push(path);
-            } else if !["timing.jsonl", ".lock", "README.md"].contains(&name.as_str())
-                && !name.starts_with("events.")
-            {
-                let inside = path.strip_prefix(run).expect("a path inside").to_path_buf();
-                files.push((inside, std::fs::read(&path).expect("a file")));
-            }
-        }
-    }
-    files.sort();
-    files
 }

@@ -5,8 +5,9 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::super::BLOCK;
+use super::super::lanes::{ElementRule, Lane, update_all};
 use super::super::state_values::StateValues;
-use crate::error::Result;
+use crate::error::Result as TrainResult;
 
 /// The minimum length of both dimensions of a factored second moment.
 const MIN_FACTORED_DIMENSION: usize = 128;
@@ -87,13 +88,20 @@ impl SecondMoment {
     pub(super) fn scaled(
         &mut self,
         gradient: &Tensor,
-        epsilon: f64,
-        decay: f64,
+        epsilon: f32,
+        decay: f32,
     ) -> candle_core::Result<Tensor> {
-        let squares = (gradient.sqr()? + epsilon)?;
         match self {
-            Self::Full(moment) => gradient / moment.average(&squares, decay)?.sqrt()?,
+            Self::Full(moment) => {
+                let moment = moment.tensor(gradient.dims(), gradient)?;
+                let rule = FullMoment { gradient_scale: 1.0, epsilon, decay };
+                let (scaled, [new]) = rule.apply(gradient, gradient, [&*moment])?;
+                *moment = new;
+                Ok(scaled)
+            }
             Self::Factored { axes, rows, columns } => {
+                let squares = gradient.square_plus(epsilon)?;
+                let decay = f64::from(decay);
                 let rows = rows.average(&squares.mean_keepdim(axes.largest.dimension)?, decay)?;
                 let columns = columns
                     .average(&squares.mean_keepdim(axes.second_largest.dimension)?, decay)?;
@@ -113,17 +121,11 @@ impl SecondMoment {
         gradient_scale: f32,
         epsilon: f32,
         decay: f32,
-    ) -> Result<()> {
+    ) -> TrainResult<()> {
         match self {
             Self::Full(moment) => {
-                moment
-                    .host()?
-                    .par_chunks_mut(BLOCK)
-                    .zip(gradient.par_chunks(BLOCK))
-                    .zip(update.par_chunks_mut(BLOCK))
-                    .for_each(|((values, gradient), update)| {
-                        scale_full(values, gradient, update, gradient_scale, epsilon, decay);
-                    });
+                let rule = FullMoment { gradient_scale, epsilon, decay };
+                update_all(rule, update, gradient, [moment.host()?]);
             }
             Self::Factored { axes, rows, columns } => {
                 let (rows, columns) = (rows.host()?, columns.host()?);
@@ -261,23 +263,26 @@ fn add_squares(
     }
 }
 
-#[multiversion(targets(
-    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
-    "x86_64+avx2+fma"
-))]
-fn scale_full(
-    moment: &mut [f32],
-    gradient: &[f32],
-    update: &mut [f32],
+/// Divides gradients by the root of their second moment. The values are the results.
+#[derive(Clone, Copy)]
+struct FullMoment {
     gradient_scale: f32,
     epsilon: f32,
     decay: f32,
-) {
-    let one_minus_decay = 1.0 - decay;
-    for ((moment, gradient), update) in moment.iter_mut().zip(gradient).zip(update.iter_mut()) {
-        let gradient = gradient * gradient_scale;
-        *moment = decay.mul_add(*moment, one_minus_decay * gradient.mul_add(gradient, epsilon));
-        *update = gradient / moment.sqrt();
+}
+
+impl ElementRule<1> for FullMoment {
+    #[inline(always)]
+    fn apply<L: Lane>(
+        &self,
+        _: &L,
+        gradient: &L,
+        [moment]: [&L; 1],
+    ) -> Result<(L, [L; 1]), L::Error> {
+        let gradient = gradient.times(self.gradient_scale)?;
+        let square = gradient.square_plus(self.epsilon)?.times(1.0 - self.decay)?;
+        let moment = moment.times_plus(self.decay, &square)?;
+        Ok((gradient.over(&moment.square_root()?)?, [moment]))
     }
 }
 

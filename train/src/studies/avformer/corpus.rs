@@ -222,7 +222,7 @@ impl Corpus {
                 let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
                 let masked = if is_clean { 0.0 } else { feed.masked };
                 let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked };
-                Ok(self.world_clip(world, (Split::Train, index), &noise_settings))
+                Ok(self.world_clip(world, Split::Train, index, &noise_settings))
             }
             Clips::Files { train, .. } => train.read_clip(index),
         }
@@ -277,7 +277,7 @@ impl Corpus {
         let noise = if split == Split::Test { &data.test_noise } else { &data.noise };
         let noise_settings =
             if clean { NoiseSettings::clean() } else { data.test_noise_settings(noise) };
-        let clip = |index| self.world_clip(world, (split, index), &noise_settings);
+        let clip = |index| self.world_clip(world, split, index, &noise_settings);
         range.into_par_iter().map(clip).collect()
     }
 
@@ -290,7 +290,7 @@ impl Corpus {
             snr_db: [snr_db; 2],
             masked: 0.0,
         });
-        let clip = |index| self.world_clip(world, (Split::Test, index), &noise_settings);
+        let clip = |index| self.world_clip(world, Split::Test, index, &noise_settings);
         (0..self.data.sweep_clips.min(self.data.test_clips)).into_par_iter().map(clip).collect()
     }
 
@@ -374,7 +374,8 @@ impl Corpus {
     fn world_clip(
         &self,
         world: &Audiovisual,
-        (split, index): (Split, usize),
+        split: Split,
+        index: usize,
         noise_settings: &NoiseSettings,
     ) -> ClipWithFrames {
         let clip = world.clip(split, index, noise_settings);

@@ -1,32 +1,22 @@
 //! A file of image embeddings, so that later runs need not encode the images again.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use engram_data::DataError;
 use engram_infer::digest;
 use engram_infer::encode::Encoder;
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
 use sha2::{Digest, Sha256};
 
 use super::cache;
-use crate::checkpoint::write_file;
-use crate::error::{Result, TrainError};
-
-/// The metadata key with the SHA-256 of all tensors.
-const CHECKSUM: &str = "sha256";
+use crate::error::Result;
 
 /// The SHA-256 of an image's preprocessed pixels.
 pub(super) type ContentHash = [u8; 32];
 
-/// The image embeddings of one encoder. If several runs write the file, only the embeddings of the
-/// last run remain.
+/// The image embeddings of one encoder.
 pub(super) struct EmbeddingStore {
     /// The cache file; `None` without a cache folder.
     file: Option<PathBuf>,
-    /// The width of an embedding.
-    width: usize,
     embeddings: BTreeMap<ContentHash, Vec<f32>>,
     /// The number of embeddings that are not in the file.
     num_unsaved: usize,
@@ -44,13 +34,17 @@ impl EmbeddingStore {
     /// cache. An unreadable file gives a warning; the next save replaces it.
     pub(super) fn open(folder: &str, encoder: &Encoder) -> Result<Self> {
         let width = encoder.width();
-        let mut store = Self { file: None, width, embeddings: BTreeMap::new(), num_unsaved: 0 };
+        let mut store = Self { file: None, embeddings: BTreeMap::new(), num_unsaved: 0 };
         if folder.is_empty() {
             return Ok(store);
         }
-        let name = format!("{}.safetensors", encoder.sha256());
-        let (file, cached) = cache::open(folder, &name, "embeddings", |bytes| read(bytes, width))?;
-        (store.file, store.embeddings) = (Some(file), cached.unwrap_or_default());
+        let name = format!("{}.{width}.embeddings", encoder.sha256());
+        let (file, cached) = cache::open::<Vec<ContentHash>>(folder, &name, "embeddings")?;
+        store.file = Some(file);
+        if let Some((hashes, values)) = cached {
+            let rows = values.chunks_exact(width.max(1)).map(<[f32]>::to_vec);
+            store.embeddings = hashes.into_iter().zip(rows).collect();
+        }
         Ok(store)
     }
 
@@ -73,88 +67,8 @@ impl EmbeddingStore {
     /// Writes the file if there are new embeddings.
     pub(super) fn save(&self) -> Result<()> {
         let Some(file) = self.file.as_ref().filter(|_| self.num_unsaved > 0) else { return Ok(()) };
-        let hashes: Vec<u8> = self.embeddings.keys().flatten().copied().collect();
-        let values: Vec<u8> =
-            self.embeddings.values().flatten().flat_map(|v| v.to_le_bytes()).collect();
-        let count = self.embeddings.len();
-        let write = || {
-            let checksum = HashMap::from([(CHECKSUM.to_owned(), sha256(&hashes, &values))]);
-            let hashes = TensorView::new(Dtype::U8, vec![count, 32], &hashes)?;
-            let values = TensorView::new(Dtype::F32, vec![count, self.width], &values)?;
-            safetensors::serialize([("hashes", hashes), ("embeddings", values)], Some(checksum))
-        };
-        let bytes = write().map_err(|error| {
-            let (path, reason) = (file.clone(), error.to_string());
-            TrainError::from(DataError::Image { path, reason })
-        })?;
-        write_file(file, &bytes)
-    }
-}
-
-/// The SHA-256 of both tensors.
-fn sha256(hashes: &[u8], values: &[u8]) -> String {
-    format!("{:x}", Sha256::new().chain_update(hashes).chain_update(values).finalize())
-}
-
-/// Parses the file, and checks its checksum.
-fn read(bytes: &[u8], width: usize) -> Result<BTreeMap<ContentHash, Vec<f32>>, String> {
-    let tensors = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
-    let tensor = |name: &str| tensors.tensor(name).map_err(|error| error.to_string());
-    let (hashes, values) = (tensor("hashes")?, tensor("embeddings")?);
-    let count = hashes.shape().first().copied().unwrap_or(0);
-    let has_expected_tensors = hashes.dtype() == Dtype::U8
-        && values.dtype() == Dtype::F32
-        && hashes.shape() == [count, 32]
-        && values.shape() == [count, width];
-    if !has_expected_tensors {
-        return Err(format!("does not hold hashes with embeddings of width {width}"));
-    }
-    let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| error.to_string())?;
-    let checksum = metadata.metadata().as_ref().and_then(|entries| entries.get(CHECKSUM));
-    if checksum != Some(&sha256(hashes.data(), values.data())) {
-        return Err(cache::WRONG_CHECKSUM.to_owned());
-    }
-    let floats = |row: &[u8]| {
-        row.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-    };
-    let embeddings =
-        hashes.data().chunks_exact(32).zip(values.data().chunks_exact(4 * width.max(1)));
-    let embeddings = embeddings.map(|(hash, row)| {
-        let hash = hash.try_into().map_err(|_| "does not hold hashes".to_string())?;
-        let row: Vec<f32> = floats(row);
-        if row.iter().all(|value| value.is_finite()) {
-            Ok((hash, row))
-        } else {
-            Err("holds values that are not finite".to_string())
-        }
-    });
-    embeddings.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_changed_or_truncated_file_is_rejected() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("embeddings.safetensors");
-        let embeddings = BTreeMap::from([([1; 32], vec![0.5, -2.0]), ([7; 32], vec![0.0, 3.0])]);
-        let store =
-            EmbeddingStore { file: Some(file.clone()), width: 2, embeddings, num_unsaved: 1 };
-        store.save().expect("written");
-        let bytes = std::fs::read(&file).expect("a file");
-        assert_eq!(read(&bytes, 2).as_ref(), Ok(&store.embeddings));
-        for position in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[position] ^= 1;
-            let embeddings = read(&changed, 2);
-            // A change of the header's padding may go unnoticed.
-            assert!(
-                embeddings.is_err() || embeddings.as_ref() == Ok(&store.embeddings),
-                "byte {position}"
-            );
-            assert!(read(&bytes[..position], 2).is_err(), "cut at {position}");
-        }
+        let hashes: Vec<&ContentHash> = self.embeddings.keys().collect();
+        let values: Vec<f32> = self.embeddings.values().flatten().copied().collect();
+        cache::save(file, &hashes, &values)
     }
 }

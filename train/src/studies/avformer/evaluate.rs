@@ -11,28 +11,25 @@
 //! Frames *rescue* a word that is right with the clip's own frames and wrong without frames. They
 //! *lose* a word that is right without frames and wrong with the clip's own frames.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use engram_data::world::questions::Split;
 use engram_durable as durable;
-use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::compare::{Comparison, compare_items};
 use engram_eval::items::{Item, Items, Statistic, json_lines};
-use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_eval::wer::align;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
-use engram_eval::wer::read::Pairs;
-use engram_eval::wer::report::{Labels, WerOptions, WerReport, evaluate};
+use engram_eval::wer::report::{Labels, WerOptions, WerReport};
 use engram_eval::wer::tokens::TokenUnit;
 use engram_models::avformer::Avformer;
 use serde::{Deserialize, Serialize};
 
+use super::super::reports::{mean_by_group, word_errors, write_texts};
 use super::corpus::ClipWithFrames;
 use super::frozen_texts::FrozenTexts;
 use super::study::{AvformerStudy, NORMALISER};
@@ -106,12 +103,10 @@ pub struct TestMetrics {
     /// The numbers of rescued and of lost words; `None` if this was not tested.
     pub rescued: Option<[usize; 2]>,
     /// The most often rescued words, in descending order; `test/rescued.jsonl` has all of them.
-    #[serde(default)]
     pub rescued_words: Vec<RescuedWord>,
     /// The share of the decoder's cross-attention that goes to the visual tokens of the right
     /// frames, in clips with rescued words and in the other clips; `None` for a decoder without
     /// cross-attention, and if this was not tested.
-    #[serde(default)]
     pub attention_to_frames: Option<[Measure; 2]>,
     /// The error rates by signal-to-noise ratio; empty if they were not measured.
     pub sweep: Vec<MetricsAtRatio>,
@@ -153,6 +148,17 @@ pub struct RescuedWord {
     pub clips: usize,
 }
 
+/// A running test of a finished run.
+struct Test<'a> {
+    study: &'a AvformerStudy,
+    avformer: &'a Avformer,
+    /// The transcripts of the unmodified ASR model; `None` if it is not tested.
+    frozen: Option<FrozenTexts>,
+    /// The folder of texts and items.
+    folder: PathBuf,
+    metrics: TestMetrics,
+}
+
 /// A set of utterances and the hypotheses of all systems.
 struct Hypotheses<'a> {
     /// The name of the set.
@@ -172,70 +178,48 @@ impl AvformerStudy {
     pub fn test(&self, avformer: &Avformer, run: &Path) -> StudyResult<TestMetrics> {
         let folder = run.join(TEST);
         durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
-        let mut metrics = TestMetrics::default();
-        let is_world = self.data().is_world();
-        let main_set = if is_world { "noisy" } else { "test" };
-        let main_clips = self.corpus().evaluated(Split::Test, false)?;
-        let tests_frozen = self.data().frozen_baseline;
-        let mut frozen_texts = tests_frozen
-            .then(|| FrozenTexts::open(&self.data().cache, self.asr_model()))
-            .transpose()?;
+        let data = &self.data;
+        let frozen = data.frozen_baseline.then(|| FrozenTexts::open(&data.cache, &self.asr_model));
+        let (frozen, metrics) = (frozen.transpose()?, TestMetrics::default());
+        let mut test = Test { study: self, avformer, frozen, folder, metrics };
+        let main_set = if data.is_world() { "noisy" } else { "test" };
+        let main_clips = self.corpus.evaluated(Split::Test, false)?;
         let inputs = self.tested_inputs(&main_clips, true);
-        let hypotheses = self.measure(
-            (main_set, &main_clips),
-            &inputs,
-            (avformer, frozen_texts.as_mut()),
-            (&folder, &mut metrics),
-        )?;
+        let hypotheses = test.measure(main_set, &main_clips, &inputs)?;
         if let (Some(without_frames), Some(with_frames)) =
             (hypotheses.texts_of("no_frames"), hypotheses.texts_of("right_frames"))
         {
-            let rescued = write_rescued(&folder, hypotheses.clips, without_frames, with_frames)?;
-            (metrics.rescued, metrics.rescued_words) = (Some(rescued.counts), rescued.words);
-            let shares = self.attention_to_frames(avformer, hypotheses.clips)?;
-            metrics.attention_to_frames = shares.map(|shares| {
+            let rescued = write_rescued(&test.folder, &main_clips, without_frames, with_frames)?;
+            let shares = self.attention_to_frames(avformer, &main_clips)?;
+            test.metrics.attention_to_frames = shares.map(|shares| {
                 [true, false].map(|has_rescued| {
                     let is_in_set =
                         |(clip, _): &(usize, f64)| rescued.clips.contains(clip) == has_rescued;
                     let set = shares.iter().copied().enumerate().filter(is_in_set);
                     let (clips, shares): (Vec<usize>, Vec<f64>) = set.unzip();
-                    mean_by_topic(
-                        &ATTENTION_TO_FRAMES,
-                        clips.iter().map(|clip| &hypotheses.clips[*clip]),
-                        &shares,
-                    )
+                    let clips = clips.iter().map(|clip| &main_clips[*clip]);
+                    mean_by_topic(&ATTENTION_TO_FRAMES, clips, &shares)
                 })
             });
+            test.metrics.rescued = Some(rescued.counts);
+            test.metrics.rescued_words = rescued.words;
         }
-        if is_world {
-            let clean = self.corpus().evaluated(Split::Test, true)?;
+        if data.is_world() {
+            let clean = self.corpus.evaluated(Split::Test, true)?;
             let inputs = self.tested_inputs(&clean, false);
-            let hypotheses = self.measure(
-                ("clean", &clean),
-                &inputs,
-                (avformer, frozen_texts.as_mut()),
-                (&folder, &mut metrics),
-            )?;
+            let hypotheses = test.measure("clean", &clean, &inputs)?;
             if let Some(texts) = hypotheses.texts_of("wrong_frames") {
-                metrics.shown_name_inserted = Some(self.shown_name_inserted(
-                    &clean,
-                    texts,
-                    &folder.join(SHOWN_NAME_ITEMS),
-                )?);
+                let file = test.folder.join(SHOWN_NAME_ITEMS);
+                let inserted = self.shown_name_inserted(&clean, texts, &file)?;
+                test.metrics.shown_name_inserted = Some(inserted);
             }
         }
-        let general_speech = self.corpus().general_speech()?;
+        let general_speech = self.corpus.general_speech()?;
         if !general_speech.is_empty() {
-            let no_visual_input = [VisualInput::Nothing];
-            self.measure(
-                ("general_speech", &general_speech),
-                &no_visual_input,
-                (avformer, frozen_texts.as_mut()),
-                (&folder, &mut metrics),
-            )?;
+            test.measure("general_speech", &general_speech, &[VisualInput::Nothing])?;
         }
-        metrics.sweep = self.sweep(avformer, &folder)?;
-        Ok(metrics)
+        test.metrics.sweep = self.sweep(avformer, &test.folder)?;
+        Ok(test.metrics)
     }
 
     /// The inputs of `data.test_frames` that can be tested. `Wrong` needs, for each clip, a clip
@@ -251,53 +235,7 @@ impl AvformerStudy {
             VisualInput::Zero => with_zero,
             VisualInput::Wrong => has_others,
         };
-        self.data().test_frames.iter().filter(is_tested).copied().collect()
-    }
-
-    /// Measures the frozen model, if it is given, and the adapted model with each input on a set of
-    /// utterances. Writes texts and items into `folder`, and adds the results to `metrics`.
-    fn measure<'a>(
-        &self,
-        (utterances, clips): (&'a str, &'a [ClipWithFrames]),
-        inputs: &[VisualInput],
-        (avformer, frozen): (&Avformer, Option<&mut FrozenTexts>),
-        (folder, metrics): (&Path, &mut TestMetrics),
-    ) -> StudyResult<Hypotheses<'a>> {
-        let mut hypotheses = Hypotheses { utterances, clips, texts: Vec::new(), items: Vec::new() };
-        write_texts(&folder.join(format!("{utterances}.ref.tsv")), clips, |i| &clips[i].text)?;
-        if let Some(frozen) = frozen {
-            let texts = self.transcribe_frozen(frozen, utterances, clips)?;
-            metrics.systems.push(hypotheses.add("frozen", texts, folder)?);
-        }
-        let mut progress = self.progress(&format!("test, {utterances}"), clips.len());
-        let transcripts =
-            self.transcribe(avformer, clips, inputs, &mut progress, &Stop::default())?;
-        for (input, texts) in inputs.iter().zip(transcripts) {
-            metrics.systems.push(hypotheses.add(system_name(*input), texts, folder)?);
-        }
-        let pairs = [
-            ["no_frames", "frozen"],
-            ["right_frames", "no_frames"],
-            ["right_frames", "wrong_frames"],
-            ["right_frames", "zero_frames"],
-            ["wrong_frames", "no_frames"],
-        ];
-        for [a, b] in pairs {
-            metrics.differences.extend(hypotheses.difference([a, b])?);
-        }
-        Ok(hypotheses)
-    }
-
-    /// The transcripts of the unmodified ASR model.
-    fn transcribe_frozen(
-        &self,
-        frozen: &mut FrozenTexts,
-        utterances: &str,
-        clips: &[ClipWithFrames],
-    ) -> StudyResult<Vec<String>> {
-        let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        let mut progress = self.progress(&format!("frozen, {utterances}"), clips.len());
-        Ok(frozen.of(self.asr_model(), &samples, |done| progress.count(done as u64))?)
+        self.data.test_frames.iter().filter(is_tested).copied().collect()
     }
 
     /// The share of clips whose transcript with the frames of another clip contains the name that
@@ -308,7 +246,7 @@ impl AvformerStudy {
         texts: &[String],
         file: &Path,
     ) -> StudyResult<Measure> {
-        let names = NORMALISER.normalise_all(&self.corpus().names());
+        let names = NORMALISER.normalise_all(&self.corpus.names());
         let value = |(index, text): (usize, &String)| {
             let shown_name = clip_with_other_topic(clips, index).and_then(|clip| clip.name);
             let reference = NORMALISER.normalise(&clips[index].text);
@@ -332,9 +270,9 @@ impl AvformerStudy {
     /// for each ratio and system.
     fn sweep(&self, avformer: &Avformer, folder: &Path) -> StudyResult<Vec<MetricsAtRatio>> {
         let mut metrics = Vec::new();
-        let ratios = self.data().sweep_snr_db.iter().map(|ratio| Some(*ratio));
+        let ratios = self.data.sweep_snr_db.iter().map(|ratio| Some(*ratio));
         for snr_db in std::iter::once(None).chain(ratios).filter(|_| self.uses_frames()) {
-            let clips = self.corpus().sweep_clips(snr_db);
+            let clips = self.corpus.sweep_clips(snr_db);
             if clips.is_empty() {
                 continue;
             }
@@ -359,6 +297,46 @@ impl AvformerStudy {
     }
 }
 
+impl Test<'_> {
+    /// Measures the frozen model, if it is tested, and the adapted model with each input on a set of
+    /// utterances. Writes texts and items, and adds the results to the metrics.
+    fn measure<'c>(
+        &mut self,
+        utterances: &'c str,
+        clips: &'c [ClipWithFrames],
+        inputs: &[VisualInput],
+    ) -> StudyResult<Hypotheses<'c>> {
+        let Self { study, avformer, frozen, folder, metrics } = self;
+        let mut hypotheses = Hypotheses { utterances, clips, texts: Vec::new(), items: Vec::new() };
+        let references = clips.iter().map(|clip| (clip.id.as_str(), clip.text.as_str()));
+        write_texts(&folder.join(format!("{utterances}.ref.tsv")), references)?;
+        if let Some(frozen) = frozen {
+            let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
+            let mut progress = study.progress(&format!("frozen, {utterances}"), clips.len());
+            let count = |done| progress.count(done as u64);
+            let texts = frozen.of(&study.asr_model, &samples, count)?;
+            metrics.systems.push(hypotheses.add("frozen", texts, folder)?);
+        }
+        let mut progress = study.progress(&format!("test, {utterances}"), clips.len());
+        let transcripts =
+            study.transcribe(avformer, clips, inputs, &mut progress, &Stop::default())?;
+        for (input, texts) in inputs.iter().zip(transcripts) {
+            metrics.systems.push(hypotheses.add(system_name(*input), texts, folder)?);
+        }
+        let pairs = [
+            ["no_frames", "frozen"],
+            ["right_frames", "no_frames"],
+            ["right_frames", "wrong_frames"],
+            ["right_frames", "zero_frames"],
+            ["wrong_frames", "no_frames"],
+        ];
+        for [a, b] in pairs {
+            metrics.differences.extend(hypotheses.difference([a, b])?);
+        }
+        Ok(hypotheses)
+    }
+}
+
 impl<'a> Hypotheses<'a> {
     /// The normalised hypotheses of a system; `None` if it was not measured.
     fn texts_of(&self, system: &str) -> Option<&Vec<String>> {
@@ -374,7 +352,9 @@ impl<'a> Hypotheses<'a> {
         folder: &Path,
     ) -> StudyResult<SystemMetrics> {
         let name = format!("{}.{system}", self.utterances);
-        write_texts(&folder.join(format!("{name}.tsv")), self.clips, |i| &texts[i])?;
+        let ids = self.clips.iter().map(|clip| clip.id.as_str());
+        let lines = ids.zip(texts.iter().map(String::as_str));
+        write_texts(&folder.join(format!("{name}.tsv")), lines)?;
         let report = report(self.clips, &texts)?;
         let items = folder.join(items_file(self.utterances, system));
         write_file(&items, json_lines(&report.items).as_bytes())?;
@@ -399,17 +379,11 @@ impl<'a> Hypotheses<'a> {
 
 /// The word error rate of hypotheses. Clips with the same topic are resampled together.
 fn report(clips: &[ClipWithFrames], texts: &[String]) -> StudyResult<WerReport> {
-    let pairs = Pairs {
-        ids: clips.iter().map(|clip| Cow::Borrowed(clip.id.as_str())).collect(),
-        references: clips.iter().map(|clip| Cow::Borrowed(clip.text.as_str())).collect(),
-        hypotheses: texts.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
-        ..Pairs::default()
-    };
     let of_pair = clips.iter().map(ClipWithFrames::topic).collect();
     let cluster = Some(Labels { name: "name".to_string(), of_pair });
     let options =
         WerOptions { items: true, normaliser: NORMALISER, cluster, ..WerOptions::default() };
-    Ok(evaluate(&pairs, &options)?)
+    word_errors(clips.iter().map(|clip| (clip.id.as_str(), clip.text.as_str())), texts, &options)
 }
 
 /// The mean of one value per clip. Clips with the same topic are resampled together.
@@ -419,10 +393,7 @@ fn mean_by_topic<'a>(
     values: &[f64],
 ) -> Measure {
     let topics: Vec<String> = clips.into_iter().map(ClipWithFrames::topic).collect();
-    let (resampling, options) =
-        (Resampling::by_group("name", &topics), BootstrapOptions::default());
-    let interval = interval(&resampling, &options, |counts| weighted_mean(values, counts));
-    Measure::new(info, values.len(), Ok(mean(values)), interval)
+    mean_by_group(info, "name", &topics, values)
 }
 
 /// The file name of a system's items.
@@ -444,19 +415,6 @@ pub(super) fn system_name(input: VisualInput) -> &'static str {
         VisualInput::Zero => "zero_frames",
         VisualInput::Nothing => "no_frames",
     }
-}
-
-/// Writes lines of id, tab and text. `text` returns the text of a clip index.
-fn write_texts<'t>(
-    file: &Path,
-    clips: &[ClipWithFrames],
-    text: impl Fn(usize) -> &'t String,
-) -> StudyResult<()> {
-    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let lines = clips.iter().enumerate();
-    let lines: String =
-        lines.map(|(i, clip)| format!("{}\t{}\n", clip.id, one_line(text(i)))).collect();
-    Ok(write_file(file, lines.as_bytes())?)
 }
 
 /// The words that frames rescue.

@@ -7,13 +7,10 @@ use std::path::PathBuf;
 
 use engram_infer::asr::{AsrModel, TranscribeOptions};
 use engram_infer::digest;
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::cache;
-use crate::checkpoint::write_file;
-use crate::error::{Result, TrainError};
+use crate::error::Result;
 use crate::program::Program;
 
 /// Clips per batch.
@@ -21,8 +18,7 @@ const CLIPS_PER_BATCH: usize = 8;
 /// Batches between two saves of the file. A stopped run loses at most this many batches.
 const BATCHES_PER_SAVE: usize = 16;
 
-/// The transcripts of a frozen ASR model. If several runs write the file, only the texts of the
-/// last run remain.
+/// The transcripts of a frozen ASR model.
 pub(super) struct FrozenTexts {
     /// The cache file; `None` without a cache folder.
     file: Option<PathBuf>,
@@ -46,9 +42,9 @@ impl FrozenTexts {
         let program = program.get(..12).unwrap_or(&program);
         let language = asr_model.language().map_or_else(String::new, |code| format!(".{code}"));
         let weights = asr_model.weights_sha256()?;
-        let name = format!("{weights}{language}.{program}.texts.json");
-        let (file, cached) = cache::open(folder, &name, "texts", read)?;
-        (store.file, store.batches) = (Some(file), cached.unwrap_or_default());
+        let name = format!("{weights}{language}.{program}.texts");
+        let (file, cached) = cache::open(folder, &name, "texts")?;
+        (store.file, store.batches) = (Some(file), cached.unwrap_or_default().0);
         Ok(store)
     }
 
@@ -91,33 +87,12 @@ impl FrozenTexts {
 
     /// Writes the file if there are new batches.
     fn save(&mut self) -> Result<()> {
-        let Some(file) = self.file.as_ref().filter(|_| self.num_unsaved > 0) else { return Ok(()) };
-        let write = || {
-            let batches = RawValue::from_string(serde_json::to_string(&self.batches)?)?;
-            serde_json::to_vec(&CacheFile { sha256: digest::of_bytes(batches.get()), batches })
-        };
-        let bytes = write().map_err(|error| TrainError::io(file)(error.into()))?;
-        write_file(file, &bytes)?;
-        self.num_unsaved = 0;
+        if let Some(file) = self.file.as_ref().filter(|_| self.num_unsaved > 0) {
+            cache::save(file, &self.batches, &[])?;
+            self.num_unsaved = 0;
+        }
         Ok(())
     }
-}
-
-/// The content of the file.
-#[derive(Serialize, Deserialize)]
-struct CacheFile {
-    /// The SHA-256 of the bytes of `batches`.
-    sha256: String,
-    batches: Box<RawValue>,
-}
-
-/// Parses the file, and checks its checksum.
-fn read(bytes: &[u8]) -> std::result::Result<BTreeMap<String, Vec<String>>, String> {
-    let stored: CacheFile = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-    if digest::of_bytes(stored.batches.get()) != stored.sha256 {
-        return Err(cache::WRONG_CHECKSUM.to_owned());
-    }
-    serde_json::from_str(stored.batches.get()).map_err(|error| error.to_string())
 }
 
 /// The SHA-256 of all clips' lengths and samples.
@@ -128,28 +103,4 @@ fn sha256(clips: &[&[f32]]) -> String {
         digest::add_floats(&mut hash, clip);
     }
     format!("{:x}", hash.finalize())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_changed_or_truncated_file_is_rejected() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("texts.json");
-        let batches =
-            BTreeMap::from([("00ff".to_owned(), vec!["a cat".to_owned(), String::new()])]);
-        let mut store = FrozenTexts { file: Some(file.clone()), batches, num_unsaved: 1 };
-        store.save().expect("written");
-        let bytes = std::fs::read(&file).expect("a file");
-        assert_eq!(read(&bytes).as_ref(), Ok(&store.batches));
-        for position in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[position] ^= 1;
-            // A change of a key name must be an error, too.
-            assert!(read(&changed).is_err(), "byte {position}");
-            assert!(read(&bytes[..position]).is_err(), "cut at {position}");
-        }
-    }
 }

@@ -27,11 +27,11 @@ impl AvformerStudy {
     /// # Errors
     /// Errors of the clips; an error if no clip remains.
     pub(super) fn rehearsal(&self) -> StudyResult<Vec<EmbeddedClip>> {
-        let clips = self.corpus().rehearsal()?;
-        let max_samples = seconds_to_samples(self.data().max_seconds);
-        let lengths = self.asr_model().min_samples()..=max_samples;
+        let clips = self.corpus.rehearsal()?;
+        let max_samples = seconds_to_samples(self.data.max_seconds);
+        let lengths = self.asr_model.min_samples()..=max_samples;
         let mut rehearsal_clips: Vec<ClipWithFrames> = Vec::new();
-        for (i, speed) in self.data().rehearsal_speeds.iter().enumerate() {
+        for (i, speed) in self.data.rehearsal_speeds.iter().enumerate() {
             let resampled = clips.par_iter().map(|clip| {
                 let samples = change_speed(&clip.samples, SAMPLE_RATE, *speed)?;
                 Ok(ClipWithFrames { samples, ..clip.clone() })
@@ -43,19 +43,19 @@ impl AvformerStudy {
                 .enumerate()
                 .map(|(index, clip)| join_with_pause(clip, other(index)));
             let has_valid_text =
-                |pair: &ClipWithFrames| self.asr_model().text_error(&pair.text).is_none();
+                |pair: &ClipWithFrames| self.asr_model.text_error(&pair.text).is_none();
             let pairs: Vec<ClipWithFrames> = pairs.filter(has_valid_text).collect();
             let resampled = resampled.into_iter().chain(pairs);
             rehearsal_clips.extend(resampled.filter(|clip| lengths.contains(&clip.samples.len())));
         }
         if rehearsal_clips.is_empty() {
-            let (speeds, max_seconds) = (&self.data().rehearsal_speeds, self.data().max_seconds);
+            let (speeds, max_seconds) = (&self.data.rehearsal_speeds, self.data.max_seconds);
             let reason = format!("leaves no clip up to data.max_seconds = {max_seconds}");
             return Err(format!("data.rehearsal_speeds = {speeds:?} {reason}").into());
         }
         let indices: Vec<usize> = (0..rehearsal_clips.len()).collect();
         let mut embedded = self.embed_clips(&rehearsal_clips, &indices)?;
-        if self.feeds().iter().any(uses_distillation) {
+        if self.feeds.iter().any(uses_distillation) {
             let states = embedded.iter().filter_map(|clip| clip.states.as_ref());
             let counts = states.map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
             let frozen = self.frozen_states(&rehearsal_clips, &counts)?;
@@ -91,14 +91,14 @@ impl AvformerStudy {
         clips: &[ClipWithFrames],
         counts: &[usize],
     ) -> StudyResult<Vec<Tensor>> {
-        let asr_model = self.asr_model();
-        let silence_of_clips = seconds_to_samples(self.data().silence_seconds);
+        let asr_model = &self.asr_model;
+        let silence_of_clips = seconds_to_samples(self.data.silence_seconds);
         let silence = asr_model.trailing_silence_samples().max(silence_of_clips);
         let mut states = Vec::with_capacity(clips.len());
         for (clips, counts) in clips.chunks(CLIPS_PER_PASS).zip(counts.chunks(CLIPS_PER_PASS)) {
             let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-            let audio_inputs = asr_model.embed(self.frozen_model(), &samples, silence)?;
-            let frozen = self.frozen_model().encode_unadapted(audio_inputs, &Mode::inference())?;
+            let audio_inputs = asr_model.embed(&self.frozen_model, &samples, silence)?;
+            let frozen = self.frozen_model.encode_unadapted(audio_inputs, &Mode::inference())?;
             states.extend(first_states(&frozen, counts)?);
         }
         Ok(states)

@@ -16,12 +16,12 @@ use super::evaluate::TestMetrics;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel};
 use super::study::AvformerStudy;
 use crate::checkpoint::write_file;
-use crate::checksums::finish_run;
+use crate::checksums::train_and_finish;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
 use crate::run_folder::read_summary;
 use crate::study::StudyResult;
-use crate::trainer::{RunOptions, RunSummary, train};
+use crate::trainer::{RunOptions, RunSummary};
 
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,7 +59,7 @@ impl AvformerSummary {
 /// Trains adapters and the projection by a recipe, and tests them.
 ///
 /// # Errors
-/// Errors of reading the data and the frozen models, and of [`train`];
+/// Errors of reading the data and the frozen models, and of [`train`](crate::train);
 /// [`TrainError::FrozenChanged`] if the ASR model changed.
 pub fn train_avformer(recipe: &mut Recipe, options: &RunOptions) -> Result<AvformerSummary> {
     recipe.expect_study(NAME)?;
@@ -69,18 +69,16 @@ pub fn train_avformer(recipe: &mut Recipe, options: &RunOptions) -> Result<Avfor
     let study = AvformerStudy::new(data, model, feeds, batch, &recipe.compute()?, options.quiet);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
-    let fingerprint = |study: &AvformerStudy| study.asr_model().parameters().fingerprint(|_| true);
+    let fingerprint = |study: &AvformerStudy| study.asr_model.parameters().fingerprint(|_| true);
     let before = fingerprint(&study)?;
-    let trained = train(&mut study, recipe, options)?;
-    let after = fingerprint(&study)?;
-    if before != after {
-        let phase = "the whole run".to_string();
-        return Err(TrainError::FrozenChanged { phase, before, after });
-    }
-    let summary = finish(&study, recipe, &trained, [before, after])
-        .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
-    finish_run(&options.run, &summary)?;
-    Ok(summary)
+    train_and_finish(&mut study, recipe, options, |study, trained| {
+        let after = fingerprint(study)?;
+        if before != after {
+            let phase = "the whole run".to_string();
+            return Err(TrainError::FrozenChanged { phase, before, after }.into());
+        }
+        finish(study, recipe, trained, [before, after])
+    })
 }
 
 /// The study's part of a recipe: `[data]`, `[model]` and the feed of each phase.
@@ -107,17 +105,11 @@ pub(super) fn complete_settings(recipe: &mut Recipe) -> Result<Settings> {
 pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     let (data, model): (AvformerData, AvformerModel) = (recipe.data()?, recipe.model()?);
     let feeds: Vec<AvformerFeed> = recipe.feed()?;
-    if let Some((key, reason)) = data.first_invalid_key() {
-        return Err(recipe.error(&format!("data.{key}"), reason));
-    }
-    if let Some((key, reason)) = model.first_invalid_key() {
-        return Err(recipe.error(&format!("model.{key}"), reason));
-    }
+    recipe.check_key("data", data.first_invalid_key())?;
+    recipe.check_key("model", model.first_invalid_key())?;
     for (phase, feed) in recipe.phases().iter().zip(&feeds) {
-        if let Some((key, reason)) = feed.first_invalid_key(&data) {
-            let key = format!("phase.{}.feed.{key}", phase.name);
-            return Err(recipe.error(&key, reason));
-        }
+        let path = format!("phase.{}.feed", phase.name);
+        recipe.check_key(&path, feed.first_invalid_key(&data))?;
     }
     recipe.check_batch(&[])?;
     Ok((data, model, feeds))
@@ -127,14 +119,14 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
 fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
     let Some(start) = recipe.start() else { return Ok(()) };
     let start_config = AvformerRunConfig::read(&start.run)?;
-    let asr_model = study.asr_model().weights_sha256()?;
+    let asr_model = study.asr_model.weights_sha256()?;
     let pairs = [
-        ("ASR model", &start_config.asr_model_sha256, asr_model.as_str()),
-        ("image encoder", &start_config.image_encoder_sha256, study.encoder_sha256()),
+        ("ASR model", &start_config.asr_model_sha256, &asr_model),
+        ("image encoder", &start_config.image_encoder_sha256, &study.encoder_sha256),
         (
             "image preprocessing",
             &start_config.image_encoder_inputs_sha256,
-            study.encoder_inputs_sha256(),
+            &study.encoder_inputs_sha256,
         ),
     ];
     for (model, start_sha256, own_sha256) in pairs {
@@ -168,19 +160,19 @@ fn finish(
         trained_parameters
             .extend(all_parameters.into_iter().filter(|(name, _)| start.loads_parameter(name)));
     }
-    let model = study.model();
+    let model = &study.model;
     let run_config = AvformerRunConfig {
         model_type: AvformerRunConfig::MODEL_TYPE.to_string(),
         avformer: model.avformer(),
         asr_model: model.asr_model.clone(),
-        asr_model_sha256: study.asr_model().weights_sha256()?,
-        language: study.asr_model().language().map(str::to_owned),
+        asr_model_sha256: study.asr_model.weights_sha256()?,
+        language: study.asr_model.language().map(str::to_owned),
         image_encoder: model.image_encoder.clone(),
-        image_encoder_sha256: study.encoder_sha256().to_string(),
-        image_encoder_inputs_sha256: study.encoder_inputs_sha256().to_string(),
+        image_encoder_sha256: study.encoder_sha256.clone(),
+        image_encoder_inputs_sha256: study.encoder_inputs_sha256.clone(),
         image_width: study.image_width(),
-        frames: study.data().frames,
-        silence_seconds: study.data().silence_seconds,
+        frames: study.data.frames,
+        silence_seconds: study.data.silence_seconds,
     };
     write_file(
         &trained.run.join(AvformerRunConfig::FILE),
@@ -192,10 +184,10 @@ fn finish(
         steps: trained.steps,
         parameters: [
             trained_parameters.values().sum(),
-            study.asr_model().parameters().value_counts().0,
+            study.asr_model.parameters().value_counts().0,
         ],
         frozen,
-        skipped: study.corpus().skipped(),
+        skipped: study.corpus.skipped(),
         test: study.test(&avformer, &trained.run)?,
         check_failures: trained.check.failures.clone(),
     })

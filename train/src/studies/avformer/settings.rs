@@ -8,6 +8,9 @@ use engram_models::avformer::{AvformerConfig, ProjectionConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::super::checks::{
+    Invalid, at_least_zero, count, first, fraction, invalid_if, manifests, positive,
+};
 use super::evaluate::system_name;
 use super::transcription::VisualInput;
 
@@ -168,78 +171,65 @@ impl AvformerData {
     }
 
     /// The first invalid key, with the reason.
-    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
-            return Some(("train", "also needs `validation` and `test`".into()));
-        }
-        if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
-            let key = if self.test.is_empty() { "validation" } else { "test" };
-            return Some((key, "is set, but `data.train` is empty; set both, or neither".into()));
-        }
-        if self.test_frames.is_empty() {
-            return Some(("test_frames", "is empty; give at least one, such as `right`".into()));
-        }
-        if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
-            return Some((
-                "max_seconds",
-                format!("is {}; must be a finite number above 0", self.max_seconds),
-            ));
-        }
-        if !(0.0..=MAX_SILENCE_SECONDS).contains(&self.silence_seconds) {
-            let reason = format!(
-                "{} is not between 0 and {MAX_SILENCE_SECONDS} seconds",
-                self.silence_seconds
-            );
-            return Some(("silence_seconds", reason));
-        }
-        if !(self.state_cache_gb >= 0.0 && self.state_cache_gb.is_finite()) {
-            return Some((
-                "state_cache_gb",
-                format!("is {}; must be a finite number, 0 or above", self.state_cache_gb),
-            ));
-        }
-        let is_invalid = |speed: &&f64| !(0.5..=2.0).contains(*speed);
-        if let Some(speed) = self.rehearsal_speeds.iter().find(is_invalid) {
-            return Some(("rehearsal_speeds", format!("{speed} is not between 0.5 and 2")));
-        }
-        if self.rehearsal_speeds.is_empty() {
-            return Some(("rehearsal_speeds", "needs at least one speed".into()));
-        }
-        if !is_range(self.test_snr_db) {
-            return Some(("test_snr_db", range_error()));
-        }
-        if let Some(snr_db) = self.sweep_snr_db.iter().find(|snr_db| !is_range([**snr_db; 2])) {
-            let reason = format!("{snr_db} is not from -{MAX_SNR_DB} to {MAX_SNR_DB} dB");
-            return Some(("sweep_snr_db", reason));
-        }
-        if self.is_world() && (self.noise.is_empty() || self.test_noise.is_empty()) {
-            return Some(("noise", "and `test_noise` need at least one kind".into()));
-        }
-        let counts = [
-            ("names", self.names, MAX_CLIPS),
-            ("clips", self.clips, MAX_CLIPS),
-            ("validation_clips", self.validation_clips, MAX_CLIPS),
-            ("test_clips", self.test_clips, MAX_CLIPS),
-            ("views", self.views, MAX_VIEWS),
-            ("view_size", self.view_size as usize, MAX_VIEW_SIZE),
-        ];
-        let is_invalid = |(_, count, max): &&(_, usize, usize)| !(1..=*max).contains(count);
-        let invalid = counts.iter().find(is_invalid).filter(|_| self.is_world());
-        if let Some((key, count, max)) = invalid {
-            return Some((*key, format!("is {count}; must be from 1 to {max}")));
-        }
-        if self.frames > MAX_FRAMES {
-            return Some(("frames", format!("are {}; must be at most {MAX_FRAMES}", self.frames)));
-        }
-        if self.is_world() && self.frames > self.views.min(NUM_EVALUATION_VIEWS) {
-            let max = self.views.min(NUM_EVALUATION_VIEWS);
-            let reason = format!(
-                "exceed the number of views: {max} (data.views in training, {NUM_EVALUATION_VIEWS} in \
-                 the test)"
-            );
-            return Some(("frames", reason));
-        }
-        None
+    pub fn first_invalid_key(&self) -> Invalid {
+        let (is_world, silence) = (self.is_world(), self.silence_seconds);
+        let is_invalid_speed = |speed: &&f64| !(0.5..=2.0).contains(*speed);
+        let is_invalid_ratio = |snr_db: &&f32| !is_range([**snr_db; 2]);
+        let general = first([
+            manifests(&self.train, &self.validation, &self.test),
+            invalid_if(
+                self.test_frames.is_empty(),
+                "test_frames",
+                "is empty; give at least one, such as `right`",
+            ),
+            positive("max_seconds", self.max_seconds),
+            invalid_if(
+                !(0.0..=MAX_SILENCE_SECONDS).contains(&silence),
+                "silence_seconds",
+                format!("{silence} is not between 0 and {MAX_SILENCE_SECONDS} seconds"),
+            ),
+            at_least_zero("state_cache_gb", self.state_cache_gb),
+            self.rehearsal_speeds
+                .iter()
+                .find(is_invalid_speed)
+                .map(|speed| ("rehearsal_speeds", format!("{speed} is not between 0.5 and 2"))),
+            invalid_if(
+                self.rehearsal_speeds.is_empty(),
+                "rehearsal_speeds",
+                "needs at least one speed",
+            ),
+            invalid_if(!is_range(self.test_snr_db), "test_snr_db", range_error()),
+            self.sweep_snr_db.iter().find(is_invalid_ratio).map(|snr_db| {
+                ("sweep_snr_db", format!("{snr_db} is not from -{MAX_SNR_DB} to {MAX_SNR_DB} dB"))
+            }),
+            invalid_if(
+                self.frames > MAX_FRAMES,
+                "frames",
+                format!("are {}; must be at most {MAX_FRAMES}", self.frames),
+            ),
+        ]);
+        let views = self.views.min(NUM_EVALUATION_VIEWS);
+        let reason = format!(
+            "exceed the number of views: {views} (data.views in training, {NUM_EVALUATION_VIEWS} in \
+             the test)"
+        );
+        let of_world = || {
+            first([
+                invalid_if(
+                    self.noise.is_empty() || self.test_noise.is_empty(),
+                    "noise",
+                    "and `test_noise` need at least one kind",
+                ),
+                count("names", self.names, MAX_CLIPS),
+                count("clips", self.clips, MAX_CLIPS),
+                count("validation_clips", self.validation_clips, MAX_CLIPS),
+                count("test_clips", self.test_clips, MAX_CLIPS),
+                count("views", self.views, MAX_VIEWS),
+                count("view_size", self.view_size as usize, MAX_VIEW_SIZE),
+                invalid_if(self.frames > views, "frames", reason),
+            ])
+        };
+        general.or_else(|| if is_world { of_world() } else { None })
     }
 }
 
@@ -283,7 +273,7 @@ impl AvformerModel {
     }
 
     /// The first invalid key, with the reason.
-    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
+    pub fn first_invalid_key(&self) -> Invalid {
         let adapters = self.adapters.validate().err().map(|error| ("adapters.bottleneck", error));
         let invalid =
             adapters.or_else(|| Some(("projection.init_std", self.projection.validate().err()?)));
@@ -339,38 +329,32 @@ impl AvformerFeed {
     }
 
     /// The first invalid key, with the reason.
-    pub fn first_invalid_key(&self, data: &AvformerData) -> Option<(&'static str, String)> {
-        let fractions = [
-            ("mismatched", self.mismatched),
-            ("rehearsal", self.rehearsal),
-            ("share", self.share),
-            ("clean", self.clean),
-            ("masked", self.masked),
-        ];
-        if let Some((key, value)) = fractions.iter().find(|(_, value)| !(0.0..=1.0).contains(value))
-        {
-            return Some((key, format!("{value} is not between 0 and 1")));
-        }
-        if self.share == 0.0 {
-            return Some(("share", "leaves no clip; must be above 0".into()));
-        }
-        if !(self.distillation >= 0.0 && self.distillation.is_finite()) {
-            return Some((
-                "distillation",
-                format!("is {}; must be a finite number, 0 or above", self.distillation),
-            ));
-        }
-        if self.rehearsal > 0.0 && data.rehearsal.is_empty() {
-            return Some(("rehearsal", "needs the manifest `data.rehearsal`".into()));
-        }
-        if self.frames && data.frames == 0 {
-            return Some(("frames", "needs frames, but `data.frames` is 0".into()));
-        }
-        if self.masked > 0.0 && !self.frames {
-            let reason = "removes names from the audio, which needs `frames`";
-            return Some(("masked", reason.into()));
-        }
-        (!is_range(self.snr_db)).then(|| ("snr_db", range_error()))
+    pub fn first_invalid_key(&self, data: &AvformerData) -> Invalid {
+        first([
+            fraction("mismatched", self.mismatched),
+            fraction("rehearsal", self.rehearsal),
+            fraction("share", self.share),
+            fraction("clean", self.clean),
+            fraction("masked", self.masked),
+            positive("share", self.share),
+            at_least_zero("distillation", self.distillation),
+            invalid_if(
+                self.rehearsal > 0.0 && data.rehearsal.is_empty(),
+                "rehearsal",
+                "needs the manifest `data.rehearsal`",
+            ),
+            invalid_if(
+                self.frames && data.frames == 0,
+                "frames",
+                "needs frames, but `data.frames` is 0",
+            ),
+            invalid_if(
+                self.masked > 0.0 && !self.frames,
+                "masked",
+                "removes names from the audio, which needs `frames`",
+            ),
+            invalid_if(!is_range(self.snr_db), "snr_db", range_error()),
+        ])
     }
 }
 

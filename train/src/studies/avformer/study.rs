@@ -31,7 +31,8 @@ use super::transcription::{EmbeddedClip, VisualInput};
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
+    StudyExtension, StudyResult,
 };
 
 /// The normaliser of all texts: ASR models differ in case and punctuation.
@@ -41,17 +42,17 @@ const MAX_DRAWS: usize = 16;
 
 /// A frozen ASR model with trainable adapters and visual tokens.
 pub struct AvformerStudy {
-    data: AvformerData,
-    model: AvformerModel,
-    feeds: Vec<AvformerFeed>,
+    pub(super) data: AvformerData,
+    pub(super) model: AvformerModel,
+    pub(super) feeds: Vec<AvformerFeed>,
     batch: BatchSettings,
     quiet: bool,
-    corpus: Corpus,
-    asr_model: AsrModel,
-    frozen_model: FrozenAsrModel,
-    gallery: Option<Gallery>,
-    encoder_sha256: String,
-    encoder_inputs_sha256: String,
+    pub(super) corpus: Corpus,
+    pub(super) asr_model: AsrModel,
+    pub(super) frozen_model: FrozenAsrModel,
+    pub(super) gallery: Option<Gallery>,
+    pub(super) encoder_sha256: String,
+    pub(super) encoder_inputs_sha256: String,
     validation: Vec<ClipWithFrames>,
     rehearsal: Vec<EmbeddedClip>,
     /// The embedded clips, by the index of the first phase that uses them.
@@ -163,55 +164,9 @@ impl AvformerStudy {
         Ok(study)
     }
 
-    /// The clips.
-    pub fn corpus(&self) -> &Corpus {
-        &self.corpus
-    }
-
     /// A progress bar over `clips` clips; hidden if the run is quiet.
     pub(super) fn progress(&self, label: &str, clips: usize) -> Progress {
         Progress::new(self.quiet, label, 0, clips as u64)
-    }
-
-    /// The `[data]` settings.
-    pub fn data(&self) -> &AvformerData {
-        &self.data
-    }
-
-    /// The feed of each phase.
-    pub(super) fn feeds(&self) -> &[AvformerFeed] {
-        &self.feeds
-    }
-
-    /// The frozen ASR model.
-    pub fn asr_model(&self) -> &AsrModel {
-        &self.asr_model
-    }
-
-    /// The frozen ASR model, in the form to which adapters can be added.
-    pub(super) fn frozen_model(&self) -> &FrozenAsrModel {
-        &self.frozen_model
-    }
-
-    /// The image embeddings; `None` if no frames are shown.
-    pub(super) fn gallery(&self) -> Option<&Gallery> {
-        self.gallery.as_ref()
-    }
-
-    /// The `[model]` settings.
-    pub fn model(&self) -> &AvformerModel {
-        &self.model
-    }
-
-    /// The SHA-256 of the image encoder's weights; empty if no frames are shown.
-    pub(crate) fn encoder_sha256(&self) -> &str {
-        &self.encoder_sha256
-    }
-
-    /// The SHA-256 of the image encoder's configuration and preprocessing; empty if no frames are
-    /// shown.
-    pub fn encoder_inputs_sha256(&self) -> &str {
-        &self.encoder_inputs_sha256
     }
 
     /// The width `E` of the image embeddings.
@@ -457,3 +412,5 @@ impl Study for AvformerStudy {
         ]
     }
 }
+
+impl StudyExtension for AvformerStudy {}

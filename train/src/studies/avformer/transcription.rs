@@ -86,7 +86,7 @@ impl AvformerStudy {
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
                 let audio =
                     avformer.encode(audio_inputs.clone(), Some(&visual), &Mode::inference())?;
-                texts.extend(self.asr_model().texts_of(&audio, &samples)?);
+                texts.extend(self.asr_model.texts_of(&audio, &samples)?);
             }
             progress.count(indices.end as u64);
         }
@@ -108,7 +108,7 @@ impl AvformerStudy {
             let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
             let audio =
                 avformer.encode(self.encoder_inputs(batch)?, Some(&visual), &Mode::inference())?;
-            let texts = batch.iter().map(|clip| self.asr_model().tokens_of(&clip.text));
+            let texts = batch.iter().map(|clip| self.asr_model.tokens_of(&clip.text));
             let texts = texts.collect::<Result<Vec<_>, _>>()?;
             let Some(shares) = avformer.attention_to_images(&audio, &counts, &texts)? else {
                 return Ok(None);
@@ -134,7 +134,7 @@ impl AvformerStudy {
             };
             let num_before = frames.len();
             let frames_of_clip = clip.map_or(&[][..], |clip| clip.frames.as_slice());
-            frames.extend(sample_evenly(frames_of_clip, self.data().frames));
+            frames.extend(sample_evenly(frames_of_clip, self.data.frames));
             counts.push(frames.len() - num_before);
         }
         let embeddings = self.frame_embeddings(&frames)?;
@@ -147,7 +147,7 @@ impl AvformerStudy {
     /// The embeddings of frames, `[frames, E]`, where `E` is the embedding width; `[0, 1]` for a
     /// study without frames.
     pub(super) fn frame_embeddings(&self, frames: &[usize]) -> StudyResult<Tensor> {
-        Ok(match self.gallery() {
+        Ok(match &self.gallery {
             Some(gallery) => gallery.embeddings(frames)?,
             None => Tensor::zeros((0, 1), DType::F32, &Device::Cpu)?,
         })
@@ -156,8 +156,8 @@ impl AvformerStudy {
     /// Computes the input states of the first encoder block, for all clips in one pass.
     pub(super) fn encoder_inputs(&self, clips: &[ClipWithFrames]) -> StudyResult<AudioStates> {
         let samples: Vec<&[f32]> = clips.iter().map(|clip| clip.samples.as_slice()).collect();
-        let silence = seconds_to_samples(self.data().silence_seconds);
-        Ok(self.asr_model().embed(self.frozen_model(), &samples, silence)?)
+        let silence = seconds_to_samples(self.data.silence_seconds);
+        Ok(self.asr_model.embed(&self.frozen_model, &samples, silence)?)
     }
 
     /// Computes the input states of the first encoder block, `[T, D]` for each clip.
@@ -189,7 +189,7 @@ impl AvformerStudy {
     /// Prepares the clips of a phase. Clips are embedded in the first phase that uses them, and
     /// dropped after the last such phase.
     pub(super) fn prepare_phase(&mut self, phase: usize) -> StudyResult<()> {
-        let feeds = self.feeds();
+        let feeds = &self.feeds;
         let first_with_same_audio = |phase: usize| {
             let is_same = |earlier: &usize| feeds[*earlier].has_same_audio(&feeds[phase]);
             (0..phase).find(is_same).unwrap_or(phase)
@@ -201,25 +201,25 @@ impl AvformerStudy {
         if self.embedded_clips.contains_key(&self.phase) {
             return Ok(());
         }
-        let feed = &self.feeds()[phase];
-        let num_clips = self.corpus().training_len();
+        let feed = &self.feeds[phase];
+        let num_clips = self.corpus.training_len();
         let mut indices: Vec<usize> = (0..num_clips).collect();
         // The same subset of clips in each epoch, phase and run.
-        indices.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data().world_seed));
+        indices.shuffle(&mut ChaCha8Rng::seed_from_u64(self.data.world_seed));
         indices.truncate(((num_clips as f64 * feed.share).round() as usize).clamp(1, num_clips));
         indices.sort_unstable();
         let (mut embedded, mut bytes) = (Vec::with_capacity(indices.len()), 0.0);
         let mut progress = self.progress("clips", indices.len());
         for indices in indices.chunks(16 * CLIPS_PER_PASS) {
-            if bytes >= self.data().state_cache_gb * 1e9 {
+            if bytes >= self.data.state_cache_gb * 1e9 {
                 let clips = indices
                     .par_iter()
-                    .map(|index| self.corpus().training_without_audio(*index, feed));
+                    .map(|index| self.corpus.training_without_audio(*index, feed));
                 for (clip, index) in clips.collect::<Result<Vec<_>, _>>()?.iter().zip(indices) {
                     embedded.push(self.without_states(clip, *index)?);
                 }
             } else {
-                let clips = indices.par_iter().map(|index| self.corpus().training(*index, feed));
+                let clips = indices.par_iter().map(|index| self.corpus.training(*index, feed));
                 let clips = clips.collect::<Result<Vec<_>, _>>()?;
                 let num_before = embedded.len();
                 embedded.extend(self.embed_clips(&clips, indices)?);
@@ -230,7 +230,7 @@ impl AvformerStudy {
         }
         let uncached = embedded.iter().filter(|clip| clip.states.is_none()).count();
         if uncached > 0 {
-            let (num_clips, limit) = (embedded.len(), self.data().state_cache_gb);
+            let (num_clips, limit) = (embedded.len(), self.data.state_cache_gb);
             progress.print_unless_quiet(&format!(
                 "{uncached} of {num_clips} clips are embedded in each step: data.state_cache_gb = \
                  {limit} is full"
@@ -256,7 +256,7 @@ impl AvformerStudy {
             index,
             states: None,
             frozen: None,
-            tokens: self.asr_model().tokens_of(&clip.text)?,
+            tokens: self.asr_model.tokens_of(&clip.text)?,
             frames: clip.frames.clone(),
             topic: clip.topic(),
             masked: clip.masked,
@@ -270,7 +270,7 @@ impl AvformerStudy {
         feed: &AvformerFeed,
     ) -> StudyResult<Vec<Tensor>> {
         let missing = batch.par_iter().filter(|clip| clip.states.is_none());
-        let missing = missing.map(|clip| self.corpus().training(clip.index, feed));
+        let missing = missing.map(|clip| self.corpus.training(clip.index, feed));
         let missing: Vec<ClipWithFrames> = missing.collect::<Result<_, _>>()?;
         let mut computed = self.states_of_each(&missing)?.into_iter();
         let states = batch.iter().map(|clip| clip.states.clone().or_else(|| computed.next()));

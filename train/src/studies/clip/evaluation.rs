@@ -2,9 +2,7 @@
 
 use candle_core::{D, Device, Tensor};
 use engram_data::world::questions::Split;
-use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
 use engram_eval::items::{Item, Statistic};
-use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_eval::result::Measure;
 use engram_models::clip::ClipVision;
@@ -12,6 +10,7 @@ use engram_models::kernels::{Mode, linear};
 use engram_models::similarity::normalise;
 use rayon::prelude::*;
 
+use super::super::reports::mean_by_group;
 use super::images::ImageSet;
 use super::names::NameVectors;
 use crate::Stop;
@@ -125,9 +124,5 @@ fn measure(predictions: &[(usize, usize)]) -> Measure {
     let correct: Vec<f64> =
         predictions.iter().map(|(image, name)| f64::from(u8::from(image == name))).collect();
     let image_indices: Vec<usize> = predictions.iter().map(|(image, _)| *image).collect();
-    let resampling = Resampling::by_group("image", &image_indices);
-    let interval = interval(&resampling, &BootstrapOptions::default(), |counts| {
-        weighted_mean(&correct, counts)
-    });
-    Measure::new(&ACCURACY, correct.len(), Ok(mean(&correct)), interval)
+    mean_by_group(&ACCURACY, "image", &image_indices, &correct)
 }

@@ -18,12 +18,12 @@ use super::names::NameVectors;
 use super::settings::{ClipData, ClipModel};
 use super::study::ClipStudy;
 use crate::checkpoint::write_file;
-use crate::checksums::finish_run;
+use crate::checksums::train_and_finish;
 use crate::error::{Result, TrainError};
 use crate::grid::TestItems;
 use crate::recipe::Recipe;
 use crate::study::StudyResult;
-use crate::trainer::{RunOptions, RunSummary, train};
+use crate::trainer::{RunOptions, RunSummary};
 
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ struct NoFeed {}
 /// Trains an image encoder by a recipe, and tests it.
 ///
 /// # Errors
-/// [`TrainError::Recipe`] naming the invalid setting; the errors of [`train`].
+/// [`TrainError::Recipe`] naming the invalid setting; the errors of [`train`](crate::train).
 pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<ClipSummary> {
     recipe.expect_study(NAME)?;
     let (data, model) = settings(recipe)?;
@@ -69,20 +69,14 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<ClipSumma
     let names = names.map_err(|error| recipe.error("model.text_encoder", error))?;
     let batch = recipe.batch().clone();
     let mut study = ClipStudy::new(data, model, images, names, batch);
-    let trained = train(&mut study, recipe, options)?;
-    let summary = finish(&study, recipe, &trained)
-        .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
-    finish_run(&options.run, &summary)?;
-    Ok(summary)
+    train_and_finish(&mut study, recipe, options, |study, trained| finish(study, recipe, trained))
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.
 pub(super) fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
     let (data, model): (ClipData, ClipModel) = (recipe.data()?, recipe.model()?);
     recipe.feed::<NoFeed>()?;
-    if let Some((key, reason)) = data.first_invalid_key() {
-        return Err(recipe.error(&format!("data.{key}"), reason));
-    }
+    recipe.check_key("data", data.first_invalid_key())?;
     // Checks the other settings with any width: the real width comes from the text encoder.
     match model.vision(1).validate() {
         Err(ModelError::BadConfig { what, reason }) => {
@@ -113,8 +107,8 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
         Ok(path)
     };
     write("config.json", &config)?;
-    let processor_path = write("preprocessor_config.json", &study.images().preprocessor_config())?;
-    if Preprocessing::read(&processor_path)? != *study.images().preprocessing() {
+    let processor_path = write("preprocessor_config.json", &study.images.preprocessor_config())?;
+    if Preprocessing::read(&processor_path)? != *study.images.preprocessing() {
         return Err(format!(
             "{}: differs from the file used in training",
             processor_path.display()
@@ -129,9 +123,9 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
         steps: trained.steps,
-        names: study.images().len(),
+        names: study.images.len(),
         accuracy: predictions.accuracy(),
-        spoken_names: study.images().spoken().len(),
+        spoken_names: study.images.spoken().len(),
         spoken_accuracy: predictions.spoken_accuracy(),
         check_failures: trained.check.failures.clone(),
     })

@@ -5,6 +5,11 @@ use engram_models::clip::ClipVisionConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::super::checks::{Invalid, count, first, invalid_if};
+
+/// The maximum number of views of an image.
+const MAX_VIEWS: usize = 1000;
+
 /// `[data]`: the embedded world's images and their names.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -29,15 +34,16 @@ impl Default for ClipData {
 
 impl ClipData {
     /// The first invalid key, with the reason.
-    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        if self.images == 1 || self.images > IMAGES {
-            let reason = format!("is {}; must be from 2 to {IMAGES}, or 0 for all", self.images);
-            return Some(("images", reason));
-        }
-        [("validation_views", self.validation_views), ("test_views", self.test_views)]
-            .into_iter()
-            .find(|(_, views)| !(1..=1000).contains(views))
-            .map(|(key, views)| (key, format!("is {views}; must be from 1 to 1000")))
+    pub fn first_invalid_key(&self) -> Invalid {
+        first([
+            invalid_if(
+                self.images == 1 || self.images > IMAGES,
+                "images",
+                format!("is {}; must be from 2 to {IMAGES}, or 0 for all", self.images),
+            ),
+            count("validation_views", self.validation_views, MAX_VIEWS),
+            count("test_views", self.test_views, MAX_VIEWS),
+        ])
     }
 }
 

@@ -23,7 +23,8 @@ use crate::Stop;
 use crate::recipe::{BatchSettings, Phase};
 use crate::step_features::Features;
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
+    StudyExtension, StudyResult,
 };
 
 /// The parameter with the logarithm of the logit scale, which is the inverse temperature.
@@ -40,7 +41,7 @@ pub struct ClipStudy {
     data: ClipData,
     model: ClipModel,
     batch: BatchSettings,
-    images: ImageSet,
+    pub(super) images: ImageSet,
     names: NameVectors,
 }
 
@@ -69,11 +70,6 @@ impl ClipStudy {
     /// The configuration of the encoder.
     pub fn vision_config(&self) -> ClipVisionConfig {
         self.model.vision(self.names.width())
-    }
-
-    /// The images.
-    pub fn images(&self) -> &ImageSet {
-        &self.images
     }
 
     /// Reduces a weights file to the encoder's parameters, in the published form.
@@ -192,19 +188,6 @@ impl Study for ClipStudy {
         Ok(())
     }
 
-    /// The embeddings of the views, and the indices of the images, as numbers.
-    fn features(
-        &self,
-        tower: &Tower,
-        batch: &Batch,
-        step: &StepContext<'_>,
-    ) -> StudyResult<Option<Features>> {
-        let images = self.embed_views(tower, batch, step)?;
-        let indices: Vec<f32> = batch.iter().map(|(image, _)| *image as f32).collect();
-        let indices = Tensor::from_vec(indices, batch.len(), images.device())?;
-        Ok(Some(Features { examples: batch.len(), tensors: vec![images, indices] }))
-    }
-
     fn loss(&self, tower: &Tower, batch: &Batch, step: &StepContext<'_>) -> StudyResult<BatchLoss> {
         let Tower { vision, logit_scale } = tower;
         let images = self.embed_views(tower, batch, step)?;
@@ -262,5 +245,20 @@ impl Study for ClipStudy {
             ("Images".into(), images),
             ("Text vectors of their names".into(), self.names.source.clone()),
         ]
+    }
+}
+
+impl StudyExtension for ClipStudy {
+    /// The embeddings of the views, and the indices of the images, as numbers.
+    fn features(
+        &self,
+        tower: &Tower,
+        batch: &Batch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<Option<Features>> {
+        let images = self.embed_views(tower, batch, step)?;
+        let indices: Vec<f32> = batch.iter().map(|(image, _)| *image as f32).collect();
+        let indices = Tensor::from_vec(indices, batch.len(), images.device())?;
+        Ok(Some(Features { examples: batch.len(), tensors: vec![images, indices] }))
     }
 }

@@ -196,9 +196,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(PatentData, ScorerSetting
     recipe.expect_study(NAME)?;
     let data: PatentData = recipe.data()?;
     let model: ScorerSettings = recipe.model()?;
-    if let Some((key, reason)) = model.first_invalid_key() {
-        return Err(recipe.error(&format!("model.{key}"), reason));
-    }
+    recipe.check_key("model", model.first_invalid_key())?;
     if data.folds == 1 {
         return Err(recipe.error("data.folds", "is 1; must be 0, or at least 2"));
     }

@@ -14,8 +14,8 @@ use rand_chacha::ChaCha8Rng;
 use super::corpus::hash_of_rows;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
-    TableIds,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
+    StudyExtension, StudyResult, TableIds,
 };
 
 /// Trains one model on one split.
@@ -81,16 +81,6 @@ impl Study for PatentStudy {
         Ok(BatchLoss { loss, examples, tokens, parts: Vec::new() })
     }
 
-    fn supports_embedding_tables(&self) -> bool {
-        true
-    }
-
-    fn table_ids(&self, scorer: &Scorer, batch: &RowBatch) -> StudyResult<TableIds> {
-        let lookups = scorer.lookups(&batch.input)?.into_iter();
-        let external = lookups.filter_map(|(table, ids)| Some((table.as_external()?, ids)));
-        Ok(external.map(|(table, ids)| (Arc::clone(table), Arc::clone(ids))).collect())
-    }
-
     fn evaluate(
         &self,
         scorer: &Scorer,
@@ -129,6 +119,16 @@ impl Study for PatentStudy {
         ];
         facts.extend(self.warnings.iter().map(|warning| ("warning".into(), warning.clone())));
         facts
+    }
+}
+
+impl StudyExtension for PatentStudy {
+    const SUPPORTS_EMBEDDING_TABLES: bool = true;
+
+    fn table_ids(&self, scorer: &Scorer, batch: &RowBatch) -> StudyResult<TableIds> {
+        let lookups = scorer.lookups(&batch.input)?.into_iter();
+        let external = lookups.filter_map(|(table, ids)| Some((table.as_external()?, ids)));
+        Ok(external.map(|(table, ids)| (Arc::clone(table), Arc::clone(ids))).collect())
     }
 }
 

@@ -160,7 +160,7 @@ impl FinishedRun {
                 &self.model,
                 corpus,
                 sequencer,
-                self.study.value_type(),
+                self.study.memory.value_type,
                 &Stop::default(),
             )?;
             identity.write(&folder)?;

@@ -23,7 +23,6 @@ pub struct NeedleMetrics {
     /// The fraction of correct replies; chance is 0.5.
     pub accuracy: Measure,
     /// The result of each task; all runs on one world get the same tasks.
-    #[serde(default)]
     pub tasks: Vec<NeedleOutcome>,
 }
 

@@ -43,13 +43,13 @@ use super::study::{EVALUATION_MEMORY, RevealStudy};
 use super::swap::{SwapReport, swap};
 use crate::Stop;
 use crate::checkpoint::write_file;
-use crate::checksums::finish_run;
+use crate::checksums::train_and_finish;
 use crate::error::{Result, TrainError};
 use crate::log;
 use crate::recipe::{Negatives, Recipe};
 use crate::run_folder::read_summary;
 use crate::study::StudyResult;
-use crate::trainer::{RunOptions, RunSummary, train};
+use crate::trainer::{RunOptions, RunSummary};
 
 /// The file of the test questions with their answers.
 pub const TEST_ANSWERS: &str = "test.jsonl";
@@ -78,7 +78,6 @@ pub struct RevealSummary {
     pub swap: Option<SwapReport>,
     /// The results of the needle-in-a-haystack test by task size; empty without a memory, and for
     /// data from files.
-    #[serde(default)]
     pub needles: Vec<NeedleMetrics>,
     /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
@@ -121,7 +120,7 @@ pub struct TestAnswer {
 /// Trains a model by a recipe, and tests it.
 ///
 /// # Errors
-/// Errors of reading the data, and of [`train`].
+/// Errors of reading the data, and of [`train`](crate::train).
 pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealSummary> {
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
@@ -134,7 +133,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     let start = recipe.start().map(|start| start.run.as_path());
     let study = RevealStudy::new(settings, batch, compute, run, start);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
-    if memory_k > 0 && study.corpus().items.is_empty() {
+    if memory_k > 0 && study.encoding().corpus.items.is_empty() {
         let reason = "is above 0, but the data have no entries for a memory; give a file a \
                       `source`, or set `memory.k` to 0 for a model without memory";
         return Err(recipe.error("memory.k", reason));
@@ -142,13 +141,9 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     for note in study.notes() {
         log::print(&format!("note: {note}"));
     }
-    study.set_ranks(options.ranks.clone());
-    study.set_placement(placement);
-    let trained = train(&mut study, recipe, options)?;
-    let summary = finish(&mut study, recipe, &trained)
-        .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
-    finish_run(&options.run, &summary)?;
-    Ok(summary)
+    study.run_memory.ranks = options.ranks.clone();
+    study.run_memory.placement = placement;
+    train_and_finish(&mut study, recipe, options, |study, trained| finish(study, recipe, trained))
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.
@@ -157,20 +152,12 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<RevealSettings> {
     let model: RevealModel = recipe.model()?;
     let memory: RevealMemory = recipe.memory()?;
     let feeds: Vec<RevealFeed> = recipe.feed()?;
-    if let Some((key, reason)) = memory.first_invalid_key() {
-        return Err(recipe.error(&format!("memory.{key}"), reason));
-    }
+    recipe.check_key("memory", memory.first_invalid_key())?;
     for (phase, feed) in feeds.iter().enumerate() {
-        if let Some((key, reason)) = feed.first_invalid_key() {
-            return Err(recipe.error(&format!("phase.{phase}.feed.{key}"), reason));
-        }
+        recipe.check_key(&format!("phase.{phase}.feed"), feed.first_invalid_key())?;
     }
-    if let Some((key, reason)) = model.first_invalid_key() {
-        return Err(recipe.error(&format!("model.{key}"), reason));
-    }
-    if let Some((key, reason)) = data.first_invalid_key() {
-        return Err(recipe.error(&format!("data.{key}"), reason));
-    }
+    recipe.check_key("model", model.first_invalid_key())?;
+    recipe.check_key("data", data.first_invalid_key())?;
     if data.is_world() {
         check_sources(recipe, &data, &memory)?;
     }
@@ -227,12 +214,12 @@ fn finish(
         write_file(&trained.run.join(file), content.as_bytes())?;
     }
     let k = study.forward(&model, None).k;
-    if let Some(processor) = study.processor() {
+    if let Some(processor) = &study.published.processor {
         let bytes = std::fs::read(processor).map_err(TrainError::io(processor))?;
         write_file(&trained.run.join(PROCESSOR), &bytes)?;
     }
     let build_memory = |folder: &Path| {
-        let (dtype, stop) = (study.value_type(), Stop::default());
+        let (dtype, stop) = (study.memory.value_type, Stop::default());
         Retriever::build(folder, &model, corpus, sequencer, dtype, &stop)
     };
     let retriever = match k {
@@ -241,8 +228,8 @@ fn finish(
             let folder = trained.run.join("memory");
             let (identity, retriever) = (Identity::of_run(&trained.run)?, build_memory(&folder)?);
             let width = model.config().key_dim;
-            let encoders = study.placement().encoders(|| Ok(identity.clone()), width)?;
-            let retriever = study.placement().put(retriever, &folder, encoders)?;
+            let encoders = study.run_memory.placement.encoders(|| Ok(identity.clone()), width)?;
+            let retriever = study.run_memory.placement.put(retriever, &folder, encoders)?;
             identity.write(&folder)?;
             Some(retriever)
         }
@@ -257,7 +244,7 @@ fn finish(
         Images::World { world, .. } if k > 0 => {
             let forward = study.forward(&model, retriever.as_ref());
             // All runs on the same world get the same tasks, so that they can be compared.
-            needle_metrics(&forward, world, study.world_seed())?
+            needle_metrics(&forward, world, study.data.world_seed)?
         }
         _ => Vec::new(),
     };

@@ -51,8 +51,8 @@ pub struct RunMemory {
     encoding: Arc<Encoding>,
     /// Where entries are encoded.
     compute: Compute,
-    placement: Placement,
-    ranks: Ranks,
+    pub(super) placement: Placement,
+    pub(super) ranks: Ranks,
     /// The memory, opened for reading; `None` before it is built.
     retriever: Option<Retriever>,
     state: State,
@@ -105,21 +105,6 @@ impl RunMemory {
             refresh: None,
             next_change: None,
         }
-    }
-
-    /// Shares the entries of later memories with other ranks.
-    pub(super) fn set_ranks(&mut self, ranks: Ranks) {
-        self.ranks = ranks;
-    }
-
-    /// Sets where later memories are kept.
-    pub(super) fn set_placement(&mut self, placement: Placement) {
-        self.placement = placement;
-    }
-
-    /// Where the memory is kept.
-    pub(super) fn placement(&self) -> &Placement {
-        &self.placement
     }
 
     /// The memory, opened for reading; `None` before it is built.

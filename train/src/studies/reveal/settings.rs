@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use engram_infer::reveal::sequences::Prompts;
 use engram_memory::ValueDtype;
 
+use super::super::checks::{
+    Invalid, at_least_zero, below_one, first, fraction, invalid_if, positive,
+};
 use crate::recipe::is_default;
 
 pub use files::{CaptionFile, OnBadImage, QuestionFile};
@@ -319,110 +322,76 @@ impl RevealFeed {
     }
 
     /// The first invalid key, with the reason.
-    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        let fractions = [
-            ("contrastive", self.contrastive),
-            ("augment", self.augment),
-            ("own_knowledge", self.own_knowledge),
-        ];
-        for (key, fraction) in fractions {
-            if !(0.0..=1.0).contains(&fraction) {
-                return Some((key, format!("is {fraction}; must be from 0 to 1")));
-            }
-        }
-        if self.augment > 0.0 && self.retrieves() {
-            let reason = "is above 0, but the memory has the original images; must be 0";
-            return Some(("augment", reason.to_owned()));
-        }
-        for (key, weight) in [("decorrelation", self.decorrelation), ("alignment", self.alignment)]
-        {
-            if !(weight >= 0.0 && weight.is_finite()) {
-                return Some((key, format!("is {weight}; must be 0 or above")));
-            }
-        }
-        if !(self.temperature > 0.0 && self.temperature.is_finite()) {
-            let reason = format!("is {}; must be above 0", self.temperature);
-            return Some(("temperature", reason));
-        }
-        if !(0.0..1.0).contains(&self.label_smoothing) {
-            let reason = format!("is {}; must be from 0 to below 1", self.label_smoothing);
-            return Some(("label_smoothing", reason));
-        }
-        if self.batch.is_some_and(|batch| batch < 2) {
-            return Some((
+    pub fn first_invalid_key(&self) -> Invalid {
+        first([
+            fraction("contrastive", self.contrastive),
+            fraction("augment", self.augment),
+            fraction("own_knowledge", self.own_knowledge),
+            invalid_if(
+                self.augment > 0.0 && self.retrieves(),
+                "augment",
+                "is above 0, but the memory has the original images; must be 0",
+            ),
+            at_least_zero("decorrelation", self.decorrelation),
+            at_least_zero("alignment", self.alignment),
+            positive("temperature", self.temperature),
+            below_one("label_smoothing", self.label_smoothing.into()),
+            invalid_if(
+                self.batch.is_some_and(|batch| batch < 2),
                 "batch",
-                "is below 2: each example needs another as its negative".into(),
-            ));
-        }
-        None
+                "is below 2: each example needs another as its negative",
+            ),
+        ])
     }
 }
 
 impl RevealModel {
     /// The first invalid key, with the reason.
-    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        let fractions = [
-            ("frozen_image_share", self.frozen_image_share),
-            ("frozen_text_share", self.frozen_text_share),
-        ];
-        if let Some((key, fraction)) =
-            fractions.into_iter().find(|(_, value)| !(0.0..=1.0).contains(value))
-        {
-            return Some((key, format!("is {fraction}; must be from 0 to 1")));
-        }
-        let sizes = [
-            ("d_model", self.d_model),
-            ("num_heads", self.num_heads),
-            ("d_kv", self.d_kv),
-            ("d_ff", self.d_ff),
-            ("image_size", self.image_size),
-            ("patch_size", self.patch_size),
-            ("image_width", self.image_width),
-            ("image_heads", self.image_heads),
-            ("image_ff", self.image_ff),
-            ("value_tokens", self.value_tokens),
-            ("key_dim", self.key_dim),
-            ("head_layers", self.head_layers),
-        ];
-        if let Some((key, _)) = sizes.into_iter().find(|(_, size)| *size == 0) {
-            return Some((key, "is 0; must be at least 1".to_owned()));
-        }
-        if self.stem_channels.contains(&0) {
-            return Some(("stem_channels", "has a 0; each must be at least 1".to_owned()));
-        }
-        if !(self.score_ceiling > 0.0 && self.score_ceiling.is_finite()) {
-            let reason = format!("is {}; must be above 0", self.score_ceiling);
-            return Some(("score_ceiling", reason));
-        }
+    pub fn first_invalid_key(&self) -> Invalid {
+        let size = |key, size| invalid_if(size == 0, key, "is 0; must be at least 1");
+        first([
+            fraction("frozen_image_share", self.frozen_image_share),
+            fraction("frozen_text_share", self.frozen_text_share),
+            size("d_model", self.d_model),
+            size("num_heads", self.num_heads),
+            size("d_kv", self.d_kv),
+            size("d_ff", self.d_ff),
+            size("image_size", self.image_size),
+            size("patch_size", self.patch_size),
+            size("image_width", self.image_width),
+            size("image_heads", self.image_heads),
+            size("image_ff", self.image_ff),
+            size("value_tokens", self.value_tokens),
+            size("key_dim", self.key_dim),
+            size("head_layers", self.head_layers),
+            invalid_if(
+                self.stem_channels.contains(&0),
+                "stem_channels",
+                "has a 0; each must be at least 1",
+            ),
+            positive("score_ceiling", self.score_ceiling),
+            self.fixed_key(),
+        ])
+    }
+
+    /// The first key with a value of its own that published weights or a published size fix.
+    fn fixed_key(&self) -> Invalid {
         let defaults = Self::default();
-        let t5_keys = [
-            ("d_model", self.d_model != defaults.d_model),
-            ("num_heads", self.num_heads != defaults.num_heads),
-            ("d_kv", self.d_kv != defaults.d_kv),
-            ("d_ff", self.d_ff != defaults.d_ff),
-            ("text_layers", self.text_layers != defaults.text_layers),
-            ("decoder_layers", self.decoder_layers != defaults.decoder_layers),
-        ];
-        let vit_keys = [
-            ("image_size", self.image_size != defaults.image_size),
-            ("patch_size", self.patch_size != defaults.patch_size),
-            ("stem_channels", self.stem_channels != defaults.stem_channels),
-            ("image_width", self.image_width != defaults.image_width),
-            ("image_heads", self.image_heads != defaults.image_heads),
-            ("image_ff", self.image_ff != defaults.image_ff),
-            ("image_layers", self.image_layers != defaults.image_layers),
-        ];
-        // Published weights have their own values of these keys.
-        for (name, weights, keys) in
-            [("model.t5", &self.t5, &t5_keys[..]), ("model.vit", &self.vit, &vit_keys[..])]
-        {
-            let fixed_key = keys.iter().find(|(_, is_given)| *is_given && !weights.is_empty());
-            if let Some((key, _)) = fixed_key {
-                let reason =
-                    format!("has no effect with `{name}`, which has its own value; remove it");
-                return Some((key, reason));
-            }
+        macro_rules! given {
+            ($weights:literal, $is_used:expr, $($key:ident),*) => {
+                $(if $is_used && self.$key != defaults.$key {
+                    let weights = $weights;
+                    let reason =
+                        format!("has no effect with `{weights}`, which has its own value; remove it");
+                    return Some((stringify!($key), reason));
+                })*
+            };
         }
+        let has_t5 = !self.t5.is_empty();
+        given!("model.t5", has_t5, d_model, num_heads, d_kv, d_ff, text_layers, decoder_layers);
+        let has_vit = !self.vit.is_empty();
+        given!("model.vit", has_vit, image_size, patch_size, stem_channels, image_width);
+        given!("model.vit", has_vit, image_heads, image_ff, image_layers);
         // A published size overrides the keys that are not in this list, so they must have their
         // default values.
         let with_free_keys = Self {
@@ -437,30 +406,27 @@ impl RevealModel {
             ..Self::default()
         };
         let with_own_size = Self { size: Size::Own, ..self.clone() };
-        (self.size != Size::Own && with_own_size != with_free_keys).then(|| {
-            let reason = "is a published size, but another key sets a value of its own; remove \
-                          those keys, or use `size = \"own\"`";
-            ("size", reason.to_owned())
-        })
+        invalid_if(
+            self.size != Size::Own && with_own_size != with_free_keys,
+            "size",
+            "is a published size, but another key sets a value of its own; remove those keys, or \
+             use `size = \"own\"`",
+        )
     }
 }
 
 impl RevealMemory {
     /// The first invalid key, with the reason.
-    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        if !(0.0..=1.0).contains(&self.reencoded_fraction) {
-            let reason = format!("is {}; must be from 0 to 1", self.reencoded_fraction);
-            return Some(("reencoded_fraction", reason));
-        }
-        if self.refresh_every > 0 && self.refresh_lag >= self.refresh_every {
-            let reason = format!(
-                "is {}; must be below `refresh_every` = {}, so that each refresh is adopted before \
-                 the next one starts",
-                self.refresh_lag, self.refresh_every
-            );
-            return Some(("refresh_lag", reason));
-        }
-        None
+    pub fn first_invalid_key(&self) -> Invalid {
+        let (lag, every) = (self.refresh_lag, self.refresh_every);
+        let reason = format!(
+            "is {lag}; must be below `refresh_every` = {every}, so that each refresh is adopted \
+             before the next one starts"
+        );
+        first([
+            fraction("reencoded_fraction", self.reencoded_fraction),
+            invalid_if(every > 0 && lag >= every, "refresh_lag", reason),
+        ])
     }
 }
 

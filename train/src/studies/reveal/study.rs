@@ -9,13 +9,13 @@ use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::augmentation::BatchAugmentation;
-use engram_infer::reveal::corpus::{Corpus, Example, Task};
+use engram_infer::reveal::corpus::{Example, Task};
 use engram_infer::reveal::encoding::{Encoding, TOKENIZER};
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::images::Images;
 use engram_infer::reveal::retriever::Retriever;
 use engram_infer::reveal::sequences::Sequencer;
-use engram_memory::{Entry, ValueDtype};
+use engram_memory::Entry;
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, Parameters};
@@ -28,7 +28,6 @@ use super::corpus::{self, continuations, held_out_images, training_texts};
 use super::dataset_metrics;
 use super::losses::{self, BatchTargets};
 use super::metrics::QuestionMetrics;
-use super::placement::Placement;
 use super::published::Published;
 use super::run_memory::RunMemory;
 use super::settings::{
@@ -37,12 +36,12 @@ use super::settings::{
 use super::shards;
 use super::sizes::{config_of, fit};
 use crate::Stop;
-use crate::distributed::Ranks;
 use crate::error::TrainError;
 use crate::recipe::{BatchSettings, Phase};
 use crate::step_features::Features;
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
+    StudyExtension, StudyResult,
 };
 
 /// The folder of the memory for evaluations during training, in the run's folder.
@@ -62,20 +61,19 @@ type Head = fn(&Reveal, &BaseStates, &Mode) -> engram_models::Result<Tensor>;
 
 /// Trains REVEAL on a corpus.
 pub struct RevealStudy {
-    data: RevealData,
-    memory: RevealMemory,
+    pub(super) data: RevealData,
+    pub(super) memory: RevealMemory,
     feeds: Vec<RevealFeed>,
     batch: BatchSettings,
     encoding: Arc<Encoding>,
     truncation_notes: Vec<String>,
     continuations: Vec<Example>,
-    published: Published,
+    pub(super) published: Published,
     size: Size,
     run: PathBuf,
-    run_memory: RunMemory,
+    pub(super) run_memory: RunMemory,
     /// The memory of the last evaluation.
     evaluation_memory: Option<Retriever>,
-    ranks: Ranks,
 }
 
 /// A batch of examples.
@@ -119,16 +117,6 @@ fn tokenizer_of_run(run: &Path) -> StudyResult<T5Tokenizer> {
 }
 
 impl RevealStudy {
-    /// The seed of the embedded world, and of the needle tasks that all its runs share.
-    pub fn world_seed(&self) -> u64 {
-        self.data.world_seed
-    }
-
-    /// The number type of the memory's values.
-    pub fn value_type(&self) -> ValueDtype {
-        self.memory.value_type
-    }
-
     /// The study of a recipe's settings, with its data. The memory is in the run folder `run`, and
     /// its entries are encoded on `compute`. The tokenizer is that of the run `tokenizer_of`; if it
     /// is `None`, that of `model.t5`, or else a new one.
@@ -173,13 +161,7 @@ impl RevealStudy {
             size: model.size,
             run,
             evaluation_memory: None,
-            ranks: Ranks::default(),
         })
-    }
-
-    /// The data.
-    pub fn corpus(&self) -> &Corpus {
-        &self.encoding.corpus
     }
 
     /// The data, the model's sizes and the sequences.
@@ -199,27 +181,6 @@ impl RevealStudy {
         };
         notes.extend(self.truncation_notes.iter().cloned());
         notes
-    }
-
-    /// The image processor's file, if one was published.
-    pub fn processor(&self) -> Option<&Path> {
-        self.published.processor.as_deref()
-    }
-
-    /// Shares the memory's entries with other ranks.
-    pub(super) fn set_ranks(&mut self, ranks: Ranks) {
-        self.run_memory.set_ranks(ranks.clone());
-        self.ranks = ranks;
-    }
-
-    /// Sets where the run's memory is kept.
-    pub(super) fn set_placement(&mut self, placement: Placement) {
-        self.run_memory.set_placement(placement);
-    }
-
-    /// Where the run's memory is kept.
-    pub(super) fn placement(&self) -> &Placement {
-        self.run_memory.placement()
     }
 
     /// Ends the running refresh and closes the memories.
@@ -363,22 +324,6 @@ impl Study for RevealStudy {
         }
     }
 
-    fn save(&self, folder: &Path) -> StudyResult<()> {
-        self.run_memory.save(folder)
-    }
-
-    fn restore(&mut self, folder: &Path) -> StudyResult<()> {
-        self.run_memory.restore(folder)
-    }
-
-    fn take_record(&self) -> StudyResult<String> {
-        self.run_memory.take_log()
-    }
-
-    fn add_records(&self, records: &[String]) -> StudyResult<()> {
-        self.run_memory.add_logs(records)
-    }
-
     fn batches(&self, phase: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
         let feed = &self.feeds[phase.index];
         let examples = self.examples(feed);
@@ -415,20 +360,6 @@ impl Study for RevealStudy {
             }
             batches.push(Batch { examples, augmentation });
         }
-    }
-
-    /// The queries and the keys, in phases with images.
-    fn features(
-        &self,
-        model: &Reveal,
-        batch: &Batch,
-        step: &StepContext<'_>,
-    ) -> StudyResult<Option<Features>> {
-        if self.feeds[step.phase.index].examples != Examples::Images {
-            return Ok(None);
-        }
-        let tensors = self.image_vectors(model, batch, &step.mode())?.into();
-        Ok(Some(Features { examples: batch.examples.len(), tensors }))
     }
 
     fn loss(
@@ -533,21 +464,6 @@ impl Study for RevealStudy {
         ]
     }
 
-    fn before_evaluation(
-        &mut self,
-        model: &Reveal,
-        context: &EvaluationContext<'_>,
-    ) -> StudyResult<()> {
-        self.evaluation_memory = None;
-        if self.memory.k > 0 {
-            let (folder, dtype) = (self.run.join(EVALUATION_MEMORY), self.memory.value_type);
-            let (encoding, ranks) = (&self.encoding, &self.ranks);
-            let memory = shards::build(&folder, model, encoding, dtype, context.stop, ranks)?;
-            self.evaluation_memory = Some(memory);
-        }
-        Ok(())
-    }
-
     fn evaluate(&self, model: &Reveal, context: &EvaluationContext<'_>) -> StudyResult<Evaluation> {
         let forward = self.forward(model, self.evaluation_memory.as_ref());
         let validation = &self.encoding.corpus.validation;
@@ -576,5 +492,52 @@ impl Study for RevealStudy {
             evaluation.counts.extend(image_recall.counts);
         }
         Ok(evaluation)
+    }
+}
+
+impl StudyExtension for RevealStudy {
+    fn save(&self, folder: &Path) -> StudyResult<()> {
+        self.run_memory.save(folder)
+    }
+
+    fn restore(&mut self, folder: &Path) -> StudyResult<()> {
+        self.run_memory.restore(folder)
+    }
+
+    fn take_record(&self) -> StudyResult<String> {
+        self.run_memory.take_log()
+    }
+
+    fn add_records(&self, records: &[String]) -> StudyResult<()> {
+        self.run_memory.add_logs(records)
+    }
+
+    /// The queries and the keys, in phases with images.
+    fn features(
+        &self,
+        model: &Reveal,
+        batch: &Batch,
+        step: &StepContext<'_>,
+    ) -> StudyResult<Option<Features>> {
+        if self.feeds[step.phase.index].examples != Examples::Images {
+            return Ok(None);
+        }
+        let tensors = self.image_vectors(model, batch, &step.mode())?.into();
+        Ok(Some(Features { examples: batch.examples.len(), tensors }))
+    }
+
+    fn before_evaluation(
+        &mut self,
+        model: &Reveal,
+        context: &EvaluationContext<'_>,
+    ) -> StudyResult<()> {
+        self.evaluation_memory = None;
+        if self.memory.k > 0 {
+            let (folder, dtype) = (self.run.join(EVALUATION_MEMORY), self.memory.value_type);
+            let (encoding, ranks) = (&self.encoding, &self.run_memory.ranks);
+            let memory = shards::build(&folder, model, encoding, dtype, context.stop, ranks)?;
+            self.evaluation_memory = Some(memory);
+        }
+        Ok(())
     }
 }

@@ -4,28 +4,27 @@
 //! published form, so that it can be opened as an ASR model. `ref.tsv` and `hyp.tsv` are the
 //! references and hypotheses of the test, for `engram eval wer`. `summary.json` is written last.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 use engram_data::world::questions::Split;
 use engram_eval::result::Measure;
 use engram_eval::wer::rare_words::RareWords;
-use engram_eval::wer::read::Pairs;
-use engram_eval::wer::report::{WER, WerOptions, evaluate};
+use engram_eval::wer::report::{WER, WerOptions};
 use serde::{Deserialize, Serialize};
 
+use super::super::reports::{word_errors, write_texts};
 use super::NAME;
 use super::model::SpeechModules;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
 use super::study::SpeechStudy;
 use crate::Stop;
 use crate::checkpoint::write_file;
-use crate::checksums::finish_run;
+use crate::checksums::train_and_finish;
 use crate::error::{Result, TrainError};
 use crate::grid::TestItems;
 use crate::recipe::Recipe;
 use crate::study::StudyResult;
-use crate::trainer::{RunOptions, RunSummary, train};
+use crate::trainer::{RunOptions, RunSummary};
 
 /// The tokenizer's file name.
 const TOKENIZER: &str = "tokenizer.json";
@@ -61,7 +60,7 @@ pub struct NameErrors {
 /// Trains an ASR model by a recipe, and tests it.
 ///
 /// # Errors
-/// Errors of reading the data, and of [`train`].
+/// Errors of reading the data, and of [`train`](crate::train).
 pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<SpeechSummary> {
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
@@ -75,20 +74,14 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<SpeechS
                       change; train the phases as several runs, the later ones with [start]";
         return Err(recipe.error("evaluation.early_stop", reason));
     }
-    let trained = train(&mut study, recipe, options)?;
-    let summary = finish(&study, recipe, &trained)
-        .map_err(TrainError::in_study(NAME, "measuring the finished run"))?;
-    finish_run(&options.run, &summary)?;
-    Ok(summary)
+    train_and_finish(&mut study, recipe, options, |study, trained| finish(study, recipe, trained))
 }
 
 /// Reads and checks the study's part of the recipe, and fills in defaults.
 pub(super) fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, Vec<SpeechFeed>)> {
     let (data, model): (SpeechData, SpeechModel) = (recipe.data()?, recipe.model()?);
     let feeds = recipe.feed()?;
-    if let Some((key, reason)) = data.first_invalid_key() {
-        return Err(recipe.error(&format!("data.{key}"), reason));
-    }
+    recipe.check_key("data", data.first_invalid_key())?;
     recipe.check_batch(&[])?;
     data.spec_augment.validate().map_err(|error| recipe.error("data.spec_augment", error))?;
     model.encoder().validate().map_err(|error| recipe.error("model", error))?;
@@ -120,7 +113,7 @@ fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
     }
     let path = start.run.join(TOKENIZER);
     let start_tokenizer = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
-    if start_tokenizer == study.tokenizer().json()? {
+    if start_tokenizer == study.tokenizer.json()? {
         return Ok(());
     }
     let run = start.run.display();
@@ -137,15 +130,15 @@ fn finish(
     recipe: &Recipe,
     trained: &RunSummary,
 ) -> StudyResult<SpeechSummary> {
-    let encoder = study.model().encoder();
-    let vocabulary_size = study.tokenizer().vocabulary_size();
-    let config = study.model().decoder.config(&encoder, vocabulary_size).to_json()?;
+    let encoder = study.model.encoder();
+    let vocabulary_size = study.tokenizer.vocabulary_size();
+    let config = study.model.decoder.config(&encoder, vocabulary_size).to_json()?;
     let write = |name: &str, content: &[u8]| write_file(&trained.run.join(name), content);
     write("config.json", &serde_json::to_vec_pretty(&config)?)?;
-    write(TOKENIZER, study.tokenizer().json()?.as_bytes())?;
+    write(TOKENIZER, study.tokenizer.json()?.as_bytes())?;
 
     let modules =
-        SpeechModules::load(study.model(), vocabulary_size, &trained.weights, &recipe.compute()?)?;
+        SpeechModules::load(&study.model, vocabulary_size, &trained.weights, &recipe.compute()?)?;
     let mut summary = SpeechSummary {
         recipe_hash: trained.recipe_hash.clone(),
         seed: recipe.seed(),
@@ -159,28 +152,19 @@ fn finish(
     }
     let test = study.evaluated(Split::Test)?;
     let hypotheses = study.transcribe(&modules, &test, &Stop::default())?;
-    let lines = |texts: &mut dyn Iterator<Item = (&str, &str)>| -> String {
-        texts.map(|(id, text)| format!("{id}\t{text}\n")).collect()
-    };
-    let references =
-        lines(&mut test.iter().map(|utterance| (utterance.id.as_str(), utterance.text.as_str())));
-    write("ref.tsv", references.as_bytes())?;
+    let references = || test.iter().map(|test| (test.id.as_str(), test.text.as_str()));
+    write_texts(&trained.run.join("ref.tsv"), references())?;
     let ids = test.iter().map(|utterance| utterance.id.as_str());
-    write("hyp.tsv", lines(&mut ids.zip(hypotheses.iter().map(String::as_str))).as_bytes())?;
+    let lines = ids.zip(hypotheses.iter().map(String::as_str));
+    write_texts(&trained.run.join("hyp.tsv"), lines)?;
 
     let names: HashSet<String> = test
         .iter()
         .flat_map(|utterance| utterance.names.iter().map(|name| (*name).to_string()))
         .collect();
     let rare_words = (!names.is_empty()).then_some(RareWords::List(names));
-    let pairs = Pairs {
-        ids: test.iter().map(|utterance| Cow::Borrowed(utterance.id.as_str())).collect(),
-        references: test.iter().map(|utterance| Cow::Borrowed(utterance.text.as_str())).collect(),
-        hypotheses: hypotheses.iter().map(|text| Cow::Borrowed(text.as_str())).collect(),
-        ..Pairs::default()
-    };
-    let report =
-        evaluate(&pairs, &WerOptions { rare_words, items: true, ..WerOptions::default() })?;
+    let options = WerOptions { rare_words, items: true, ..WerOptions::default() };
+    let report = word_errors(references(), &hypotheses, &options)?;
     TestItems::write(&trained.run, &WER, &report.items)?;
     summary.wer = Some(report.evaluation.primary);
     summary.names =

@@ -6,6 +6,7 @@ use engram_models::speech::best_rq::BestRqConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::super::checks::{Invalid, first, fraction, invalid_if, manifests, positive};
 use super::decoder::DecoderSettings;
 
 /// The smallest number of word pieces: the letters.
@@ -82,45 +83,47 @@ impl SpeechData {
     }
 
     /// The first invalid key, with the reason.
-    pub fn first_invalid_key(&self) -> Option<(&'static str, String)> {
-        if self.word_pieces > 0 && !self.tokenizer.is_empty() {
-            return Some(("word_pieces", "is given, but `tokenizer` too; give only one".into()));
-        }
-        if self.word_pieces > 0 && self.word_pieces < MIN_WORD_PIECES {
-            let reason = format!("is below {MIN_WORD_PIECES}, the number of letters");
-            return Some(("word_pieces", reason));
-        }
-        if !self.is_world() && (self.validation.is_empty() || self.test.is_empty()) {
-            return Some(("train", "also needs `validation` and `test`".into()));
-        }
-        if self.is_world() && !(self.validation.is_empty() && self.test.is_empty()) {
-            return Some(("train", "is empty, but `validation` or `test` is not".into()));
-        }
-        if self.speeds.is_empty() || self.speeds.iter().any(|speed| !(0.5..=2.0).contains(speed)) {
-            return Some(("speeds", "needs at least one speed, each between 0.5 and 2".into()));
-        }
+    pub fn first_invalid_key(&self) -> Invalid {
         let is_range = |ends: &[f32]| ends[0] <= ends[1] && ends.iter().all(|end| end.is_finite());
-        if !(self.snr_db.is_empty() || self.snr_db.len() == 2 && is_range(&self.snr_db)) {
-            return Some(("snr_db", "needs the lowest and the highest ratio, or nothing".into()));
-        }
-        for (key, share) in [("babble", self.babble), ("noise_only", self.noise_only)] {
-            if !(0.0..=1.0).contains(&share) {
-                return Some((key, format!("{share} is not between 0 and 1")));
-            }
-        }
-        if !self.evaluated_snr_db.is_finite() {
-            return Some(("evaluated_snr_db", "must be a finite number of dB".into()));
-        }
-        if !(self.max_seconds > 0.0 && self.max_seconds.is_finite()) {
-            return Some((
-                "max_seconds",
-                format!("is {}; must be a finite number above 0", self.max_seconds),
-            ));
-        }
-        if self.is_world() && (self.sentences == 0 || self.evaluation_sentences == 0) {
-            return Some(("sentences", "and `evaluation_sentences` must be at least 1".into()));
-        }
-        None
+        let has_tokenizer = !self.tokenizer.is_empty();
+        let is_valid_speed = |speed: &f64| (0.5..=2.0).contains(speed);
+        let has_sentences = self.sentences > 0 && self.evaluation_sentences > 0;
+        first([
+            invalid_if(
+                self.word_pieces > 0 && has_tokenizer,
+                "word_pieces",
+                "is given, but `tokenizer` too; give only one",
+            ),
+            invalid_if(
+                self.word_pieces > 0 && self.word_pieces < MIN_WORD_PIECES,
+                "word_pieces",
+                format!("is below {MIN_WORD_PIECES}, the number of letters"),
+            ),
+            manifests(&self.train, &self.validation, &self.test),
+            invalid_if(
+                self.speeds.is_empty() || !self.speeds.iter().all(is_valid_speed),
+                "speeds",
+                "needs at least one speed, each between 0.5 and 2",
+            ),
+            invalid_if(
+                !(self.snr_db.is_empty() || self.snr_db.len() == 2 && is_range(&self.snr_db)),
+                "snr_db",
+                "needs the lowest and the highest ratio, or nothing",
+            ),
+            fraction("babble", self.babble),
+            fraction("noise_only", self.noise_only),
+            invalid_if(
+                !self.evaluated_snr_db.is_finite(),
+                "evaluated_snr_db",
+                "must be a finite number of dB",
+            ),
+            positive("max_seconds", self.max_seconds),
+            invalid_if(
+                self.is_world() && !has_sentences,
+                "sentences",
+                "and `evaluation_sentences` must be at least 1",
+            ),
+        ])
     }
 }
 

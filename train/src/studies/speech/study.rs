@@ -26,7 +26,8 @@ use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
 use crate::Stop;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
+    StudyExtension, StudyResult,
 };
 
 /// Utterances per forward pass in evaluation.
@@ -41,11 +42,11 @@ const MASKED_ACCURACY: &str = "masked_accuracy";
 /// Trains an ASR model on a corpus.
 pub struct SpeechStudy {
     data: SpeechData,
-    model: SpeechModel,
+    pub(super) model: SpeechModel,
     feeds: Vec<SpeechFeed>,
     batch: BatchSettings,
     corpus: Corpus,
-    tokenizer: SpeechTokenizer,
+    pub(super) tokenizer: SpeechTokenizer,
     mel: LogMel,
     validation: Vec<Utterance>,
 }
@@ -113,16 +114,6 @@ impl SpeechStudy {
             }
         }
         Ok(utterances)
-    }
-
-    /// The tokenizer.
-    pub fn tokenizer(&self) -> &SpeechTokenizer {
-        &self.tokenizer
-    }
-
-    /// The `[model]` settings.
-    pub fn model(&self) -> &SpeechModel {
-        &self.model
     }
 
     /// The frames and the target of a clip of a batch.
@@ -210,12 +201,13 @@ impl SpeechStudy {
     fn best_rq_loss(
         &self,
         modules: &SpeechModules,
-        (mut frames, codes): (Vec<Frames>, Vec<Vec<u32>>),
+        mut frames: Vec<Frames>,
+        codes: &[Vec<u32>],
         mode: &Mode,
         seed: u64,
     ) -> StudyResult<BatchLoss> {
         let masked: MaskedStates =
-            modules.best_rq.mask(&mut frames, &codes, &mut ChaCha8Rng::seed_from_u64(seed));
+            modules.best_rq.mask(&mut frames, codes, &mut ChaCha8Rng::seed_from_u64(seed));
         let audio = encode(modules, &pack(&frames)?, mode)?;
         let logits = modules.best_rq.logits(&audio, &masked)?;
         let loss = modules.best_rq.loss(&logits, &masked)?;
@@ -339,7 +331,7 @@ impl Study for SpeechStudy {
         let mode = step.mode();
         match feed.objective {
             Objective::BestRq => {
-                self.best_rq_loss(modules, (frames, targets), &mode, step.step_seed)
+                self.best_rq_loss(modules, frames, &targets, &mode, step.step_seed)
             }
             Objective::Ctc | Objective::Transducer | Objective::Attention => {
                 self.text_loss_of_batch(modules, &frames, targets, &mode)
@@ -394,3 +386,5 @@ impl Study for SpeechStudy {
         ]
     }
 }
+
+impl StudyExtension for SpeechStudy {}

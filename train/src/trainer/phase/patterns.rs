@@ -13,17 +13,17 @@ use engram_models::params::{
 use super::study_error;
 use crate::error::{Result, StudyError, TrainError};
 use crate::recipe::{GroupSettings, Phase, Recipe};
-use crate::study::Study;
+use crate::study::StudyExtension;
 
 /// Builds the phase's model. Every pattern of the recipe has to match a parameter. Patterns of
 /// later phases are checked in the first phase, because all phases have the same model.
-pub(super) fn build<S: Study>(
+pub(super) fn build<S: StudyExtension>(
     recipe: &Recipe,
     study: &S,
     phase: &Phase,
 ) -> Result<(S::Model, Parameters)> {
     let compute = recipe.compute()?;
-    check_support(recipe, study, &compute)?;
+    check_support::<S>(recipe, &compute)?;
     let tables = recipe.embedding_tables().map_or(&[][..], |tables| &tables.patterns);
     let build = |groups, tables: &[String]| {
         let builder = ParameterBuilder::new(recipe.seed(), groups, &compute)
@@ -73,11 +73,9 @@ fn layer_error(recipe: &Recipe, error: &StudyError) -> Option<TrainError> {
         ModelError::NoEmbeddingTable { pattern, .. } => {
             Some(table_error(recipe, |other| other == pattern, model_error))
         }
-        ModelError::FrozenTable { table } => Some(table_error(
-            recipe,
-            |pattern| path_matches(pattern.as_bytes(), table.as_bytes()),
-            model_error,
-        )),
+        ModelError::FrozenTable { table } => {
+            Some(table_error(recipe, |pattern| matches(pattern, table), model_error))
+        }
         _ => None,
     }
 }
@@ -95,10 +93,10 @@ fn table_error(
 
 /// Returns an error if the recipe has `[embedding_tables]`, and the study or the device does not
 /// support it.
-fn check_support<S: Study>(recipe: &Recipe, study: &S, compute: &Compute) -> Result<()> {
+fn check_support<S: StudyExtension>(recipe: &Recipe, compute: &Compute) -> Result<()> {
     let reason = match recipe.embedding_tables() {
         None => return Ok(()),
-        Some(_) if !study.supports_embedding_tables() => {
+        Some(_) if !S::SUPPORTS_EMBEDDING_TABLES => {
             "is not supported by this study; remove the section"
         }
         Some(_) if !compute.device.is_cpu() => {
@@ -114,9 +112,8 @@ fn check_support<S: Study>(recipe: &Recipe, study: &S, compute: &Compute) -> Res
 fn check_tables(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     for table in parameters.external_tables() {
         let name = table.name();
-        let matches = |pattern: &String| path_matches(pattern.as_bytes(), name.as_bytes());
         let awp = recipe.awp().map_or(&[][..], |awp| &awp.patterns);
-        if let Some(index) = awp.iter().position(matches) {
+        if let Some(index) = awp.iter().position(|pattern| matches(pattern, name)) {
             let reason = format!(
                 "selects `{name}`, which is kept in parts and cannot be perturbed; select other \
                  tensors, or remove the table from `embedding_tables.match`"
@@ -136,11 +133,7 @@ fn check_tables(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
                 "matches `{name}`, which {reason} (phase `{}`); give it {remedy}, or remove it here",
                 phase.name
             );
-            return Err(table_error(
-                recipe,
-                |p| path_matches(p.as_bytes(), name.as_bytes()),
-                reason,
-            ));
+            return Err(table_error(recipe, |pattern| matches(pattern, name), reason));
         }
     }
     Ok(())
@@ -152,9 +145,7 @@ fn check_tables(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
 fn check_frozen(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     let groups: Vec<ParameterGroup> =
         recipe.phases().iter().flat_map(|phase| recipe.groups(phase)).collect();
-    let has_group = |name: &str| {
-        groups.iter().any(|group| path_matches(group.pattern.as_bytes(), name.as_bytes()))
-    };
+    let has_group = |name: &str| groups.iter().any(|group| matches(&group.pattern, name));
     let is_random = |parameter: &&Parameter| {
         let loads = |name: &str| recipe.start().is_some_and(|start| start.loads_parameter(name));
         parameter.is_random() && !loads(parameter.name())
@@ -194,7 +185,6 @@ fn check_frozen(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
 /// trained parameters are perturbed.
 fn check_awp(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     let Some(awp) = recipe.awp() else { return Ok(()) };
-    let matches = |pattern: &str, name: &str| path_matches(pattern.as_bytes(), name.as_bytes());
     let groups: Vec<_> = recipe.phases().iter().map(|phase| recipe.groups(phase)).collect();
     let is_trained = |parameter: &&Parameter| {
         let mut rates = groups.iter().map(|groups| rate_of(groups, parameter.name()));
@@ -211,6 +201,11 @@ fn check_awp(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
          [awp]"
     );
     Err(recipe.error("awp.match", reason))
+}
+
+/// Whether a parameter's path matches a pattern.
+fn matches(pattern: &str, name: &str) -> bool {
+    path_matches(pattern.as_bytes(), name.as_bytes())
 }
 
 fn is_unused_pattern(error: &StudyError) -> bool {
@@ -236,7 +231,6 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
         recipe.start().map_or(&[], |start| &start.parameters),
     ));
     patterns.extend(list_patterns("awp.match", recipe.awp().map_or(&[], |awp| &awp.patterns)));
-    let matches = |pattern: &str, name: &str| path_matches(pattern.as_bytes(), name.as_bytes());
     for (path, pattern) in patterns {
         if parameters.names().any(|name| matches(&pattern, name)) {
             continue;

@@ -1,24 +1,19 @@
 //! Training with embedding tables that the ranks keep in parts: the same bytes as with whole tables,
 //! for any placement and any number of ranks.
 
-#[path = "../crash/mod.rs"]
-mod crash;
-#[path = "../../../tests/equal_runs/mod.rs"]
-mod equal_runs;
-#[path = "../threads/mod.rs"]
-mod threads;
 mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crash::crash_at_checkpoint;
-use engram_train::distributed::Ranks;
 use engram_train::studies::patent::run::train_patent;
-use engram_train::{Recipe, RecipeOptions, RunOptions, RunSummary, TrainError, train};
-use equal_runs::reproducible_files;
+use engram_train::{RunOptions, RunSummary, TrainError, train};
 use tempfile::tempdir;
-use words::{Disturbed, Words};
+
+use self::words::{Disturbed, Words};
+use crate::runs::{
+    self, assert_equal_files, crash_at_checkpoint, finished, lasting_files, recipe, resumed,
+};
 
 /// Two phases with different learning rates; the first step of the second one starts from the tables of
 /// the first. With layer-wise rates, averages and a low limit of the gradient norm.
@@ -49,34 +44,30 @@ group = [{ match = "**.word_embeddings.*", rate = 0.7, rule = { kind = "sgd", mo
 
 const ALL: &str = r#"embedding_tables.match=["**_embeddings.weight"]"#;
 
-fn recipe(text: &str, set: &[&str]) -> Result<Recipe, TrainError> {
-    let set = set.iter().map(|assignment| (*assignment).to_owned()).collect();
-    Recipe::parse(text, Path::new("recipe.toml"), &RecipeOptions { tiny: false, set })
-}
-
 /// Trains on `size` ranks, and returns the result of rank 0, whose run folder is `run`.
-fn train_on(size: usize, run: &Path, set: &[&str], resume: bool) -> Result<(), TrainError> {
-    let scratch = tempdir().expect("a temporary folder");
-    let results = threads::on_ranks(size, |rank| {
-        let ranks = Ranks::new(rank);
-        let own = scratch.path().join(ranks.rank().to_string());
-        let run = if ranks.rank() == 0 { run.to_path_buf() } else { own };
-        let options = RunOptions { run, resume, quiet: true, ranks, ..RunOptions::default() };
+fn train_on(size: usize, run: &Path, set: &[&str], options: &RunOptions) -> Result<(), TrainError> {
+    let mut results = runs::train_on(size, run, |own| {
+        let RunOptions { resume, stop, .. } = options.clone();
+        let options = RunOptions { resume, stop, ..own };
         train_patent(&mut recipe(PHASES, set)?, &options).map(drop)
     });
-    let mut results = results.into_iter();
-    let first = results.next().expect("rank 0");
-    if first.is_ok() {
-        assert!(results.all(|other| matches!(other, Err(TrainError::OtherRank { .. }))));
+    if results[0].is_err() {
+        return results.swap_remove(0);
     }
-    first
+    finished(results);
+    Ok(())
+}
+
+/// Trains a new run to its end.
+fn complete(size: usize, run: &Path, set: &[&str]) {
+    train_on(size, run, set, &RunOptions::default()).expect("a run");
 }
 
 /// The checkpoints, weights, metrics and scores.
 fn files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     // These contain the recipe.
     let with_recipe = ["recipe.toml", "summary.json", "run.sha256"];
-    let mut files = reproducible_files(run, |_| true);
+    let mut files = lasting_files(run);
     files.retain(|(name, _)| !with_recipe.iter().any(|other| name.ends_with(other)));
     files
 }
@@ -84,33 +75,28 @@ fn files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[track_caller]
 fn assert_equal_runs(a: &Path, b: &Path) {
     let (a, b) = (files(a), files(b));
-    let names = |files: &[(PathBuf, Vec<u8>)]| -> Vec<PathBuf> {
-        files.iter().map(|(name, _)| name.clone()).collect()
-    };
-    assert_eq!(names(&a), names(&b));
     for file in ["model.safetensors", "optimiser.safetensors"] {
-        assert!(names(&a).iter().any(|name| name.ends_with(file)), "{file}: {:?}", names(&a));
+        assert!(a.iter().any(|(name, _)| name.ends_with(file)), "{file}");
     }
-    for ((name, a), (_, b)) in a.iter().zip(&b) {
-        assert!(a == b, "{} differs", name.display());
-    }
+    assert_equal_files(&a, &b);
 }
 
 #[test]
 fn any_placement_on_any_number_of_ranks_gives_the_bytes_of_whole_tables() {
     let folder = tempdir().expect("a temporary folder");
     let whole = folder.path().join("whole");
-    train_on(1, &whole, &[], false).expect("a run");
-    let placements: [&[&str]; 4] = [
+    complete(1, &whole, &[]);
+    let placements: [&[&str]; 5] = [
         &[],
         &["embedding_tables.row_threshold=0"],
+        &["embedding_tables.column_threshold=20"],
         &["embedding_tables.strategy=memory_balanced", "embedding_tables.column_threshold=500"],
         &["embedding_tables.strategy=memory_optimised", "embedding_tables.row_threshold=10000"],
     ];
     for (number, placement) in placements.iter().enumerate() {
         for size in [1, 2, 4].iter().filter(|size| number > 0 || **size < 4) {
             let run = folder.path().join(format!("{number}-{size}"));
-            train_on(*size, &run, &[&[ALL], *placement].concat(), false).expect("a run");
+            complete(*size, &run, &[&[ALL], *placement].concat());
             assert_equal_runs(&whole, &run);
         }
     }
@@ -122,7 +108,8 @@ fn other_settings_give_the_bytes_of_whole_tables() {
     let folder = tempdir().expect("a temporary folder");
     let low_rank = r#"low_rank=[{ match = "encoder.**.query", rank = 2, alpha = 4.0 }]"#;
     let trained = r#"group=[{ match = "**", rate = 1 }]"#;
-    let cases: [&[&str]; 7] = [
+    let cases: [&[&str]; 8] = [
+        &[r#"optimiser.rule={ kind = "rmsprop" }"#],
         &["model.layout=bi_encoder"],
         &["compute.recompute=block"],
         &["data.folds=2"],
@@ -133,9 +120,9 @@ fn other_settings_give_the_bytes_of_whole_tables() {
     ];
     for (number, case) in cases.into_iter().enumerate() {
         let runs = ["whole", "parts"].map(|name| folder.path().join(format!("{number}-{name}")));
-        train_on(1, &runs[0], case, false).expect("a run");
+        complete(1, &runs[0], case);
         let in_parts = [&[ALL, "embedding_tables.row_threshold=1000"], case].concat();
-        train_on(2, &runs[1], &in_parts, false).expect("a run");
+        complete(2, &runs[1], &in_parts);
         assert_equal_runs(&runs[0], &runs[1]);
     }
 }
@@ -146,10 +133,10 @@ fn other_weights_can_be_perturbed() {
     let folder = tempdir().expect("a temporary folder");
     let awp = ["awp.start_epoch=0", "awp.epsilon=0.01", r#"awp.match=["encoder.**.weight"]"#];
     let runs = ["plain", "whole", "parts"].map(|name| folder.path().join(name));
-    train_on(1, &runs[0], &[], false).expect("a run");
-    train_on(1, &runs[1], &awp, false).expect("a run");
+    complete(1, &runs[0], &[]);
+    complete(1, &runs[1], &awp);
     let in_parts = [&[ALL, "embedding_tables.row_threshold=0"], &awp[..]].concat();
-    train_on(2, &runs[2], &in_parts, false).expect("a run");
+    complete(2, &runs[2], &in_parts);
     assert_equal_runs(&runs[1], &runs[2]);
     let weights = runs.map(|run| fs::read(run.join("model.safetensors")).expect("weights"));
     assert!(weights[0] != weights[1], "the perturbation has no effect");
@@ -159,23 +146,13 @@ fn other_weights_can_be_perturbed() {
 fn a_crashed_run_continues_on_another_number_of_ranks() {
     let folder = tempdir().expect("a temporary folder");
     let whole = folder.path().join("whole");
-    train_on(1, &whole, &[], false).expect("a run");
+    complete(1, &whole, &[]);
     let set = [ALL, "embedding_tables.row_threshold=2000"];
     // The runs continue at the checkpoints of steps 3, 5 (the end of the first phase) and 8.
     for (step, before, after) in [(5, 2, 3), (8, 3, 1), (9, 1, 4)] {
         let run = folder.path().join(step.to_string());
-        crash_at_checkpoint(&run, step, |options| {
-            let scratch = tempdir().expect("a temporary folder");
-            let results = threads::on_ranks(before, |rank| {
-                let ranks = Ranks::new(rank);
-                let own = scratch.path().join(ranks.rank().to_string());
-                let run = if ranks.rank() == 0 { run.clone() } else { own };
-                let options = RunOptions { run, quiet: true, ranks, ..options.clone() };
-                train_patent(&mut recipe(PHASES, &set)?, &options)
-            });
-            results.into_iter().next().expect("rank 0")
-        });
-        train_on(after, &run, &set, true).expect("a run");
+        crash_at_checkpoint(&run, step, |options| train_on(before, &run, &set, &options));
+        train_on(after, &run, &set, &resumed()).expect("a run");
         assert_equal_runs(&whole, &run);
     }
 }
@@ -210,8 +187,9 @@ fn settings_that_do_not_fit_are_errors_with_their_line() {
     ];
     for (number, (set, expected)) in cases.into_iter().enumerate() {
         let run = folder.path().join(number.to_string());
-        let error = train_on(1, &run, set, false).expect_err("an error").to_string();
-        let has_position = error.starts_with("recipe.toml:") || error.starts_with("--set ");
+        let error =
+            train_on(1, &run, set, &RunOptions::default()).expect_err("an error").to_string();
+        let has_position = error.starts_with("test.toml:") || error.starts_with("--set ");
         assert!(has_position && error.contains(expected), "{error}");
         assert!(!run.join("model.safetensors").exists());
     }
@@ -229,20 +207,15 @@ fn train_words(
     resume: bool,
     study: impl Fn(usize) -> Words + Sync,
 ) -> Vec<Result<RunSummary, TrainError>> {
-    let scratch = tempdir().expect("a temporary folder");
-    threads::on_ranks(size, |rank| {
-        let ranks = Ranks::new(rank);
-        let mut study = study(ranks.rank());
-        let own = scratch.path().join(ranks.rank().to_string());
-        let run = if ranks.rank() == 0 { run.to_path_buf() } else { own };
-        let stop = study.stop.clone();
-        let options = RunOptions { run, resume, quiet: true, stop, ranks, ..RunOptions::default() };
+    runs::train_on(size, run, |options| {
+        let mut study = study(options.ranks.rank());
+        let options = RunOptions { resume, stop: study.stop.clone(), ..options };
         train(&mut study, &recipe(words::RECIPE, set)?, &options)
     })
 }
 
 fn words(_: usize) -> Words {
-    Words { supports_tables: true, ..Words::default() }
+    Words::default()
 }
 
 #[test]
@@ -318,14 +291,4 @@ fn a_missing_or_zero_gradient_is_an_error_unless_it_is_allowed() {
         assert!(train_words(2, &runs[1], &parts, false, study)[0].is_ok());
         assert_equal_runs(&runs[0], &runs[1]);
     }
-}
-
-#[test]
-fn a_study_without_support_is_an_error() {
-    let folder = tempdir().expect("a temporary folder");
-    let run = folder.path().join("run");
-    let without = |rank| Words { supports_tables: false, ..words(rank) };
-    let mut results = train_words(1, &run, &WORDS_BY_ROW, false, without);
-    let error = results.remove(0).expect_err("an error").to_string();
-    assert!(error.contains("`embedding_tables` is not supported by this study"), "{error}");
 }

@@ -1,0 +1,50 @@
+//! Measures that several studies compute: means with intervals over groups, and word error rates.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
+use engram_eval::metric::MetricInfo;
+use engram_eval::metric::mean::{mean, weighted_mean};
+use engram_eval::result::Measure;
+use engram_eval::wer::read::Pairs;
+use engram_eval::wer::report::{WerOptions, WerReport, evaluate};
+
+use crate::checkpoint::write_file;
+use crate::study::StudyResult;
+
+/// The mean of values. The interval resamples whole groups, which `unit` names.
+pub(crate) fn mean_by_group<G: Eq + std::hash::Hash>(
+    info: &MetricInfo,
+    unit: &'static str,
+    groups: &[G],
+    values: &[f64],
+) -> Measure {
+    let resampling = Resampling::by_group(unit, groups);
+    let options = BootstrapOptions::default();
+    let interval = interval(&resampling, &options, |counts| weighted_mean(values, counts));
+    Measure::new(info, values.len(), Ok(mean(values)), interval)
+}
+
+/// The word error rate of hypotheses. `utterances` are ids with reference texts.
+pub(crate) fn word_errors<'a>(
+    utterances: impl Iterator<Item = (&'a str, &'a str)>,
+    hypotheses: &'a [String],
+    options: &WerOptions,
+) -> StudyResult<WerReport> {
+    let utterances = utterances.map(|(id, text)| (Cow::Borrowed(id), Cow::Borrowed(text)));
+    let (ids, references) = utterances.unzip();
+    let hypotheses = hypotheses.iter().map(|text| Cow::Borrowed(text.as_str())).collect();
+    let pairs = Pairs { ids, references, hypotheses, ..Pairs::default() };
+    Ok(evaluate(&pairs, options)?)
+}
+
+/// Writes lines of id, tab and text.
+pub(crate) fn write_texts<'a>(
+    file: &Path,
+    texts: impl Iterator<Item = (&'a str, &'a str)>,
+) -> StudyResult<()> {
+    let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: String = texts.map(|(id, text)| format!("{id}\t{}\n", one_line(text))).collect();
+    Ok(write_file(file, lines.as_bytes())?)
+}
