@@ -19,7 +19,7 @@ use super::settings::{ClipData, ClipModel};
 use super::study::ClipStudy;
 use crate::checkpoint::write_file;
 use crate::checksums::train_and_finish;
-use crate::error::{Result, TrainError};
+use crate::error::Result;
 use crate::grid::TestItems;
 use crate::recipe::Recipe;
 use crate::study::StudyResult;
