@@ -178,6 +178,7 @@ impl Reproduce {
         let tested = self.test_commands(&mut results).and_then(|()| self.test_grids(&mut results));
         let stopped = match tested {
             Err(error) if !self.stop.is_requested() => return Err(error),
+            Err(error) if results.claims.is_empty() => return Err(error),
             tested => tested.err(),
         };
         if stopped.is_some() {

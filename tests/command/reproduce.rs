@@ -108,7 +108,7 @@ fn bundled_models_are_written_and_can_be_used_outside_the_clone() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     succeeds(root, "data bundled --out bundled");
-    fs::write(root.join("pairs.csv"), "id,anchor,target,context\n1,red car,car,A01\n").unwrap();
+    fs::write(root.join("pairs.csv"), "id,anchor,target,context\n1,red car,car,A47\n").unwrap();
     succeeds(root, "score pairs.csv --model bundled/patent --out scores.csv");
     refused(root, "data bundled --out bundled", "already contains files");
 }
