@@ -263,11 +263,11 @@ mod tests {
     fn nan_is_written_as_null_with_a_reason_and_read_back() {
         let primary =
             Measure::new(&pearson::INFO, 3, Err("constant".to_owned()), Some(interval(0.95)));
-        let error = Measure::new(&mean_absolute_error::METRIC.info, 3, Ok(0.5), Some(interval(0.95)));
+        let error =
+            Measure::new(&mean_absolute_error::METRIC.info, 3, Ok(0.5), Some(interval(0.95)));
         let part = Measure::new(&pearson::INFO, 1, Err("one row".to_owned()), None);
         let table = Breakdown::new("section", &pearson::INFO, vec![("A".to_owned(), part)]);
-        let written =
-            Evaluation::new(primary, vec![error], vec![table], Vec::new());
+        let written = Evaluation::new(primary, vec![error], vec![table], Vec::new());
         let json = serde_json::to_value(&written).unwrap();
         assert_eq!(json["value"], Value::Null);
         assert_eq!(json["reason"], "constant");

@@ -55,10 +55,7 @@ impl AokvqaReport {
     pub fn to_html(&self) -> String {
         Questions {
             title: "Visual questions, A-OKVQA",
-            lead: format!(
-                "Accuracy in per cent, {} questions",
-                size(self.evaluation.primary.n)
-            ),
+            lead: format!("Accuracy in per cent, {} questions", size(self.evaluation.primary.n)),
             evaluation: &self.evaluation,
             warnings: &self.warnings,
             items: &self.items,
@@ -89,7 +86,8 @@ impl Questions<'_> {
             let count = values.iter().filter(|value| condition(**value)).count();
             sections::part_of(count, values.len(), WORDS.items)
         };
-        let (full, zero) = (part_where(|value| value > 100.0 - 1e-9), part_where(|value| value == 0.0));
+        let (full, zero) =
+            (part_where(|value| value > 100.0 - 1e-9), part_where(|value| value == 0.0));
         Report {
             title: self.title,
             lead: self.lead,

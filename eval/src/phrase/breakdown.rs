@@ -89,12 +89,7 @@ impl<'a> Partition<'a> {
     }
 
     /// One breakdown per metric.
-    fn tables(
-        &self,
-        name: &str,
-        metrics: &[&Metric],
-        options: &PhraseOptions,
-    ) -> Vec<Breakdown> {
+    fn tables(&self, name: &str, metrics: &[&Metric], options: &PhraseOptions) -> Vec<Breakdown> {
         let table = |metric: &&Metric| {
             let measured: Vec<(String, Measure)> = self
                 .parts

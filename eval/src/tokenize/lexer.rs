@@ -216,7 +216,9 @@ impl Lexer {
         self.for_each_match(text, token, start..match_end, |end| token_ends.push(end));
         let is_context = |end: &&usize| {
             let mut is_context = false;
-            self.for_each_match(text, context, **end..match_end, |end| is_context = end == match_end);
+            self.for_each_match(text, context, **end..match_end, |end| {
+                is_context = end == match_end
+            });
             is_context
         };
         let token_end = token_ends.iter().rev().find(is_context).copied();

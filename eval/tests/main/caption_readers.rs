@@ -3,8 +3,8 @@
 
 use engram_eval::EvalError;
 use engram_eval::caption::{
-    CaptionOptions, CaptionScores, DomainFrequency, EvaluatedImages, evaluate,
-    parse_annotations, parse_document_frequency, parse_results,
+    CaptionOptions, CaptionScores, DomainFrequency, EvaluatedImages, evaluate, parse_annotations,
+    parse_document_frequency, parse_results,
 };
 use engram_eval::metric::mean::mean;
 
@@ -97,7 +97,7 @@ fn invalid_results_are_refused() {
     );
     assert_eq!(
         error_message(&with_entry(r#"{"image_id": "01", "caption": "b"}"#)),
-        "r.json, entry 1: id `01` is not in a.json, 1 of 5 predictions have no gold row; \
+        "r.json: id `01` is not in a.json, 1 of 5 predictions have no gold row; \
          check that both files belong to the same split"
     );
     let remedy = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
@@ -119,10 +119,7 @@ fn invalid_results_are_refused() {
             "[\n{\"image_id\": 1.5, \"caption\": \"\"}]",
             "r.json:2: is not as expected: the id 1.5 is not an integer at line 2 column 16",
         ),
-        (
-            "",
-            "r.json:1: is not as expected: EOF while parsing a value at line 1 column 0",
-        ),
+        ("", "r.json:1: is not as expected: EOF while parsing a value at line 1 column 0"),
     ] {
         assert_eq!(error_message(text), format!("{reason}{remedy}"), "{text}");
     }
@@ -141,10 +138,7 @@ fn invalid_results_are_refused() {
 #[test]
 fn invalid_annotations_are_refused() {
     for (text, reason) in [
-        (
-            "{}",
-            "a.json:1: is not as expected: missing field `annotations` at line 1 column 2",
-        ),
+        ("{}", "a.json:1: is not as expected: missing field `annotations` at line 1 column 2"),
         (r#"{"annotations": []}"#, "a.json: has no images"),
         (
             r#"{"images": [{}], "annotations": []}"#,

@@ -73,8 +73,7 @@ impl FormatOptions {
             TextFormat::Lines if self.format.is_none() => TextFormat::Jsonl,
             format => format,
         };
-        parse_pairs(&path.display().to_string(), text, format, &self.columns())
-            .map_err(with_option)
+        parse_pairs(&path.display().to_string(), text, format, &self.columns()).map_err(with_option)
     }
 
     /// Like `join_two_files`; errors name the option that helps.

@@ -45,8 +45,7 @@ const ID_NAMES: &str = "id utterance_id utt_id utterance utt segment_id audio_fi
 const REFERENCE_NAMES: &str = "reference ref";
 const HYPOTHESIS_NAMES: &str = "hypothesis hyp pred_text prediction";
 /// Usual names of columns that hold references in one file and hypotheses in another.
-const TEXT_NAMES: &str =
-    "text transcript transcription sentence raw_text normalized_text words";
+const TEXT_NAMES: &str = "text transcript transcription sentence raw_text normalized_text words";
 
 impl Side {
     /// The usual names of the columns with texts of this side. In a file with both sides, a column
@@ -106,7 +105,11 @@ impl Columns {
                     Side::Hypothesis => ColumnKind::Hypotheses,
                 };
                 let location = Location::new(file, line);
-                EvalError::NoColumn { location, column, found: format!("; it has: {}", names_found()) }
+                EvalError::NoColumn {
+                    location,
+                    column,
+                    found: format!("; it has: {}", names_found()),
+                }
             })?);
         }
         Ok((id, texts))

@@ -9,8 +9,8 @@ use std::collections::HashSet;
 use engram_textfile::{lines, non_blank_lines};
 use serde_json::Value;
 
-use super::columns::is_header;
 use super::TextFormat;
+use super::columns::is_header;
 use crate::error::{EvalError, Location};
 
 /// Returns an error if the lines look like another format than `format`.
@@ -172,7 +172,8 @@ fn unsupported_alternatives(text: &str) -> Option<Fault> {
         ["{", "/", "}"].iter().all(|brace| words.any(|word| word == *brace))
     };
     let (line, _) = lines(text).find(|(_, row)| has_alternatives(row))?;
-    let remedy = "give the texts as .trn, `text (id)`, or state the format to count braces as words";
+    let remedy =
+        "give the texts as .trn, `text (id)`, or state the format to count braces as words";
     let reason = "has sclite's alternatives `{ a / b }`, supported only in .trn";
     Some(Fault { line: Some(line), reason, remedy, formats: &["trn"] })
 }

@@ -16,7 +16,8 @@ use serde_json::Value;
 
 /// The path of a fixture.
 fn fixture(name: &str) -> PathBuf {
-    let data = std::env::var_os("ENGRAM_DATA").expect("ENGRAM_DATA names the folder of the fixtures");
+    let data =
+        std::env::var_os("ENGRAM_DATA").expect("ENGRAM_DATA names the folder of the fixtures");
     PathBuf::from(data).join(name)
 }
 

@@ -35,7 +35,8 @@ fn assert_equal(case: &str, metric: &str, computed: f64, reference: f64) {
 
 #[test]
 fn correlations_equal_scipy_on_the_committed_fixture() {
-    let cases: Value = serde_json::from_str(include_str!("../../reference/phrase_scipy.json")).unwrap();
+    let cases: Value =
+        serde_json::from_str(include_str!("../../reference/phrase_scipy.json")).unwrap();
     let cases = cases.as_array().unwrap();
     assert!(cases.len() > 30);
     for case in cases {
