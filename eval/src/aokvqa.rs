@@ -22,14 +22,14 @@
 //! ```
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use engram_textfile::{Object, shortened};
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, measure_of_mean};
 use crate::error::{EvalError, Location};
-use crate::ids::Id;
+use crate::ids::{FileIds, Id, join};
 use crate::items::{Item, Statistic};
 use crate::json::{DistinctKeys, parse, parse_list};
 use crate::metric::{MetricInfo, Unit};
@@ -190,18 +190,10 @@ pub fn evaluate(
     if questions.is_empty() {
         return Err(EvalError::NothingToEvaluate { items: "questions" });
     }
-    let question_ids: HashSet<&str> =
-        questions.iter().map(|question| &*question.question_id.0).collect();
-    let extra = predictions.keys().filter(|id| !question_ids.contains(id.as_str()));
-    if let Some(first) = extra.clone().min() {
-        return Err(EvalError::ExtraPrediction {
-            location: Location::new(file, None),
-            gold: "the questions".to_owned(),
-            id: shortened(first, 60),
-            extra: extra.count(),
-            rows: predictions.len(),
-        });
-    }
+    let ids = questions.iter().map(|question| (&*question.question_id.0, None)).collect();
+    let predicted_ids = predictions.keys().map(|id| (&**id, None)).collect();
+    let predicted_ids = FileIds { file, rows: predicted_ids };
+    join(&FileIds { file: "the questions", rows: ids }, &predicted_ids, true)?;
     let prediction_of = |question: &Question<'_>| predictions.get(&*question.question_id.0);
     let (mut direct_scores, mut choice_scores, mut missing) = (Vec::new(), Vec::new(), 0usize);
     let mut scored = Vec::new();

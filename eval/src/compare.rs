@@ -4,14 +4,13 @@
 //! out. The interval of the difference is usually much narrower than the two separate intervals
 //! suggest.
 
-use std::collections::HashMap;
-
 use engram_textfile::shortened;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
-use crate::error::{EvalError, Location};
+use crate::error::EvalError;
+use crate::ids::{FileIds, join};
 use crate::items::{Item, Items, PooledMetric, Statistic, same_metric};
 use crate::metric::pearson::{self, pearson};
 use crate::metric::{MetricInfo, exact_p_value, undefined_reason};
@@ -222,34 +221,13 @@ impl Paired {
 
 /// The items of B, in the order of A.
 fn matching_items<'b>(a: &Items, b: &'b Items) -> Result<Vec<&'b Item>, EvalError> {
-    let mut by_id: HashMap<&str, (usize, &Item)> = HashMap::with_capacity(b.items.len());
-    by_id.extend(b.items.iter().enumerate().map(|(row, item)| (item.id.as_str(), (row, item))));
-    let (mut b_items, mut missing) = (Vec::with_capacity(a.items.len()), Vec::new());
-    for (row, item) in a.items.iter().enumerate() {
-        match by_id.remove(item.id.as_str()) {
-            Some((_, other)) => b_items.push(other),
-            None => missing.push((row, &item.id)),
-        }
-    }
-    if let Some((row, id)) = missing.first() {
-        return Err(EvalError::MissingPrediction {
-            predictions: b.file.clone(),
-            gold: Location::new(&a.file, *row as u64 + 1),
-            id: shortened(id, 60),
-            missing: missing.len(),
-            rows: a.items.len(),
-        });
-    }
-    if let Some((row, item)) = by_id.values().min_by_key(|(row, _)| *row) {
-        return Err(EvalError::ExtraPrediction {
-            location: Location::new(&b.file, *row as u64 + 1),
-            gold: a.file.clone(),
-            id: shortened(&item.id, 60),
-            extra: by_id.len(),
-            rows: b.items.len(),
-        });
-    }
-    Ok(b_items)
+    let joined = join(&file_ids(a), &file_ids(b), false)?;
+    Ok(joined.into_iter().flatten().map(|index| &b.items[index]).collect())
+}
+
+fn file_ids(items: &Items) -> FileIds<'_> {
+    let rows = (1..).zip(&items.items).map(|(line, item)| (&*item.id, Some(line)));
+    FileIds { file: &items.file, rows: rows.collect() }
 }
 
 /// Describes the metric of a result, for messages.

@@ -1,11 +1,55 @@
 //! Ids of utterances, images, questions and queries. All formats allow strings and integers.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
 
 use engram_textfile::shortened;
 use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
+
+use crate::error::{EvalError, Location};
+
+/// The ids of a file, each with its line.
+pub(crate) struct FileIds<'a> {
+    /// The file name, for error messages.
+    pub(crate) file: &'a str,
+    /// The ids; the line is `None` if it is unknown.
+    pub(crate) rows: Vec<(&'a str, Option<u64>)>,
+}
+
+/// Returns the index of the prediction for each gold row. `None` is a gold row without a prediction,
+/// which is an error unless `allow_missing` is true.
+pub(crate) fn join(
+    gold: &FileIds<'_>,
+    predictions: &FileIds<'_>,
+    allow_missing: bool,
+) -> Result<Vec<Option<usize>>, EvalError> {
+    let mut indices: HashMap<&str, usize> = HashMap::with_capacity(predictions.rows.len());
+    indices.extend(predictions.rows.iter().enumerate().map(|(index, (id, _))| (*id, index)));
+    let joined: Vec<_> = gold.rows.iter().map(|(id, _)| indices.remove(id)).collect();
+    let mut missing = gold.rows.iter().zip(&joined).filter(|(_, index)| index.is_none());
+    if !allow_missing && let Some(((id, line), _)) = missing.next() {
+        return Err(EvalError::MissingPrediction {
+            predictions: predictions.file.to_owned(),
+            gold: Location::new(gold.file, *line),
+            id: shortened(id, 60),
+            missing: 1 + missing.count(),
+            rows: gold.rows.len(),
+        });
+    }
+    let extra = indices.values().map(|index| predictions.rows[*index]);
+    if let Some((id, line)) = extra.min_by_key(|(id, line)| (*line, *id)) {
+        return Err(EvalError::ExtraPrediction {
+            location: Location::new(predictions.file, line),
+            gold: gold.file.to_owned(),
+            id: shortened(id, 60),
+            extra: indices.len(),
+            rows: predictions.rows.len(),
+        });
+    }
+    Ok(joined)
+}
 
 /// Small integers as text, so that ids such as the answer numbers 1 to 10 need no allocation.
 const SMALL_INTEGERS: [&str; 11] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"];

@@ -148,11 +148,6 @@ impl Items {
         }
         Ok(Self { file: file.to_owned(), items })
     }
-
-    /// Formats the items as JSON lines.
-    pub fn to_json_lines(&self) -> String {
-        json_lines(&self.items)
-    }
 }
 
 /// Formats items as JSON lines, which [`Items::parse`] reads.
@@ -304,7 +299,7 @@ mod tests {
         ] {
             let items = vec![item("a", statistic.clone()), item("b", statistic)];
             let written = Items { file: "f".to_owned(), items };
-            assert_eq!(Items::parse("f", &written.to_json_lines()).unwrap(), written);
+            assert_eq!(Items::parse("f", &json_lines(&written.items)).unwrap(), written);
         }
     }
 
@@ -312,7 +307,7 @@ mod tests {
     fn errors_name_the_line_of_an_invalid_item() {
         let ratio = Statistic::Ratio { numerator: 2.0, denominator: 10.0 };
         let error_message = |items: &[Item]| {
-            let text = Items { file: "f".to_owned(), items: items.to_vec() }.to_json_lines();
+            let text = json_lines(items);
             Items::parse("f", &text).unwrap_err().to_string()
         };
         assert!(error_message(&[]).starts_with("f: has no items"));

@@ -21,7 +21,7 @@ pub use read::{
 };
 
 use crate::error::{EvalError, Location};
-use crate::ids::Id;
+use crate::ids::{FileIds, Id, join};
 use crate::metric::MetricInfo;
 use crate::metric::caption::bleu::{self, BleuStatistics, bleu};
 use crate::metric::caption::cider::{self, DocumentFrequency};
@@ -308,48 +308,27 @@ fn join_results<'a>(
     evaluated: EvaluatedImages,
 ) -> Result<Vec<(&'a AnnotatedImage, &'a str)>, EvalError> {
     let mut entries: HashMap<&Id<'_>, usize> = HashMap::with_capacity(results.results.len());
-    for (entry, result) in results.results.iter().enumerate() {
+    for (entry, result) in (1..).zip(&results.results) {
         if let Some(first) = entries.insert(&result.image_id, entry) {
+            let id = result.image_id.for_message();
             return Err(EvalError::Malformed {
                 location: Location::new(&results.file, None),
-                reason: format!(
-                    "entries {} and {} are both for image {}",
-                    first + 1,
-                    entry + 1,
-                    result.image_id.for_message()
-                ),
+                reason: format!("entries {first} and {entry} are both for image {id}"),
                 remedy: "give one caption per image",
             });
         }
     }
-    let mut pairs = Vec::with_capacity(entries.len());
-    let mut missing = Vec::new();
-    for image in &annotations.images {
-        match entries.remove(&image.id) {
-            Some(entry) => pairs.push((image, results.results[entry].caption.as_str())),
-            None => missing.push(&image.id),
-        }
-    }
-    if let Some((&id, &entry)) = entries.iter().min_by_key(|&(_, &entry)| entry) {
-        return Err(EvalError::ExtraPrediction {
-            location: Location::new(format!("{}, entry {}", results.file, entry + 1), None),
-            gold: annotations.file.clone(),
-            id: id.for_message(),
-            extra: entries.len(),
-            rows: results.results.len(),
-        });
-    }
-    if let Some(first) = missing.first()
-        && evaluated == EvaluatedImages::All
-    {
-        return Err(EvalError::MissingPrediction {
-            predictions: results.file.clone(),
-            gold: Location::new(&annotations.file, None),
-            id: first.for_message(),
-            missing: missing.len(),
-            rows: annotations.images.len(),
-        });
-    }
+    let images = annotations.images.iter().map(|image| (&*image.id.0, None)).collect();
+    let captions = results.results.iter().map(|result| (&*result.image_id.0, None)).collect();
+    let joined = join(
+        &FileIds { file: &annotations.file, rows: images },
+        &FileIds { file: &results.file, rows: captions },
+        evaluated == EvaluatedImages::WithResult,
+    )?;
+    let pair = |(image, index): (&'a AnnotatedImage, Option<usize>)| {
+        Some((image, results.results[index?].caption.as_str()))
+    };
+    let pairs: Vec<_> = annotations.images.iter().zip(joined).filter_map(pair).collect();
     if let Some((image, _)) = pairs.iter().find(|(image, _)| image.references.is_empty()) {
         return Err(EvalError::Malformed {
             location: Location::new(&annotations.file, None),

@@ -132,14 +132,7 @@ impl Cases<'_> {
 
     fn table(&self, html: &mut Html) {
         html.node("table", &[("class", "list")], |html| {
-            html.node("thead", &[], |html| {
-                html.node("tr", &[], |html| {
-                    for column in self.columns {
-                        let class = class(column.kind);
-                        html.leaf("th", &[("scope", "col"), ("class", class)], column.heading);
-                    }
-                });
-            });
+            html.table_head(self.columns.iter().map(|column| (column.heading, class(column.kind))));
             html.node("tbody", &[], |html| {
                 for row in &self.rows {
                     html.node("tr", &[], |html| {

@@ -241,13 +241,7 @@ fn claims_table(
 ) {
     html.node("div", &[("class", "scroll")], |html| {
         html.node("table", &[("class", "list claims")], |html| {
-            html.node("thead", &[], |html| {
-                html.node("tr", &[], |html| {
-                    headings
-                        .iter()
-                        .for_each(|heading| html.leaf("th", &[("scope", "col")], heading));
-                });
-            });
+            html.table_head(headings.iter().map(|heading| (*heading, "")));
             html.node("tbody", &[], |html| {
                 for claim in claims {
                     html.node("tr", &[], |html| {

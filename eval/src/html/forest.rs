@@ -112,19 +112,15 @@ pub(super) fn forest_of_groups(html: &mut Html, name: &str, groups: &[Group<'_>]
         &[("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", name)],
         |html| {
             html.node("table", &[("class", class)], |html| {
-                html.node("thead", &[], |html| {
-                    html.node("tr", &[], |html| {
-                        html.leaf("th", &[("scope", "col")], name);
-                        if show_n {
-                            html.leaf("th", &[("scope", "col"), ("class", "number")], "n");
-                        }
-                        html.leaf("th", &[("scope", "col"), ("class", "number")], "value");
-                        if let Some(interval) = interval {
-                            html.leaf("th", &[("scope", "col")], &interval_heading(interval));
-                        }
-                        html.leaf("th", &[("scope", "col"), ("class", "plot")], "");
-                    });
-                });
+                let mut columns = vec![(name, ""), ("value", "number"), ("", "plot")];
+                let heading = interval.map(interval_heading);
+                if let Some(heading) = &heading {
+                    columns.insert(2, (heading.as_str(), ""));
+                }
+                if show_n {
+                    columns.insert(1, ("n", "number"));
+                }
+                html.table_head(columns);
                 for group in groups {
                     let table = Table {
                         show_n,

@@ -253,14 +253,8 @@ pub(super) type PlainRow = (Html, Vec<String>);
 /// right-aligned.
 pub(super) fn plain_table(html: &mut Html, headings: &[&str], rows: &[PlainRow]) {
     html.node("table", &[("class", "plain")], |html| {
-        html.node("thead", &[], |html| {
-            html.node("tr", &[], |html| {
-                for (column, heading) in headings.iter().enumerate() {
-                    let class = if column == 0 { "" } else { "number" };
-                    html.leaf("th", &[("scope", "col"), ("class", class)], heading);
-                }
-            });
-        });
+        let class = |column: usize| if column == 0 { "" } else { "number" };
+        html.table_head(headings.iter().enumerate().map(|(index, name)| (*name, class(index))));
         html.node("tbody", &[], |html| {
             for (name, numbers) in rows {
                 html.node("tr", &[], |html| {

@@ -83,14 +83,9 @@ impl WerReport {
         let reference = counts.reference_tokens();
         let heading = format!("of reference {tokens}");
         html.node("table", &[("class", "plain")], |html| {
-            html.node("thead", &[], |html| {
-                html.node("tr", &[], |html| {
-                    html.leaf("th", &[("scope", "col")], "");
-                    html.leaf("th", &[("scope", "col"), ("class", "number")], tokens);
-                    html.leaf("th", &[("scope", "col"), ("class", "number")], &heading);
-                    html.leaf("th", &[("class", "shares")], "");
-                });
-            });
+            let columns =
+                [("", ""), (tokens, "number"), (heading.as_str(), "number"), ("", "shares")];
+            html.table_head(columns);
             html.node("tbody", &[], |html| {
                 for (name, number) in [
                     ("reference", reference),

@@ -32,6 +32,19 @@ impl Html {
         self.leaf(tag, &[("class", class), ("dir", "auto")], text);
     }
 
+    /// Writes the head of a table: the heading and the class of each column; a class may be empty.
+    pub(super) fn table_head<'h>(&mut self, columns: impl IntoIterator<Item = (&'h str, &'h str)>) {
+        self.node("thead", &[], |html| {
+            html.node("tr", &[], |html| {
+                for (heading, class) in columns {
+                    let attributes = [("scope", "col"), ("class", class)];
+                    let count = if class.is_empty() { 1 } else { 2 };
+                    html.leaf("th", &attributes[..count], heading);
+                }
+            });
+        });
+    }
+
     /// Writes an element without content, such as `meta`.
     pub(super) fn void(&mut self, tag: &str, attributes: Attributes<'_>) {
         self.open(tag, attributes);

@@ -27,6 +27,22 @@ pub(super) fn standardize(text: &str, buffers: &mut Buffers, out: &mut String) {
     squeeze_space(strip(current), out);
 }
 
+/// The contractions: the text before the apostrophe, the text after it, and the expansion. The first
+/// that fits applies.
+const CONTRACTIONS: [(&str, &str, &str); 11] = [
+    ("won", "t", "will not"),
+    ("can", "t", "can not"),
+    ("n", "t", " not"),
+    ("", "t", " not"),
+    ("let", "s", "let us"),
+    ("", "re", " are"),
+    ("", "s", " is"),
+    ("", "d", " would"),
+    ("", "ll", " will"),
+    ("", "ve", " have"),
+    ("", "m", " am"),
+];
+
 /// Expands contractions anywhere in the text, also within a word.
 fn expand_contractions(text: &str, out: &mut String) {
     let mut remaining = text;
@@ -35,36 +51,12 @@ fn expand_contractions(text: &str, out: &mut String) {
         // The reference applies the patterns one after the other. The letters that a pattern needs
         // before an apostrophe never come from another replacement, so one pass gives the same
         // result.
-        let (before_length, expansion, after_length) = if after.starts_with('t') {
-            if out.ends_with("won") {
-                (3, "will not", 1)
-            } else if out.ends_with("can") {
-                (3, "can not", 1)
-            } else if out.ends_with('n') {
-                (1, " not", 1)
-            } else {
-                (0, " not", 1)
-            }
-        } else if after.starts_with('s') && out.ends_with("let") {
-            (3, "let us", 1)
-        } else if after.starts_with("re") {
-            (0, " are", 2)
-        } else if after.starts_with('s') {
-            (0, " is", 1)
-        } else if after.starts_with('d') {
-            (0, " would", 1)
-        } else if after.starts_with("ll") {
-            (0, " will", 2)
-        } else if after.starts_with("ve") {
-            (0, " have", 2)
-        } else if after.starts_with('m') {
-            (0, " am", 1)
-        } else {
-            (0, "'", 0)
-        };
-        out.truncate(out.len() - before_length);
+        let fits =
+            |(start, end, _): &&(&str, &str, &str)| after.starts_with(end) && out.ends_with(start);
+        let (start, end, expansion) = *CONTRACTIONS.iter().find(fits).unwrap_or(&("", "", "'"));
+        out.truncate(out.len() - start.len());
         out.push_str(expansion);
-        remaining = &after[after_length..];
+        remaining = &after[end.len()..];
     }
     out.push_str(remaining);
 }

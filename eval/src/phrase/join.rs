@@ -1,95 +1,55 @@
 //! Joins gold rows and predictions by id; they must match one to one.
 
-use std::collections::HashMap;
-
 use engram_textfile::{UniqueIds, shortened};
 
 use super::{GoldRow, Prediction};
 use crate::error::{EvalError, Location};
+use crate::ids::{FileIds, join};
 
-/// The common fields of gold rows and predictions.
-pub(super) trait Row {
-    fn id(&self) -> &str;
-    fn score(&self) -> f64;
-    fn line(&self) -> Option<u64>;
-}
-
-impl Row for GoldRow {
-    fn id(&self) -> &str {
-        &self.id
-    }
-    fn score(&self) -> f64 {
-        self.score
-    }
-    fn line(&self) -> Option<u64> {
-        self.line
+impl GoldRow {
+    fn fields(&self) -> (&str, f64, Option<u64>) {
+        (&self.id, self.score, self.line)
     }
 }
 
-impl Row for Prediction {
-    fn id(&self) -> &str {
-        &self.id
-    }
-    fn score(&self) -> f64 {
-        self.score
-    }
-    fn line(&self) -> Option<u64> {
-        self.line
+impl Prediction {
+    pub(super) fn fields(&self) -> (&str, f64, Option<u64>) {
+        (&self.id, self.score, self.line)
     }
 }
 
-/// Indexes the rows by id. Checks that there are rows, that ids are present and unique, and that
-/// scores are finite.
-pub(super) fn checked_index<'a, R: Row>(
-    rows: &'a [R],
-    file: &str,
-) -> Result<HashMap<&'a str, &'a R>, EvalError> {
-    if rows.is_empty() {
-        return Err(EvalError::Empty { file: file.to_owned() });
-    }
-    let mut ids = UniqueIds::with_capacity(rows.len());
-    for row in rows {
-        let location = Location::new(file, row.line());
-        ids.add(row.id(), location.clone())?;
-        if !row.score().is_finite() {
-            let (id, score) = (shortened(row.id(), 60), row.score());
+/// Checks that there are rows (id, score, line), that ids are present and unique, and that scores
+/// are finite. Returns the ids.
+pub(super) fn checked_ids<'a>(
+    file: &'a str,
+    rows: impl Iterator<Item = (&'a str, f64, Option<u64>)>,
+) -> Result<FileIds<'a>, EvalError> {
+    let (mut unique, mut ids) = (UniqueIds::with_capacity(0), Vec::new());
+    for (id, score, line) in rows {
+        let location = Location::new(file, line);
+        unique.add(id, location.clone())?;
+        if !score.is_finite() {
+            let id = shortened(id, 60);
             let reason = format!("id `{id}`: score `{score}` is not a finite number");
             return Err(EvalError::Malformed { location, reason, remedy: "give a finite score" });
         }
+        ids.push((id, line));
     }
-    let index = rows.iter().map(|row| (row.id(), row)).collect();
-    Ok(index)
+    if ids.is_empty() {
+        return Err(EvalError::Empty { file: file.to_owned() });
+    }
+    Ok(FileIds { file, rows: ids })
 }
 
 /// Returns the predicted score of each gold row, in gold order.
-pub(super) fn join(
+pub(super) fn predicted_scores(
     gold: &[GoldRow],
     gold_file: &str,
     predictions: &[Prediction],
     predictions_file: &str,
 ) -> Result<Vec<f64>, EvalError> {
-    let gold_index = checked_index(gold, gold_file)?;
-    let prediction_index = checked_index(predictions, predictions_file)?;
-
-    let mut missing = gold.iter().filter(|row| !prediction_index.contains_key(row.id.as_str()));
-    if let Some(first) = missing.next() {
-        return Err(EvalError::MissingPrediction {
-            predictions: predictions_file.to_owned(),
-            gold: Location::new(gold_file, first.line),
-            id: shortened(&first.id, 60),
-            missing: 1 + missing.count(),
-            rows: gold.len(),
-        });
-    }
-    let mut extra = predictions.iter().filter(|row| !gold_index.contains_key(row.id.as_str()));
-    if let Some(first) = extra.next() {
-        return Err(EvalError::ExtraPrediction {
-            location: Location::new(predictions_file, first.line),
-            gold: gold_file.to_owned(),
-            id: shortened(&first.id, 60),
-            extra: 1 + extra.count(),
-            rows: predictions.len(),
-        });
-    }
-    Ok(gold.iter().map(|row| prediction_index[row.id.as_str()].score).collect())
+    let gold = checked_ids(gold_file, gold.iter().map(GoldRow::fields))?;
+    let ids = checked_ids(predictions_file, predictions.iter().map(Prediction::fields))?;
+    let joined = join(&gold, &ids, false)?;
+    Ok(joined.into_iter().flatten().map(|index| predictions[index].score).collect())
 }

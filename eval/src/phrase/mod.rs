@@ -146,8 +146,9 @@ pub fn evaluate(
     options: &PhraseOptions,
 ) -> Result<PhraseReport, EvalError> {
     let sample = joined_sample(gold, predictions, options)?;
-    let primary = sample.measure(&pearson::METRIC, options);
-    let secondary = options.metrics.iter().map(|metric| sample.measure(metric, options)).collect();
+    let measure = |metric: &Metric| sample.measure(metric, options);
+    let primary = measure(&pearson::METRIC);
+    let secondary = options.metrics.iter().map(measure).collect();
     let source = |role: &str, path: &str, rows| SourceFile {
         role: role.to_owned(),
         path: path.to_owned(),
@@ -200,7 +201,8 @@ fn joined_sample<'a>(
     options: &PhraseOptions,
 ) -> Result<Sample<'a>, EvalError> {
     options.bootstrap.validate()?;
-    let predicted = join::join(gold, &options.gold_file, predictions, &options.predictions_file)?;
+    let predicted =
+        join::predicted_scores(gold, &options.gold_file, predictions, &options.predictions_file)?;
     let sample = Sample::new(gold.iter().collect(), predicted);
     // Returns an error for a single row. An undefined correlation is not an error.
     pearson(sample.gold(), sample.predicted())?;
@@ -220,8 +222,8 @@ pub fn compare(
     b: &[Prediction],
     options: &PhraseOptions,
 ) -> Result<Comparison, EvalError> {
-    let predicted_a = join::join(gold, &options.gold_file, a, name_a)?;
-    let predicted_b = join::join(gold, &options.gold_file, b, name_b)?;
+    let predicted_a = join::predicted_scores(gold, &options.gold_file, a, name_a)?;
+    let predicted_b = join::predicted_scores(gold, &options.gold_file, b, name_b)?;
     let sample = Sample::new(gold.iter().collect(), predicted_a);
     let resampling = sample.resampling(options.unit);
     let (gold, a_scores) = (sample.gold(), sample.predicted());

@@ -5,7 +5,7 @@ use std::path::Path;
 use engram_textfile::phrases::{PhraseColumns, read_phrases};
 use engram_textfile::{Input, Table};
 
-use super::join::checked_index;
+use super::join::checked_ids;
 use super::{GoldRow, Prediction};
 use crate::error::EvalError;
 
@@ -65,6 +65,6 @@ fn prediction_rows(input: Input<'_>) -> Result<Vec<Prediction>, EvalError> {
         let (id, score) = (table.required_field(id)?.to_owned(), table.number(score)?);
         rows.push(Prediction { id, score, line: Some(table.line()) });
     }
-    checked_index(&rows, table.file())?;
+    checked_ids(table.file(), rows.iter().map(Prediction::fields))?;
     Ok(rows)
 }

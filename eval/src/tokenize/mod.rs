@@ -8,8 +8,3 @@ mod lexer;
 mod pattern;
 pub mod ptb;
 mod rewrite;
-
-/// Whether a character is white space in Python's `str.isspace`.
-pub(crate) fn is_white_space(character: char) -> bool {
-    character.is_whitespace() || matches!(character, '\u{1C}'..='\u{1F}')
-}

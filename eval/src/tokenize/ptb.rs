@@ -22,8 +22,8 @@ use std::str::Split;
 
 use rayon::prelude::*;
 
-use super::is_white_space;
 use super::lexer::Lexer;
+use crate::normalise::characters::is_space;
 
 /// Number of lines in a part, which one thread tokenizes at a time.
 const PART_LINES: usize = 2048;
@@ -165,7 +165,7 @@ fn without_punctuation(line: &str) -> String {
 /// Replaces `filtered` by the tokens of a raw line that pycocoevalcap keeps.
 fn write_kept_tokens(line: &str, filtered: &mut String) {
     filtered.clear();
-    let tokens = line.trim_end_matches(is_white_space).split(' ');
+    let tokens = line.trim_end_matches(is_space).split(' ');
     // A quick test first, because most tokens are words.
     let is_word = |token: &str| token.starts_with(|c: char| c.is_ascii_lowercase());
     let tokens = tokens.filter(|token| is_word(token) || !DROPPED_TOKENS.contains(token));

@@ -37,9 +37,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::bootstrap::{BootstrapOptions, measure_of_mean};
-use crate::error::{EvalError, Location};
+use crate::error::EvalError;
 use crate::groups::rows_by_label;
-use crate::ids::Id;
+use crate::ids::{FileIds, Id, join};
 use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
 use crate::result::{Breakdown, Evaluation, SourceFile};
@@ -119,9 +119,13 @@ pub fn evaluate<'n, 'a>(
     if annotations.is_empty() {
         return Err(EvalError::Empty { file: annotation_file.to_owned() });
     }
-    check_questions(annotation_file, annotations, result_file, results)?;
-    let answers = annotations.iter().map(|annotation| results.get(&annotation.question_id));
-    let predicted: Vec<&str> = answers.map(|answer| answer.map_or("", |answer| answer)).collect();
+    let (result_ids, answers): (Vec<&Id<'_>>, Vec<&Cow<'_, str>>) = results.iter().unzip();
+    let questions = annotations.iter().map(|annotation| (&*annotation.question_id.0, None));
+    let questions = FileIds { file: annotation_file, rows: questions.collect() };
+    let result_ids = result_ids.into_iter().map(|id| (&*id.0, None)).collect();
+    let joined = join(&questions, &FileIds { file: result_file, rows: result_ids }, false)?;
+    let predicted: Vec<&str> =
+        joined.into_iter().flatten().map(|index| &**answers[index]).collect();
     let scores: Vec<f64> = annotations
         .par_iter()
         .zip(&predicted)
@@ -169,39 +173,6 @@ pub fn evaluate<'n, 'a>(
     };
     let worst = worst_questions(annotations, &scores, &predicted, options);
     Ok(VqaReport { evaluation, worst, items })
-}
-
-/// Checks that questions and results match one to one.
-fn check_questions<'a>(
-    annotation_file: &str,
-    annotations: &[Annotation<'a>],
-    result_file: &str,
-    results: &HashMap<Id<'a>, Cow<'a, str>>,
-) -> Result<(), EvalError> {
-    let missing =
-        annotations.iter().filter(|annotation| !results.contains_key(&annotation.question_id));
-    if let Some(first) = missing.clone().next() {
-        return Err(EvalError::MissingPrediction {
-            predictions: result_file.to_owned(),
-            gold: Location::new(annotation_file, None),
-            id: shortened(&first.question_id.0, 60),
-            missing: missing.count(),
-            rows: annotations.len(),
-        });
-    }
-    if results.len() > annotations.len() {
-        let question_ids: std::collections::HashSet<_> =
-            annotations.iter().map(|annotation| &annotation.question_id).collect();
-        let extra = results.keys().filter(|id| !question_ids.contains(id));
-        return Err(EvalError::ExtraPrediction {
-            location: Location::new(result_file, None),
-            gold: annotation_file.to_owned(),
-            id: extra.clone().min().map_or_else(String::new, |id| shortened(&id.0, 60)),
-            extra: extra.count(),
-            rows: results.len(),
-        });
-    }
-    Ok(())
 }
 
 /// The distinct answers with their counts, most frequent first.

@@ -97,7 +97,7 @@ fn invalid_results_are_refused() {
     );
     assert_eq!(
         error_message(&with_entry(r#"{"image_id": "01", "caption": "b"}"#)),
-        "r.json, entry 1: id `01` is not in a.json, 1 of 5 predictions have no gold row; \
+        "r.json: id `01` is not in a.json, 1 of 5 predictions have no gold row; \
          check that both files belong to the same split"
     );
     let remedy = "; expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";

@@ -2,6 +2,7 @@
 
 use engram_eval::EvalError;
 use engram_eval::bootstrap::BootstrapOptions;
+use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::metric::pearson::pearson;
 use engram_eval::metric::registry::{Metric, RowMetric};
 use engram_eval::metric::{MetricError, MetricInfo, Range, Unit};
@@ -109,13 +110,9 @@ fn breakdowns_hold_every_row_once() {
 
 /// The share of rows whose prediction is within 0.2 of the gold score.
 fn near(gold: &[f64], predicted: &[f64]) -> Result<RowMetric, MetricError> {
-    let near: Vec<bool> = gold.iter().zip(predicted).map(|(g, p)| (g - p).abs() < 0.2).collect();
-    let share = move |counts: &[u32]| {
-        let sum = |rows: &mut dyn Iterator<Item = &u32>| f64::from(rows.sum::<u32>());
-        let near_rows = &mut near.iter().zip(counts).filter(|(near, _)| **near).map(|(_, n)| n);
-        sum(near_rows) / sum(&mut counts.iter())
-    };
-    Ok(RowMetric::new(share(&vec![1; gold.len()]), share))
+    let is_near = |(gold, predicted): (&f64, &f64)| f64::from((gold - predicted).abs() < 0.2);
+    let near: Vec<f64> = gold.iter().zip(predicted).map(is_near).collect();
+    Ok(RowMetric::new(mean(&near), move |counts| weighted_mean(&near, counts)))
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use crate::tokenize::is_white_space;
+use crate::normalise::characters::is_space;
 
 /// A tokenized caption.
 #[derive(Debug, Clone, Copy)]
@@ -57,11 +57,11 @@ impl Sentences {
     pub(crate) fn push(&mut self, text: &str) {
         let mut tokens_differ = false;
         for word in text.split(' ') {
-            tokens_differ |= word.is_empty() || word.contains(is_white_space);
+            tokens_differ |= word.is_empty() || word.contains(is_space);
             self.words.push(self.vocabulary.get_or_insert(word));
         }
         if tokens_differ {
-            let tokens = text.split(is_white_space).filter(|word| !word.is_empty());
+            let tokens = text.split(is_space).filter(|word| !word.is_empty());
             let tokens = tokens.map(|word| self.vocabulary.get_or_insert(word)).collect();
             self.tokens.insert(self.ends.len(), tokens);
         }

@@ -1,7 +1,6 @@
 //! References with their hypotheses, joined by id or by line number.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 use engram_textfile::shortened;
 
@@ -10,7 +9,8 @@ use super::super::sclite::{self, Lattice, has_markup};
 use super::super::tokens;
 use super::formats::MARKUP_REMEDY;
 use super::{LENGTH_REMEDY, Utterance, malformed};
-use crate::error::{EvalError, Location};
+use crate::error::EvalError;
+use crate::ids::{FileIds, join as join_ids};
 use crate::normalise::Normaliser;
 
 /// The sclite markup of the texts, and its scoring.
@@ -195,42 +195,23 @@ fn join_by_id<'a>(
     hypothesis_file: &str,
     hypotheses: Vec<Utterance<'a>>,
 ) -> Result<Pairs<'a>, EvalError> {
-    let hypothesis_count = hypotheses.len();
-    let mut by_id: HashMap<Cow<'a, str>, (Cow<'a, str>, u64)> =
-        HashMap::with_capacity(hypothesis_count);
-    for Utterance { id, text, line, .. } in hypotheses {
-        by_id.insert(id.unwrap_or_default(), (text, line));
-    }
-    let reference_count = references.len();
-    let (mut pairs, mut missing) = (Pairs::with_capacity(reference_count), Vec::new());
-    for Utterance { id, text, line, .. } in references {
-        let id = id.unwrap_or_default();
-        match by_id.remove(&id) {
-            Some((hypothesis, _)) => {
-                pairs.ids.push(id);
-                pairs.references.push(text);
-                pairs.hypotheses.push(hypothesis);
-            }
-            None => missing.push((id, line)),
-        }
-    }
-    if let Some((id, line)) = missing.first() {
-        return Err(EvalError::MissingPrediction {
-            predictions: hypothesis_file.to_owned(),
-            gold: Location::new(reference_file, *line),
-            id: shortened(id, 60),
-            missing: missing.len(),
-            rows: reference_count,
-        });
-    }
-    if let Some((id, (_, line))) = by_id.iter().min_by_key(|(_, (_, line))| *line) {
-        return Err(EvalError::ExtraPrediction {
-            location: Location::new(hypothesis_file, *line),
-            gold: reference_file.to_owned(),
-            id: shortened(id, 60),
-            extra: by_id.len(),
-            rows: hypothesis_count,
-        });
+    let joined = join_ids(
+        &file_ids(reference_file, &references),
+        &file_ids(hypothesis_file, &hypotheses),
+        false,
+    )?;
+    let mut pairs = Pairs::with_capacity(references.len());
+    let mut texts: Vec<_> = hypotheses.into_iter().map(|hypothesis| hypothesis.text).collect();
+    for (Utterance { id, text, .. }, index) in references.into_iter().zip(joined) {
+        pairs.ids.push(id.unwrap_or_default());
+        pairs.references.push(text);
+        pairs.hypotheses.extend(index.map(|index| std::mem::take(&mut texts[index])));
     }
     Ok(pairs)
+}
+
+fn file_ids<'u>(file: &'u str, utterances: &'u [Utterance<'_>]) -> FileIds<'u> {
+    let rows = utterances.iter();
+    let rows = rows.map(|utterance| (utterance.id.as_deref().unwrap_or(""), Some(utterance.line)));
+    FileIds { file, rows: rows.collect() }
 }
