@@ -209,11 +209,11 @@ impl Report {
         let columns = self.grid.as_ref().map(GridTable::columns).unwrap_or_default();
         let tables: Vec<MetricTable<'_>> = columns
             .iter()
-            .map(|(heading, rows, reference)| MetricTable {
-                heading,
+            .map(|column| MetricTable {
+                heading: &column.heading,
                 row_heading: "configuration",
-                rows,
-                reference: *reference,
+                rows: &column.values,
+                reference: column.reference,
             })
             .collect();
         let text = ClaimsText {
@@ -232,23 +232,31 @@ impl Report {
     }
 }
 
+/// The values of all configurations under one heading.
+struct GridColumn {
+    heading: String,
+    /// The name of each configuration, and its value.
+    values: Vec<(String, Measure)>,
+    /// The value of the main configuration.
+    reference: Option<f64>,
+}
+
 impl GridTable {
-    /// The values of all configurations: the differences from the main one, and each metric. Each
-    /// with its heading and, as a reference, the value of the main configuration.
-    fn columns(&self) -> Vec<(String, Vec<(String, Measure)>, Option<f64>)> {
+    /// The differences from the main configuration, and each metric.
+    fn columns(&self) -> Vec<GridColumn> {
         let values = |value: &dyn Fn(&ConfigurationReport) -> Measure| -> Vec<(String, Measure)> {
             let named = |one: &ConfigurationReport| (one.settings.name.clone(), value(one));
             self.configurations.iter().map(named).collect()
         };
         let differences = values(&|one| one.difference_from_main.clone());
         let heading = "Difference from the main configuration".to_owned();
-        let mut columns = vec![(heading, differences, Some(0.0))];
+        let mut columns = vec![GridColumn { heading, values: differences, reference: Some(0.0) }];
         let metrics = self.configurations.first().map_or(&[][..], |first| &first.metrics);
         for (index, metric) in metrics.iter().enumerate() {
             let values = values(&|one| one.metrics[index].measure.clone());
             let main = values.iter().find(|(name, _)| *name == self.main);
             let reference = main.map(|(_, measure)| measure.value);
-            columns.push((metric.heading.clone(), values, reference));
+            columns.push(GridColumn { heading: metric.heading.clone(), values, reference });
         }
         columns
     }
