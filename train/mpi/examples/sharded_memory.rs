@@ -60,14 +60,15 @@ fn main() -> Result<(), StudyError> {
 
     let start = Instant::now();
     let (change, shared) = (memory.begin()?, study.encoding());
-    let refresh = Refresh::start(change, RefreshSteps { start: 0, lag: 0 }, move |batch| {
-        let Encoding { corpus, sequencer, .. } = shared.as_ref();
-        let indices = batch.entries.iter().filter_map(|entry| corpus.index_of(entry.id));
-        let mut encoder = ItemEncoder::new(&model, corpus, sequencer);
-        let encoded = encoder.encode(&indices.collect::<Vec<_>>());
-        let (keys, values) = encoded.map_err(|error| MemoryError::Rows(error.into()))?;
-        Ok(Batch { keys, values, ..batch })
-    });
+    let refresh =
+        Refresh::start(change, Vec::new(), RefreshSteps { start: 0, lag: 0 }, move |batch| {
+            let Encoding { corpus, sequencer, .. } = shared.as_ref();
+            let indices = batch.entries.iter().filter_map(|entry| corpus.index_of(entry.id));
+            let mut encoder = ItemEncoder::new(&model, corpus, sequencer);
+            let encoded = encoder.encode(&indices.collect::<Vec<_>>());
+            let (keys, values) = encoded.map_err(|error| MemoryError::Rows(error.into()))?;
+            Ok(Batch { keys, values, ..batch })
+        });
     let adoption = refresh.adopt(0, memory.as_ref())?;
     let refresh = start.elapsed();
     assert!(matches!(adoption, Adoption::Now(_)), "the refresh is due at once");
