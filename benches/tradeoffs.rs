@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use engram::plot::{Axis, Legend, Line, draw_lines};
-use engram_memory::cache::{CacheSettings, CachedValues, ValueCache};
+use engram_memory::cache::{ValueCache, ValueKey};
 use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::search::graph_search::GraphSearch;
@@ -21,6 +21,7 @@ use engram_memory::search::{Filter, Index, Queries};
 use engram_memory::{Batch, Entry, Generation, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 
 #[path = "measure/mod.rs"]
 mod measure;
@@ -210,6 +211,8 @@ fn cache_lines(folder: &Path) -> anyhow::Result<Vec<Line>> {
     };
     let lookups: Vec<Vec<Row>> =
         (0..LOOKUPS).map(|_| (0..ROWS_PER_LOOKUP).map(|_| draw()).collect()).collect();
+    let keys = lookups.iter().map(|rows| generation.value_keys(rows));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let mut values = Vec::new();
     for rows in &lookups[..LOOKUPS / 2] {
         generation.read_values(rows, &mut values)?;
@@ -222,16 +225,20 @@ fn cache_lines(folder: &Path) -> anyhow::Result<Vec<Line>> {
     let (mut hits, mut times) = (Vec::new(), Vec::new());
     for share in SHARES {
         let capacity_bytes = (share * (CACHED_VALUES * size * 2) as f64) as u64;
-        let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
-        let mut read_values = CachedValues::default();
-        let (warm_up, timed) = lookups.split_at(LOOKUPS / 2);
-        for rows in warm_up {
-            cache.read_into(generation, rows, &mut read_values)?;
+        let cache = ValueCache::new(capacity_bytes);
+        let mut read = |keys: &[ValueKey]| -> anyhow::Result<()> {
+            let outputs = values.par_chunks_mut(size).zip(cache.read(generation, keys)?);
+            outputs.for_each(|(output, value)| value.read(output));
+            Ok(())
+        };
+        let (warm_up, timed) = keys.split_at(LOOKUPS / 2);
+        for keys in warm_up {
+            read(keys)?;
         }
         let statistics_before = cache.statistics();
         let start = Instant::now();
-        for rows in timed {
-            cache.read_into(generation, rows, &mut read_values)?;
+        for keys in timed {
+            read(keys)?;
         }
         let megabytes = capacity_bytes as f64 / 1e6;
         let statistics = cache.statistics();

@@ -24,7 +24,7 @@ use sha2::{Digest, Sha256};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 8] = [
     ("graph", graph),
     ("manifest", manifest),
     ("npy", npy),
@@ -33,7 +33,6 @@ pub const TARGETS: [Target; 9] = [
     ("rows", rows),
     ("segment", segment),
     ("tensors", tensors),
-    ("vamana", vamana),
 ];
 
 /// Runs the target with this name.
@@ -43,8 +42,9 @@ pub fn run(name: &str, bytes: &[u8]) {
 }
 
 /// The files of segments. The first byte of an input selects a file.
-pub const SEGMENT_FILES: [&str; 10] = [
+pub const SEGMENT_FILES: [&str; 11] = [
     "keys.safetensors",
+    "codes.safetensors",
     "values.safetensors",
     "scales.safetensors",
     "ids.safetensors",
@@ -58,22 +58,16 @@ pub const SEGMENT_FILES: [&str; 10] = [
 /// The pack with the second segment. An input replaces the whole file.
 pub const SEGMENT_PACK: &str = "gen-000002.pack";
 /// The files of a graph. The first byte of an input selects a file.
-pub const GRAPH_FILES: [&str; 3] =
-    ["graph-0-offsets.safetensors", "graph-0-neighbours.safetensors", "graph-0-upper.safetensors"];
-/// The files of a Vamana graph. The first byte of an input selects a file.
-pub const VAMANA_FILES: [&str; 3] =
-    ["graph-0-lists.safetensors", "graph-0-upper.safetensors", "manifest.json"];
+pub const GRAPH_FILES: [&str; 2] = ["graph-0-lists.safetensors", "graph-0-upper.safetensors"];
 /// The folder of the current generation.
 pub const CURRENT_GENERATION: &str = "gen-000004";
 /// The pack that the target `pack` makes current.
 const CURRENT_PACK: &str = "gen-000005.pack";
-const ROWS: i64 = 60;
-/// As many rows as a Vamana graph of two layers needs.
-const VAMANA_ROWS: i64 = 150;
+/// As many rows as a graph of two layers needs.
+const ROWS: i64 = 150;
 const WIDTH: usize = 4;
 
-/// A small memory with all kinds of files, and a graph. Each thread has a memory for each kind of
-/// graph.
+/// A small memory with all kinds of files. Each thread has one.
 pub struct SmallMemory {
     _temporary: tempfile::TempDir,
     pub folder: PathBuf,
@@ -82,8 +76,7 @@ pub struct SmallMemory {
 }
 
 impl SmallMemory {
-    fn new(kind: GraphKind) -> Self {
-        let num_rows = if kind == GraphKind::Vamana { VAMANA_ROWS } else { ROWS };
+    fn new() -> Self {
         let temporary = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let temporary = temporary.expect("a temporary folder");
         let folder = temporary.path().join("memory");
@@ -94,11 +87,11 @@ impl SmallMemory {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (state >> 8) as f32 / (1 << 23) as f32 - 1.0
         };
-        let entries = (0..num_rows).map(|id| Entry {
+        let entries = (0..ROWS).map(|id| Entry {
             source: ["kg", "wit"][id as usize % 2].to_owned(),
             document: (id % 3 == 0).then(|| format!("d{id}")),
             // The ids descend, so that their order is stored.
-            ..Entry::bare(num_rows - id)
+            ..Entry::bare(ROWS - id)
         });
         let mut batch = |entries: Vec<Entry>| Batch {
             keys: (0..entries.len() * WIDTH).map(|_| random()).collect(),
@@ -107,12 +100,13 @@ impl SmallMemory {
         };
         let first = batch(entries.collect());
         let batches = [Ok(first)].into_iter();
-        let mut writer = Writer::create(&folder, format, num_rows as usize, batches).expect("rows");
-        let new_id = num_rows.max(99) + 1;
+        let mut writer = Writer::create(&folder, format, ROWS as usize, batches).expect("rows");
+        let new_id = ROWS + 1;
         let second = batch((new_id..new_id + 4).map(Entry::bare).collect());
         writer.add(4, [Ok(second)].into_iter()).expect("new ids");
-        writer.delete(&[3, 9, 101]).expect("known ids");
-        let settings = GraphSettings { kind, connections: 4, ef_construction: 20 };
+        writer.delete(&[3, 9, new_id + 1]).expect("known ids");
+        let settings =
+            GraphSettings { kind: GraphKind::Vamana, connections: 4, ef_construction: 20 };
         writer.index(settings, || ()).expect("keys");
         let mut files = Vec::new();
         for folder in [&folder, &folder.join("gen-000001"), &folder.join(CURRENT_GENERATION)] {
@@ -148,22 +142,17 @@ impl SmallMemory {
     fn replace(&self, name: &str, bytes: &[u8]) {
         let mut manifest: Value =
             serde_json::from_slice(self.file("manifest.json").1).expect("a manifest");
-        let mut records: Vec<&mut Value> = Vec::new();
-        let Value::Array(segments) = &mut manifest["segments"] else { panic!("no segments") };
-        let fields = segments.iter_mut().filter_map(Value::as_object_mut).flatten();
-        for (field, value) in fields {
-            match field.as_str() {
-                "graph" => {
-                    let Value::Object(files) = value else { panic!("no graph") };
-                    records.extend(files.iter_mut().map(|(_, file)| file));
-                }
-                _ => records.push(value),
+        fn find<'a>(value: &'a mut Value, name: &str) -> Option<&'a mut Value> {
+            if value.get("name").and_then(Value::as_str) == Some(name) {
+                return Some(value);
+            }
+            match value {
+                Value::Object(fields) => fields.values_mut().find_map(|value| find(value, name)),
+                Value::Array(items) => items.iter_mut().find_map(|value| find(value, name)),
+                _ => None,
             }
         }
-        let record = records
-            .into_iter()
-            .find(|record| record.get("name").and_then(Value::as_str) == Some(name));
-        let record = record.expect("a record");
+        let record = find(&mut manifest, name).expect("a record");
         record["bytes"] = bytes.len().into();
         record["sha256"] = sha256(bytes).into();
         let blocks = bytes.chunks(1 << 20);
@@ -201,24 +190,12 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Calls `run` with the memory of this thread with an HNSW graph.
+/// Calls `run` with the memory of this thread.
 pub fn with_memory<T>(run: impl FnOnce(&SmallMemory) -> T) -> T {
     thread_local! {
         static MEMORY: RefCell<Option<SmallMemory>> = const { RefCell::new(None) };
     }
-    MEMORY.with_borrow_mut(|memory| {
-        run(memory.get_or_insert_with(|| SmallMemory::new(GraphKind::Hnsw)))
-    })
-}
-
-/// Calls `run` with the memory of this thread with a Vamana graph.
-pub fn with_vamana_memory<T>(run: impl FnOnce(&SmallMemory) -> T) -> T {
-    thread_local! {
-        static MEMORY: RefCell<Option<SmallMemory>> = const { RefCell::new(None) };
-    }
-    MEMORY.with_borrow_mut(|memory| {
-        run(memory.get_or_insert_with(|| SmallMemory::new(GraphKind::Vamana)))
-    })
+    MEMORY.with_borrow_mut(|memory| run(memory.get_or_insert_with(SmallMemory::new)))
 }
 
 /// Calls all functions of a reader, and checks the messages of errors.
@@ -285,19 +262,6 @@ fn segment(bytes: &[u8]) {
 
 fn graph(bytes: &[u8]) {
     read_with_replaced_file(&GRAPH_FILES, bytes);
-}
-
-fn vamana(bytes: &[u8]) {
-    let Some((choice, bytes)) = bytes.split_first() else { return };
-    let name = VAMANA_FILES[usize::from(*choice) % VAMANA_FILES.len()];
-    with_vamana_memory(|memory| {
-        match name {
-            "manifest.json" => memory.replace_manifest(bytes),
-            _ => memory.replace(name, bytes),
-        }
-        read_all(memory);
-        memory.restore(&[name]);
-    });
 }
 
 /// Reads a memory with a replaced file. The first byte selects the file, and the other bytes are

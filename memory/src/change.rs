@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::commit::PartialGeneration;
-use crate::encoded::{BatchEncoder, EncodedRows, KeyBounds};
+use crate::encoded::{BatchEncoder, EncodedRows};
 use crate::error::MemoryError;
 use crate::external_values::ValueStorage;
 use crate::format::manifest::{EncoderRecord, Manifest, SegmentRecord};
@@ -15,6 +15,7 @@ use crate::keep_graphs::build_graphs;
 use crate::segment::Batch;
 use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack};
 use crate::sweep::remove_values;
+use crate::writer::check_width;
 
 /// The maximum number of rows that are copied at once.
 const MAX_COPIED_ROWS: usize = 1024;
@@ -41,8 +42,8 @@ pub(crate) struct Change {
     new_ids: HashSet<i64>,
     /// The new rows, except those of `large`.
     pub(crate) rows: EncodedRows,
-    /// The bounds on the keys of `rows`.
-    pub(crate) bounds: KeyBounds,
+    /// The largest norm of a key of `rows`.
+    pub(crate) longest_key: f32,
     pub(crate) large: Option<Large>,
     has_failed: bool,
 }
@@ -66,7 +67,7 @@ impl Change {
             removed: HashMap::new(),
             new_ids: HashSet::new(),
             rows: EncodedRows::new(base.manifest()),
-            bounds: KeyBounds::default(),
+            longest_key: 0.0,
             large: None,
             has_failed: false,
         }
@@ -103,13 +104,7 @@ impl Change {
                     None => missing.push(*id),
                 }
             }
-            match missing.first() {
-                None => Ok(()),
-                Some(id) => {
-                    let (missing, requested) = (missing.len(), ids.len());
-                    Err(MemoryError::UnknownId { id: *id, missing, requested })
-                }
-            }
+            MemoryError::check_known(&missing, ids.len())
         })
     }
 
@@ -121,6 +116,7 @@ impl Change {
         width: usize,
         mut encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
+        check_width(width)?;
         self.attempt(|change| {
             if change.rows.len() > 0 || change.large.is_some() || !change.removed.is_empty() {
                 return Err(MemoryError::Transaction { reason: NOT_ALONE });
@@ -248,7 +244,7 @@ impl Change {
         }
         check_rows(&self.manifest, self.rows.len() + rows)?;
         let mut manifest = self.manifest.clone();
-        let bounds = encode(&mut manifest, rows, checked, |encoded| {
+        let longest_key = encode(&mut manifest, rows, checked, |encoded| {
             let line_bytes = self.rows.lines.len() + encoded.lines.len();
             if writer.is_none() && is_first && line_bytes > MAX_PACK_BYTES {
                 let (generation, mut segment) = self.begin_large(rows)?;
@@ -266,9 +262,9 @@ impl Change {
         })?;
         self.manifest = manifest;
         match writer {
-            None => self.bounds = self.bounds.merge(bounds),
+            None => self.longest_key = self.longest_key.max(longest_key),
             Some((generation, segment)) => {
-                let segment = Some(segment.finish(&generation.name(), bounds)?);
+                let segment = Some(segment.finish(&generation.name(), longest_key)?);
                 self.large = Some(Large { generation, segment, replaces_all: false });
             }
         }
@@ -304,8 +300,8 @@ pub(crate) fn write_rows(
         return Ok(());
     }
     let mut writer = SegmentWriter::create(folder, rows, manifest)?;
-    let bounds = encode(manifest, rows, batches, |encoded| writer.push(&encoded))?;
-    manifest.segments.push(writer.finish(name, bounds)?);
+    let longest_key = encode(manifest, rows, batches, |encoded| writer.push(&encoded))?;
+    manifest.segments.push(writer.finish(name, longest_key)?);
     Ok(())
 }
 
@@ -315,21 +311,21 @@ fn check_rows(manifest: &Manifest, rows: usize) -> Result<(), MemoryError> {
     if rows <= MAX_ROWS.saturating_sub(existing_rows) {
         return Ok(());
     }
-    Err(MemoryError::InvalidOption {
-        option: "the number of rows",
-        found: (existing_rows + rows).to_string(),
-        expected: "less than 2^32; compact the memory, or build several memories",
-    })
+    Err(MemoryError::invalid(
+        "the number of rows",
+        existing_rows + rows,
+        "less than 2^32; compact the memory, or build several memories",
+    ))
 }
 
 /// Checks and encodes batches with `rows` rows in all, and calls `write` with each. Adds their
-/// sources to the manifest, and sets its next id. Returns the bounds on the keys.
+/// sources to the manifest, and sets its next id. Returns the largest norm of a key.
 pub(crate) fn encode(
     manifest: &mut Manifest,
     rows: usize,
     batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     mut write: impl FnMut(EncodedRows) -> Result<(), MemoryError>,
-) -> Result<KeyBounds, MemoryError> {
+) -> Result<f32, MemoryError> {
     let mut encoder = BatchEncoder::default();
     let mut sources = std::mem::take(&mut manifest.sources);
     let mut seen = HashSet::new();
@@ -337,11 +333,7 @@ pub(crate) fn encode(
         let batch = batch?;
         for entry in &batch.entries {
             if entry.id < 0 {
-                return Err(MemoryError::InvalidOption {
-                    option: "an id",
-                    found: entry.id.to_string(),
-                    expected: "0 or more",
-                });
+                return Err(MemoryError::invalid("an id", entry.id, "0 or more"));
             }
             if !seen.insert(entry.id) {
                 return Err(MemoryError::DuplicateId { id: entry.id });
@@ -359,5 +351,5 @@ pub(crate) fn encode(
     }
     encoder.finish(rows)?;
     manifest.sources = sources;
-    Ok(encoder.bounds)
+    Ok(encoder.longest_key)
 }

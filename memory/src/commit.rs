@@ -24,7 +24,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::MemoryError;
-use crate::format::manifest::{CURRENT, Manifest, PACKS_VERSION, folder_name};
+use crate::format::manifest::{CURRENT, Manifest, folder_name};
 use crate::format::pack::{self, Pack};
 use crate::format::pointer::{FileIdentity, Pointer};
 use crate::sweep::{LOCK, PARTIAL, mark, mark_pack, pack_marker, remove_generation, unmark};
@@ -149,7 +149,6 @@ impl PartialGeneration {
     /// leave the memory unchanged.
     pub(crate) fn make_current(mut self, mut manifest: Manifest) -> Result<u64, MemoryError> {
         manifest.generation = self.number;
-        manifest.format_version = manifest.oldest_version();
         let (partial, complete) = (self.folder(), self.memory.join(self.name()));
         let write_manifest = || -> Result<Pointer, MemoryError> {
             let pointer = manifest.write(&partial)?;
@@ -208,7 +207,6 @@ pub(crate) fn commit_pack(
         mark_pack(&marker).map_err(MemoryError::write(&marker))?;
         let mut pack = Pack::new(number);
         write(&mut pack, &mut manifest)?;
-        manifest.format_version = manifest.oldest_version().max(PACKS_VERSION);
         pack.write(memory, &manifest)
     };
     make_current(memory, number, write_file(), || {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::change::copied_rows;
-use crate::encoded::{EncodedRows, KeyBounds};
+use crate::encoded::EncodedRows;
 use crate::error::MemoryError;
 use crate::format::file::{FileRecord, FileWriter, hex};
 use crate::format::manifest::{
@@ -14,7 +14,9 @@ use crate::format::pack::Pack;
 use crate::generation::{Bits, Generation, Row};
 use crate::keep_graphs::builds_graph;
 use crate::merge::{SegmentSize, choose};
-use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack, pack_record, pack_segment};
+use crate::segment_writer::{
+    MAX_PACK_BYTES, SegmentWriter, fits_pack, pack_segment, segment_record,
+};
 use crate::values::StoredValue;
 
 /// The maximum number of rows of a segment whose deleted rows are in the manifest: 8 KiB of bits.
@@ -134,7 +136,7 @@ impl Edit {
         manifest: &mut Manifest,
         target: &mut Target<'_>,
         new: &EncodedRows,
-        mut bounds: KeyBounds,
+        mut longest_key: f32,
     ) -> Result<(), MemoryError> {
         let mut origins = Vec::with_capacity(self.output_rows(new.len()));
         for (index, part) in self.generation.parts().iter().enumerate() {
@@ -142,10 +144,7 @@ impl Edit {
                 continue;
             }
             let record = &self.generation.manifest().segments[index];
-            bounds = bounds.merge(KeyBounds {
-                longest_key: record.longest_key,
-                largest_rounding: record.largest_rounding,
-            });
+            longest_key = longest_key.max(record.longest_key);
             let deleted = self.deleted[index].as_ref().or(part.deleted.as_ref());
             let ids = part.segment.ids()?.iter().enumerate();
             let live = ids.filter(|(row, _)| !deleted.is_some_and(|deleted| deleted.get(*row)));
@@ -162,14 +161,14 @@ impl Edit {
             Target::Pack(pack) => {
                 let rows = self.gather(manifest, new, &origins)?;
                 let part = pack.push(&pack_segment(&rows, manifest));
-                pack_record(&name, &rows.ids, bounds, part)
+                segment_record(&name, rows.len(), longest_key, Some(part))
             }
             Target::Folder(folder) => {
                 let mut writer = SegmentWriter::create(folder, origins.len(), manifest)?;
                 for origins in origins.chunks(copied_rows(manifest)) {
                     writer.push(&self.gather(manifest, new, origins)?)?;
                 }
-                writer.finish(&name, bounds)?
+                writer.finish(&name, longest_key)?
             }
         };
         manifest.segments.push(record);

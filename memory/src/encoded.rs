@@ -76,31 +76,13 @@ impl EncodedRows {
     }
 }
 
-/// The bounds on the keys of a segment, for its record.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct KeyBounds {
-    /// The largest norm of a key.
-    pub(crate) longest_key: f32,
-    /// The largest norm of a key's rounding error in bfloat16.
-    pub(crate) largest_rounding: f32,
-}
-
-impl KeyBounds {
-    /// The bounds on the keys of two segments.
-    pub(crate) fn merge(self, other: Self) -> Self {
-        Self {
-            longest_key: self.longest_key.max(other.longest_key),
-            largest_rounding: self.largest_rounding.max(other.largest_rounding),
-        }
-    }
-}
-
 /// Checks and encodes batches.
 #[derive(Debug, Default)]
 pub(crate) struct BatchEncoder {
     /// The number of encoded rows.
     rows: usize,
-    pub(crate) bounds: KeyBounds,
+    /// The largest norm of a key.
+    pub(crate) longest_key: f32,
 }
 
 impl BatchEncoder {
@@ -116,15 +98,13 @@ impl BatchEncoder {
         mut source_index: impl FnMut(&str) -> u32,
     ) -> Result<EncodedRows, MemoryError> {
         let Batch { entries, mut keys, values } = batch;
-        check_count("key components", entries.len() * manifest.width, keys.len())?;
+        MemoryError::check_count("key components", entries.len() * manifest.width, keys.len())?;
         for (row, key) in keys.chunks_mut(manifest.width).enumerate() {
-            let longest_key = check_key(self.rows + row, key, manifest.normalised)?;
-            // The conversion to f32 may round down.
-            let largest_rounding = (rounding_error(key) as f32).next_up();
-            self.bounds = self.bounds.merge(KeyBounds { longest_key, largest_rounding });
+            let norm = check_key(self.rows + row, key, manifest.normalised)?;
+            self.longest_key = self.longest_key.max(norm);
         }
         let size = manifest.value_len();
-        check_count("value components", entries.len() * size, values.len())?;
+        MemoryError::check_count("value components", entries.len() * size, values.len())?;
         if let Some(format) = manifest.values {
             check_values(self.rows, &values, size, format.dtype)?;
         }
@@ -145,25 +125,8 @@ impl BatchEncoder {
 
     /// Returns an error unless `rows` rows were encoded.
     pub(crate) fn finish(&self, rows: usize) -> Result<(), MemoryError> {
-        check_count("entries", rows, self.rows)
+        MemoryError::check_count("entries", rows, self.rows)
     }
-}
-
-fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), MemoryError> {
-    if expected == found {
-        return Ok(());
-    }
-    Err(MemoryError::Count { what, expected, found })
-}
-
-/// Returns the norm of the error of rounding a key to bfloat16, which older programs read. The key
-/// must be finite.
-fn rounding_error(key: &[f32]) -> f64 {
-    let squared_error = |number: &f32| {
-        let rounded = half::bf16::from_f32(*number).to_f64();
-        (f64::from(*number) - rounded).powi(2)
-    };
-    key.iter().map(squared_error).sum::<f64>().sqrt()
 }
 
 /// Checks a key, normalises it to unit length if `normalise` is set, and returns its norm.

@@ -51,8 +51,8 @@ pub enum MemoryError {
     /// The current generation was removed.
     #[error(
         "{}: generation {generation} is missing: it was removed, perhaps while it was read; \
-         restore a copy of the memory, or build it again (for the memory of a run: train \
-         again with --resume)", .folder.display()
+         restore a copy of the memory, or build it again (for the memory of a run: resume the \
+         training)", .folder.display()
     )]
     MissingGeneration {
         /// The memory's folder.
@@ -80,17 +80,17 @@ pub enum MemoryError {
         /// The reason.
         reason: String,
     },
-    /// The memory was written by a newer version of Engram.
+    /// The memory has another version of the format than this program reads.
     #[error(
-        "{}: has format version {found}, but this program reads versions up to {known}; use a \
-         newer version of Engram", .file.display()
+        "{}: has format version {found}, but this program reads version {known}; use the version of \
+         Engram that wrote it, or build the memory again", .file.display()
     )]
-    NewerFormat {
+    UnknownFormat {
         /// The manifest.
         file: PathBuf,
         /// The format version of the memory.
         found: u64,
-        /// The newest supported version.
+        /// The version that this program reads.
         known: u64,
     },
     /// Another process is writing to the memory.
@@ -239,6 +239,24 @@ impl MemoryError {
         move |source| Self::Write { file: file.to_owned(), source }
     }
 
+    /// Creates an [`InvalidOption`](Self::InvalidOption) error.
+    pub fn invalid(option: &'static str, found: impl ToString, expected: &'static str) -> Self {
+        Self::InvalidOption { option, found: found.to_string(), expected }
+    }
+
+    /// Returns a [`Count`](Self::Count) error unless both numbers of `what` are equal.
+    pub fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), Self> {
+        if expected == found { Ok(()) } else { Err(Self::Count { what, expected, found }) }
+    }
+
+    /// Returns an [`UnknownId`](Self::UnknownId) error if there are `missing` ids among `requested`
+    /// ids.
+    pub fn check_known(missing: &[i64], requested: usize) -> Result<(), Self> {
+        let missing_ids = missing.len();
+        let error = |id: &i64| Self::UnknownId { id: *id, missing: missing_ids, requested };
+        missing.first().map_or(Ok(()), |id| Err(error(id)))
+    }
+
     /// Creates a [`Corrupt`](Self::Corrupt) error. The reason is a clause after the file name.
     pub(crate) fn corrupt(file: &Path, reason: impl Into<String>) -> Self {
         Self::Corrupt { file: file.to_owned(), reason: one_line(&reason.into()) }
@@ -249,7 +267,7 @@ impl MemoryError {
 const MAX_REASON_CHARS: usize = 300;
 
 /// Shortens a reason, which may quote a file, and puts it on one line.
-pub(crate) fn one_line(reason: &str) -> String {
+pub fn one_line(reason: &str) -> String {
     let printable = reason.chars().map(|c| if c.is_control() { ' ' } else { c });
     if reason.chars().count() > MAX_REASON_CHARS {
         printable.take(MAX_REASON_CHARS).chain(['…']).collect()

@@ -65,10 +65,7 @@ pub trait SegmentValues: Debug + Send + Sync {
     fn read(&self, keys: &[ValueKey]) -> Result<Vec<Arc<StoredValue<'static>>>, MemoryError>;
 
     /// Starts to read values in the background, for a [`SegmentValues::read`] soon.
-    ///
-    /// # Errors
-    /// [`MemoryError::InvalidOption`] for keys that the location does not have
-    fn prefetch(&self, keys: &[ValueKey]) -> Result<(), MemoryError>;
+    fn prefetch(&self, keys: &[ValueKey]);
 }
 
 /// The external values of a generation. A location is opened when it is first read.
@@ -100,8 +97,7 @@ impl ExternalValues {
                     "has the values of {}, and this program cannot read them",
                     generation.folder().display()
                 ),
-                remedy: "use a program with the feature `objects`: `cargo install --path . \
-                         --features objects`",
+                remedy: "use a program with a client of object stores",
             });
         };
         let values = storage.open(at)?;
@@ -160,10 +156,7 @@ impl Generation {
         for (at, requests) in self.external_requests(rows)? {
             let keys: Vec<ValueKey> = requests.iter().map(|(_, key)| *key).collect();
             let values = self.external().open(at, self)?.read(&keys)?;
-            if values.len() != keys.len() {
-                let (expected, found) = (keys.len(), values.len());
-                return Err(MemoryError::Count { what: "values", expected, found });
-            }
+            MemoryError::check_count("values", keys.len(), values.len())?;
             read.extend(requests.into_iter().map(|(index, _)| index).zip(values));
         }
         Ok(read)
@@ -173,7 +166,7 @@ impl Generation {
     pub(crate) fn prefetch_values(&self, rows: &[Row]) -> Result<(), MemoryError> {
         for (at, requests) in self.external_requests(rows)? {
             let keys: Vec<ValueKey> = requests.iter().map(|(_, key)| *key).collect();
-            self.external().open(at, self)?.prefetch(&keys)?;
+            self.external().open(at, self)?.prefetch(&keys);
         }
         Ok(())
     }

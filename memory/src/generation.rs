@@ -12,7 +12,9 @@ use crate::cache::{ValueKey, ValueSource};
 use crate::error::MemoryError;
 use crate::external_values::{ExternalValues, ValueStorage, ValuesLocation};
 use crate::format::file::{CheckedFile, FileRecord};
-use crate::format::manifest::{DeletedRecord, EncoderRecord, GraphRecord, Manifest, SegmentRecord};
+use crate::format::manifest::{
+    DeletedRecord, EncoderRecord, GraphRecord, Manifest, SegmentRecord, VALUE_COLUMNS,
+};
 use crate::retrieval::text::TextIndex;
 use crate::search::exact::Exact;
 use crate::search::graph::Graph;
@@ -145,6 +147,25 @@ pub struct Info {
     pub bytes_per_row: f64,
 }
 
+impl Info {
+    /// The statistics of the memory that `description` describes, with the number of entries of each
+    /// source, the size on disk, and the number of rows.
+    pub fn new(description: &Description, counts: Vec<usize>, bytes: u64, rows: usize) -> Self {
+        Self {
+            generation: description.generation,
+            entries: description.entries,
+            deleted: description.deleted,
+            width: description.width,
+            normalised: description.normalised,
+            values: description.values.map(|format| format.to_string()),
+            encoders: description.encoders.clone(),
+            sources: description.sources.iter().cloned().zip(counts).collect(),
+            bytes,
+            bytes_per_row: bytes as f64 / rows.max(1) as f64,
+        }
+    }
+}
+
 /// The maximum number of rows of a generation. Row indices have 32 bits.
 pub(crate) const MAX_ROWS: usize = u32::MAX as usize;
 
@@ -237,11 +258,11 @@ impl Generation {
         if self.manifest.generation == number {
             return Ok(());
         }
-        Err(MemoryError::InvalidOption {
-            option: "the generation",
-            found: self.manifest.generation.to_string(),
-            expected: "the generation of the index or of the search results",
-        })
+        Err(MemoryError::invalid(
+            "the generation",
+            self.manifest.generation,
+            "the generation of the index or of the search results",
+        ))
     }
 
     /// The memory's folder.
@@ -286,11 +307,7 @@ impl Generation {
         let part = self.parts.get(self.part_index(row));
         part.map(|part| (part, number as usize - part.start))
             .filter(|(part, row)| *row < part.segment.rows)
-            .ok_or(MemoryError::InvalidOption {
-                option: "a row",
-                found: number.to_string(),
-                expected: "a row of this generation",
-            })
+            .ok_or_else(|| MemoryError::invalid("a row", number, "a row of this generation"))
     }
 
     /// Returns the row of an entry; `None` if no entry has the id, or the entry is deleted.
@@ -363,6 +380,28 @@ impl Generation {
         part.segment.value(row)
     }
 
+    /// Returns the stored values of rows, in main memory.
+    ///
+    /// # Errors
+    /// as [`Generation::entry`]
+    pub fn values_of_rows(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
+        let here = rows.par_iter().map(|row| Ok(self.stored_value(*row)?.copied()));
+        let mut values = here.collect::<Result<Vec<_>, MemoryError>>()?;
+        for (index, value) in self.read_external_values(rows)? {
+            values[index] = StoredValue::clone(&value);
+        }
+        Ok(values)
+    }
+
+    /// Returns the identities of the values of rows.
+    ///
+    /// # Errors
+    /// [`MemoryError::InvalidOption`] for a row that the generation does not have
+    pub fn value_keys(&self, rows: &[Row]) -> Result<Vec<ValueKey>, MemoryError> {
+        let key = |row: &Row| self.locate(*row).map(|(part, row)| (part.values_id, row as u32));
+        rows.iter().map(key).collect()
+    }
+
     /// Returns the identity of each segment's values, and its number of rows, in row order. Segments
     /// with the same identity have the same values, also in other generations. Rows include deleted
     /// rows. For copies of the values outside of the memory.
@@ -384,8 +423,7 @@ impl Generation {
     /// # Errors
     /// [`MemoryError::Corrupt`]
     pub fn info(&self) -> Result<Info, MemoryError> {
-        let manifest = &self.manifest;
-        let mut entry_counts = vec![0; manifest.sources.len()];
+        let mut entry_counts = vec![0; self.manifest.sources.len()];
         for part in &self.parts {
             for (row, source) in part.segment.sources()?.iter().enumerate() {
                 if let Some(count) = entry_counts.get_mut(*source as usize) {
@@ -393,18 +431,7 @@ impl Generation {
                 }
             }
         }
-        Ok(Info {
-            generation: manifest.generation,
-            entries: self.len(),
-            deleted: self.deleted(),
-            width: manifest.width,
-            normalised: manifest.normalised,
-            values: manifest.values.map(|format| format.to_string()),
-            encoders: manifest.encoders.clone(),
-            sources: manifest.sources.iter().cloned().zip(entry_counts).collect(),
-            bytes: self.bytes(),
-            bytes_per_row: self.bytes() as f64 / self.rows().max(1) as f64,
-        })
+        Ok(Info::new(&self.description, entry_counts, self.bytes(), self.rows()))
     }
 
     /// Checks every file against its checksums, and the content of each graph. Returns the errors,
@@ -486,22 +513,13 @@ impl Snapshot for Generation {
 }
 
 impl ValueSource for Generation {
-    fn value_len(&self) -> usize {
-        self.manifest.value_len()
-    }
-
-    fn value_key(&self, row: Row) -> Result<ValueKey, MemoryError> {
-        let (part, row) = self.locate(row)?;
-        Ok((part.values_id, row as u32))
-    }
-
-    fn stored_values(&self, rows: &[Row]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
-        let here = rows.par_iter().map(|row| Ok(self.stored_value(*row)?.copied()));
-        let mut values = here.collect::<Result<Vec<_>, MemoryError>>()?;
-        for (index, value) in self.read_external_values(rows)? {
-            values[index] = StoredValue::clone(&value);
-        }
-        Ok(values)
+    fn stored_values(&self, keys: &[ValueKey]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
+        let row = |(id, row): &ValueKey| {
+            let part = self.parts.iter().find(|part| part.values_id == *id);
+            let start = part.map_or(MAX_ROWS, |part| part.start);
+            Row(start.saturating_add(*row as usize).min(MAX_ROWS) as u32)
+        };
+        self.values_of_rows(&keys.iter().map(row).collect::<Vec<_>>())
     }
 }
 
@@ -526,7 +544,7 @@ fn describe(folder: &Path, manifest: &Manifest) -> Description {
 fn open_graph(memory: &Path, record: &GraphRecord, rows: usize, width: usize) -> OpenedGraph {
     Graph::open(memory, record, rows, width).map(Arc::new).map_err(|error| match error {
         MemoryError::Corrupt { file, reason } => (file, reason),
-        other => (memory.join(record.folder()), other.to_string()),
+        other => (memory.join(&record.folder), other.to_string()),
     })
 }
 
@@ -540,8 +558,9 @@ fn values_id(record: &SegmentRecord) -> u64 {
         return first_8_bytes(pack);
     }
     // The rotation prevents both hashes from cancelling out if both files are equal.
-    let scales = record.scales.as_ref().map_or(0, first_8_bytes).rotate_left(1);
-    record.values.as_ref().map_or(0, first_8_bytes) ^ scales
+    let [values, scales] =
+        VALUE_COLUMNS.map(|name| record.columns.get(name).map_or(0, first_8_bytes));
+    values ^ scales.rotate_left(1)
 }
 
 /// Reads the deleted rows of a segment; `None` if there are none.

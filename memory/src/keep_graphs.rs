@@ -18,7 +18,7 @@ const GRAPH_ROWS: usize = 1 << 14;
 fn settings(manifest: &Manifest) -> Option<GraphSettings> {
     let graph = manifest.segments.iter().find_map(|record| record.graph.as_ref())?;
     let is_valid = |settings: &GraphSettings| manifest.normalised && settings.check().is_ok();
-    Some(GraphSettings::from(graph)).filter(is_valid)
+    Some(graph.settings).filter(is_valid)
 }
 
 /// Whether a change of a memory builds a graph. It leaves the segments `remaining`, and writes a
@@ -55,7 +55,7 @@ pub(crate) fn build_graphs(
             Some((part, _)) => settings.build(&part.segment, manifest, &|| ()),
             None => settings.build(&Segment::open_in(folder, record, manifest)?, manifest, &|| ()),
         }?;
-        manifest.segments[number].graph = Some(graph.write(name, folder, number, settings)?);
+        manifest.segments[number].graph = Some(graph.write(name, folder, number)?);
     }
     Ok(())
 }

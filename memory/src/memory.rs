@@ -28,7 +28,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`],
-    /// [`MemoryError::NewerFormat`], [`MemoryError::Corrupt`], [`MemoryError::Read`]
+    /// [`MemoryError::UnknownFormat`], [`MemoryError::Corrupt`], [`MemoryError::Read`]
     pub fn open(folder: impl Into<PathBuf>) -> Result<Self, MemoryError> {
         Self::open_with(folder, None)
     }
@@ -51,7 +51,7 @@ impl Memory {
     /// one per damaged file; an empty list means that no file is damaged.
     ///
     /// # Errors
-    /// [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`]; the error of [`Memory::open`] if
+    /// [`MemoryError::NoMemory`], [`MemoryError::UnknownFormat`]; the error of [`Memory::open`] if
     /// the memory cannot be opened although no file is damaged.
     pub fn verify(folder: impl Into<PathBuf>) -> Result<Vec<MemoryError>, MemoryError> {
         let folder = folder.into();

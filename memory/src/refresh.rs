@@ -112,18 +112,9 @@ pub enum Adoption {
 
 impl Refresh {
     /// Starts a worker that passes all entries to `encode` in batches, and writes the
-    /// keys and values that `encode` returns. Training continues meanwhile, so `encode` must use a snapshot
-    /// of the parameters.
+    /// keys and values that `encode` returns, and the models that encode the keys. Training continues
+    /// meanwhile, so `encode` must use a snapshot of the parameters.
     pub fn start(
-        transaction: Box<dyn Transaction>,
-        steps: RefreshSteps,
-        encode: impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static,
-    ) -> Self {
-        Self::start_encoded(transaction, Vec::new(), steps, encode)
-    }
-
-    /// Like [`Refresh::start`], and records the models that encode the keys.
-    pub fn start_encoded(
         mut transaction: Box<dyn Transaction>,
         encoders: Vec<EncoderRecord>,
         steps: RefreshSteps,

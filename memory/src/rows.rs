@@ -111,10 +111,12 @@ impl RowReader {
                 }
                 None => {
                     let id = self.next_id;
-                    self.next_id = id.checked_add(1).ok_or_else(|| MemoryError::InvalidOption {
-                        option: "an id",
-                        found: id.to_string(),
-                        expected: "less than 2^63 - 1; give an entry file with smaller ids",
+                    self.next_id = id.checked_add(1).ok_or_else(|| {
+                        MemoryError::invalid(
+                            "an id",
+                            id,
+                            "less than 2^63 - 1; give an entry file with smaller ids",
+                        )
                     })?;
                     Ok(Entry::bare(id))
                 }

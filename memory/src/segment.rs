@@ -1,5 +1,6 @@
 //! A segment: rows that were written together and never change.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use engram_entry::Entry;
 use safetensors::Dtype;
 
-use crate::codes::{self, PANEL_KEYS};
+use crate::codes;
 use crate::encoded::EncodedRow;
 use crate::error::MemoryError;
 use crate::format::file::{CheckedFile, FileRecord};
-use crate::format::manifest::{Manifest, SegmentRecord};
+use crate::format::manifest::{Manifest, ORDER, SegmentRecord};
 use crate::format::tensor::{MappedTensor, Number, TensorFile};
 use crate::values::StoredValue;
 use crate::values::columns::MappedValues;
@@ -35,8 +36,8 @@ pub(crate) struct Segment {
     /// The mapped part of a pack with all columns; `None` if each column has its own file.
     pack: Option<Arc<CheckedFile>>,
     keys: MappedTensor<f32>,
-    /// The panels of [codes](codes) of the keys; `None` if the segment has none.
-    codes: Option<MappedTensor<u8>>,
+    /// The panels of [codes](codes) of the keys.
+    codes: MappedTensor<u8>,
     values: Option<MappedValues>,
     ids: MappedTensor<i64>,
     sources: MappedTensor<u32>,
@@ -48,7 +49,8 @@ pub(crate) struct Segment {
     lines: Lines,
     /// The offset of each line in `lines`, and the end of the last line.
     offsets: MappedTensor<u64>,
-    order: Order,
+    /// The rows sorted by id; `None` if the ids ascend from row to row.
+    order: Option<MappedTensor<u32>>,
 }
 
 /// The entries as JSON lines: a part of a mapped file.
@@ -69,68 +71,50 @@ impl Lines {
     }
 }
 
-/// The rows sorted by id.
-#[derive(Debug)]
-enum Order {
-    /// The ids ascend from row to row.
-    Rows,
-    Stored(MappedTensor<u32>),
-    /// Sorted on opening, because an older version stored no order.
-    Sorted(Vec<u32>),
-}
-
 /// The columns of a segment: one tensor each of a pack, or one file each.
 pub(crate) struct Columns<'a> {
     folder: &'a Path,
     pack: Option<TensorFile>,
+    files: &'a BTreeMap<String, FileRecord>,
 }
 
 impl Columns<'_> {
+    /// The file of a column.
+    fn file(&self, name: &str) -> Result<&FileRecord, MemoryError> {
+        let reason = || format!("has no {name}, but the manifest needs them");
+        self.files.get(name).ok_or_else(|| MemoryError::corrupt(self.folder, reason()))
+    }
+
     fn tensor<T: Number>(
         &self,
-        record: &Option<FileRecord>,
         name: &str,
         shape: &[usize],
     ) -> Result<MappedTensor<T>, MemoryError> {
-        match (&self.pack, record) {
-            (Some(pack), _) => pack.tensor(name, shape),
-            (None, Some(record)) => MappedTensor::open(self.folder, record, name, shape),
-            (None, None) => Err(self.missing(name)),
+        match &self.pack {
+            Some(pack) => pack.tensor(name, shape),
+            None => MappedTensor::open(self.folder, self.file(name)?, name, shape),
         }
     }
 
     /// Returns a tensor of numbers of any type as bytes, `[rows, bytes of a row]`.
     pub(crate) fn bytes(
         &self,
-        record: &Option<FileRecord>,
         name: &str,
         dtype: Dtype,
         shape: &[usize],
     ) -> Result<MappedTensor<u8>, MemoryError> {
-        match (&self.pack, record) {
-            (Some(pack), _) => pack.bytes(name, dtype, shape),
-            (None, Some(record)) => {
-                TensorFile::open(self.folder, record)?.bytes(name, dtype, shape)
-            }
-            (None, None) => Err(self.missing(name)),
+        match &self.pack {
+            Some(pack) => pack.bytes(name, dtype, shape),
+            None => TensorFile::open(self.folder, self.file(name)?)?.bytes(name, dtype, shape),
         }
     }
 
-    fn lines(&self, record: &Option<FileRecord>) -> Result<Lines, MemoryError> {
-        match (&self.pack, record) {
-            (Some(pack), _) => {
-                Ok(Lines { file: Arc::clone(pack.file()), range: pack.range("entries")? })
-            }
-            (None, Some(record)) => {
-                let file = Arc::new(CheckedFile::open(self.folder, record)?);
-                Ok(Lines { range: 0..file.len(), file })
-            }
-            (None, None) => Err(self.missing("entries")),
+    fn lines(&self) -> Result<Lines, MemoryError> {
+        if let Some(pack) = &self.pack {
+            return Ok(Lines { file: Arc::clone(pack.file()), range: pack.range("entries")? });
         }
-    }
-
-    fn missing(&self, name: &str) -> MemoryError {
-        MemoryError::corrupt(self.folder, format!("has no {name}, but the manifest needs them"))
+        let file = Arc::new(CheckedFile::open(self.folder, self.file("entries")?)?);
+        Ok(Lines { range: 0..file.len(), file })
     }
 }
 
@@ -152,46 +136,23 @@ impl Segment {
     ) -> Result<Self, MemoryError> {
         let rows = record.rows;
         let pack = record.pack.as_ref().map(|pack| TensorFile::open(folder, pack)).transpose()?;
-        let columns = Columns { folder, pack };
+        let columns = Columns { folder, pack, files: &record.columns };
         let values = manifest.values.filter(|_| record.values_at.is_none());
-        let values =
-            values.map(|format| MappedValues::open(&columns, record, format)).transpose()?;
-        let has_codes = match &columns.pack {
-            Some(pack) => pack.has("codes"),
-            None => record.codes.is_some(),
-        };
-        if has_codes && manifest.width > codes::MAX_WIDTH {
-            return Err(MemoryError::corrupt(folder, "has codes of keys that are too wide"));
-        }
-        let codes = if has_codes {
-            let shape = [rows.div_ceil(PANEL_KEYS), codes::panel_bytes(manifest.width)];
-            Some(columns.tensor(&record.codes, "codes", &shape)?)
-        } else {
-            None
-        };
-        let ids: MappedTensor<i64> = columns.tensor(&record.ids, "ids", &[rows])?;
-        let order = if record.ids_ascend {
-            Order::Rows
-        } else if record.order.is_some() {
-            Order::Stored(columns.tensor(&record.order, "order", &[rows])?)
-        } else {
-            let ids = ids.read(0..rows)?;
-            let mut order: Vec<u32> = (0..rows as u32).collect();
-            order.sort_unstable_by_key(|row| ids[*row as usize]);
-            Order::Sorted(order)
-        };
+        let values = values.map(|format| MappedValues::open(&columns, rows, format)).transpose()?;
+        let order = record.columns.contains_key(ORDER);
+        let order = order.then(|| columns.tensor(ORDER, &[rows])).transpose()?;
         Ok(Self {
             rows,
-            keys: columns.tensor(&record.keys, "keys", &[rows, manifest.width])?,
-            codes,
+            keys: columns.tensor("keys", &[rows, manifest.width])?,
+            codes: columns.tensor("codes", &codes::shape(rows, manifest.width))?,
             values,
-            ids,
-            sources: columns.tensor(&record.sources, "sources", &[rows])?,
+            ids: columns.tensor("ids", &[rows])?,
+            sources: columns.tensor("sources", &[rows])?,
             known_sources: manifest.sources.len(),
             are_sources_checked: AtomicBool::new(false),
-            documents: columns.tensor(&record.documents, "documents", &[rows])?,
-            lines: columns.lines(&record.entries)?,
-            offsets: columns.tensor(&record.offsets, "offsets", &[rows + 1])?,
+            documents: columns.tensor("documents", &[rows])?,
+            lines: columns.lines()?,
+            offsets: columns.tensor("offsets", &[rows + 1])?,
             order,
             pack: columns.pack.map(|pack| Arc::clone(pack.file())),
         })
@@ -207,14 +168,9 @@ impl Segment {
         self.keys.read(rows)
     }
 
-    /// Whether the segment has codes of its keys.
-    pub(crate) fn has_codes(&self) -> bool {
-        self.codes.is_some()
-    }
-
-    /// Returns panels of codes, `[panels, bytes of a panel]`; empty without codes.
+    /// Returns panels of codes, `[panels, bytes of a panel]`.
     pub(crate) fn panels(&self, panels: Range<usize>) -> Result<&[u8], MemoryError> {
-        self.codes.as_ref().map_or(Ok(&[]), |codes| codes.read(panels))
+        self.codes.read(panels)
     }
 
     pub(crate) fn ids(&self) -> Result<&[i64], MemoryError> {
@@ -243,11 +199,8 @@ impl Segment {
     /// Returns the row of an id; `None` if the segment does not have the id.
     pub(crate) fn row_of(&self, id: i64) -> Result<Option<usize>, MemoryError> {
         let ids = self.ids()?;
-        let order = match &self.order {
-            Order::Rows => return Ok(ids.binary_search(&id).ok()),
-            Order::Stored(order) => order.read(0..self.rows)?,
-            Order::Sorted(order) => order,
-        };
+        let Some(order) = &self.order else { return Ok(ids.binary_search(&id).ok()) };
+        let order = order.read(0..self.rows)?;
         // A damaged order may name rows that do not exist.
         let id_of = |row: &u32| ids.get(*row as usize).copied().unwrap_or(i64::MAX);
         let row = order.binary_search_by_key(&id, id_of).ok().map(|index| order[index] as usize);
@@ -290,7 +243,7 @@ impl Segment {
             return vec![pack.verify()];
         }
         let mut results = vec![self.keys.verify()];
-        results.extend(self.codes.as_ref().map(MappedTensor::verify));
+        results.push(self.codes.verify());
         results.extend(self.values.iter().flat_map(MappedValues::verify));
         results.extend([
             self.ids.verify(),
@@ -299,9 +252,7 @@ impl Segment {
             self.lines.file.verify(),
             self.offsets.verify(),
         ]);
-        if let Order::Stored(order) = &self.order {
-            results.push(order.verify());
-        }
+        results.extend(self.order.as_ref().map(MappedTensor::verify));
         results
     }
 }

@@ -1,13 +1,16 @@
 //! Writes segments: as one part of a pack, or as one file per column.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::codes::{self, Encoder, PANEL_KEYS};
-use crate::encoded::{EncodedRows, KeyBounds};
+use safetensors::Dtype;
+
+use crate::codes::{self, Encoder};
+use crate::encoded::EncodedRows;
 use crate::error::MemoryError;
 use crate::format::file::{FileRecord, FileWriter};
-use crate::format::manifest::{Manifest, SegmentRecord};
-use crate::format::tensor::{TensorFileBytes, TensorWriter};
+use crate::format::manifest::{Manifest, ORDER, SegmentRecord};
+use crate::format::tensor::{Number, TensorFileBytes, TensorWriter, write_tensor};
 use crate::values::columns::ValueWriter;
 
 /// The maximum number of rows of a segment in a pack.
@@ -28,12 +31,10 @@ pub(crate) fn fits_pack(rows: usize, manifest: &Manifest) -> bool {
 pub(crate) fn pack_segment(rows: &EncodedRows, manifest: &Manifest) -> Vec<u8> {
     let (num_rows, width) = (rows.len(), manifest.width);
     let mut file = TensorFileBytes::default();
-    if codes::has_codes(num_rows, width) {
-        let mut encoder = Encoder::new(width);
-        let mut panels = encoder.encode(&rows.keys);
-        panels.extend(encoder.finish());
-        file.push("codes", &[num_rows.div_ceil(PANEL_KEYS), codes::panel_bytes(width)], &panels);
-    }
+    let mut encoder = Encoder::new(width);
+    let mut panels = encoder.encode(&rows.keys);
+    panels.extend(encoder.finish());
+    file.push("codes", &codes::shape(num_rows, width), &panels);
     file.push("ids", &[num_rows], &rows.ids);
     file.push("documents", &[num_rows], &rows.documents);
     file.push("offsets", &[num_rows + 1], &rows.offsets);
@@ -44,46 +45,32 @@ pub(crate) fn pack_segment(rows: &EncodedRows, manifest: &Manifest) -> Vec<u8> {
     file.into_bytes()
 }
 
-/// Returns the record of a segment in a pack. `name` is the name of its generation.
-pub(crate) fn pack_record(
+/// Returns the record of a segment of the generation `name`, without files of columns.
+pub(crate) fn segment_record(
     name: &str,
-    ids: &[i64],
-    bounds: KeyBounds,
-    pack: FileRecord,
+    rows: usize,
+    longest_key: f32,
+    pack: Option<FileRecord>,
 ) -> SegmentRecord {
     SegmentRecord {
         folder: name.to_owned(),
-        rows: ids.len(),
-        longest_key: bounds.longest_key,
-        largest_rounding: bounds.largest_rounding,
-        ids_ascend: ascend(ids),
-        pack: Some(pack),
-        keys: None,
-        codes: None,
-        values: None,
-        scales: None,
+        rows,
+        longest_key,
+        pack,
+        columns: BTreeMap::new(),
         values_at: None,
-        ids: None,
-        order: None,
-        sources: None,
-        documents: None,
-        entries: None,
-        offsets: None,
         deleted: None,
         graph: None,
     }
-}
-
-fn ascend(ids: &[i64]) -> bool {
-    ids.windows(2).all(|pair| pair[0] < pair[1])
 }
 
 /// Writes a segment as one file per column, chunk by chunk.
 pub(crate) struct SegmentWriter {
     folder: PathBuf,
     rows: usize,
-    keys: TensorWriter<f32>,
-    codes: Option<(TensorWriter<u8>, Encoder)>,
+    keys: TensorWriter,
+    codes: TensorWriter,
+    encoder: Encoder,
     values: Option<ValueWriter>,
     lines: FileWriter,
     ids: Vec<i64>,
@@ -99,20 +86,16 @@ impl SegmentWriter {
         rows: usize,
         manifest: &Manifest,
     ) -> Result<Self, MemoryError> {
-        let keys = TensorWriter::of_column(folder, "keys", &[rows, manifest.width])?;
-        let codes = if codes::has_codes(rows, manifest.width) {
-            let shape = [rows.div_ceil(PANEL_KEYS), codes::panel_bytes(manifest.width)];
-            let writer = TensorWriter::of_column(folder, "codes", &shape)?;
-            Some((writer, Encoder::new(manifest.width)))
-        } else {
-            None
-        };
+        let keys = TensorWriter::of_column(folder, "keys", Dtype::F32, &[rows, manifest.width])?;
+        let codes = codes::shape(rows, manifest.width);
+        let codes = TensorWriter::of_column(folder, "codes", Dtype::U8, &codes)?;
         let values = manifest.values;
         let values = values.map(|format| ValueWriter::create(folder, format, rows)).transpose()?;
         Ok(Self {
             rows,
             keys,
             codes,
+            encoder: Encoder::new(manifest.width),
             values,
             lines: FileWriter::create(folder.join("entries.jsonl"))?,
             ids: Vec::new(),
@@ -126,9 +109,7 @@ impl SegmentWriter {
     /// Appends rows.
     pub(crate) fn push(&mut self, rows: &EncodedRows) -> Result<(), MemoryError> {
         self.keys.write(&rows.keys)?;
-        if let Some((writer, encoder)) = &mut self.codes {
-            writer.write(&encoder.encode(&rows.keys))?;
-        }
+        self.codes.write(&self.encoder.encode(&rows.keys))?;
         if let Some(writer) = &mut self.values {
             writer.push(&rows.values)?;
         }
@@ -144,63 +125,40 @@ impl SegmentWriter {
     /// Writes the other columns. Returns the record of the segment; `name` is the name of its
     /// generation.
     pub(crate) fn finish(
-        self,
+        mut self,
         name: &str,
-        bounds: KeyBounds,
+        longest_key: f32,
     ) -> Result<SegmentRecord, MemoryError> {
-        let (folder, rows) = (self.folder, self.rows);
-        let codes = match self.codes {
-            None => None,
-            Some((mut writer, encoder)) => {
-                writer.write(&encoder.finish())?;
-                Some(writer.finish()?)
-            }
-        };
-        let (values, scales) = match self.values {
-            None => (None, None),
-            Some(values) => {
-                let (numbers, scales) = values.finish()?;
-                (Some(numbers), scales)
-            }
-        };
-        let ids_ascend = ascend(&self.ids);
-        let order = if ids_ascend {
-            None
-        } else {
+        fn write<T: Number>(
+            folder: &Path,
+            name: &'static str,
+            numbers: &[T],
+        ) -> Result<(&'static str, FileRecord), MemoryError> {
+            let path = folder.join(format!("{name}.safetensors"));
+            Ok((name, write_tensor(path, name, &[numbers.len()], numbers)?))
+        }
+        let (folder, rows) = (&self.folder, self.rows);
+        self.codes.write(&self.encoder.finish())?;
+        let mut columns = vec![
+            ("keys", self.keys.finish()?),
+            ("codes", self.codes.finish()?),
+            ("entries", self.lines.finish()?),
+            write(folder, "ids", &self.ids)?,
+            write(folder, "sources", &self.sources)?,
+            write(folder, "documents", &self.documents)?,
+            write(folder, "offsets", &self.offsets)?,
+        ];
+        if let Some(values) = self.values {
+            let (numbers, scales) = values.finish()?;
+            columns.push(("values", numbers));
+            columns.extend(scales.map(|scales| ("scales", scales)));
+        }
+        if !self.ids.is_sorted() {
             let mut order: Vec<u32> = (0..rows as u32).collect();
             order.sort_unstable_by_key(|row| self.ids[*row as usize]);
-            Some(TensorWriter::write_column(&folder, "order", &[rows], &order)?)
-        };
-        Ok(SegmentRecord {
-            folder: name.to_owned(),
-            rows,
-            longest_key: bounds.longest_key,
-            largest_rounding: bounds.largest_rounding,
-            ids_ascend,
-            pack: None,
-            keys: Some(self.keys.finish()?),
-            codes,
-            values,
-            scales,
-            values_at: None,
-            ids: Some(TensorWriter::write_column(&folder, "ids", &[rows], &self.ids)?),
-            order,
-            sources: Some(TensorWriter::write_column(&folder, "sources", &[rows], &self.sources)?),
-            documents: Some(TensorWriter::write_column(
-                &folder,
-                "documents",
-                &[rows],
-                &self.documents,
-            )?),
-            entries: Some(self.lines.finish()?),
-            offsets: Some(TensorWriter::write_column(
-                &folder,
-                "offsets",
-                &[rows + 1],
-                &self.offsets,
-            )?),
-            deleted: None,
-            graph: None,
-        })
+            columns.push(write(folder, ORDER, &order)?);
+        }
+        let columns = columns.into_iter().map(|(name, file)| (name.to_owned(), file)).collect();
+        Ok(SegmentRecord { columns, ..segment_record(name, rows, longest_key, None) })
     }
 }

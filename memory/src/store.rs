@@ -26,7 +26,7 @@ pub trait Store: Debug + Send + Sync {
     /// Loads the current state. Returns true if it changed. Existing snapshots keep the old state.
     ///
     /// # Errors
-    /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`], [`MemoryError::NewerFormat`],
+    /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`], [`MemoryError::UnknownFormat`],
     /// [`MemoryError::Corrupt`], [`MemoryError::Read`]
     fn reload(&self) -> Result<bool, MemoryError>;
 
@@ -272,11 +272,7 @@ impl dyn Snapshot + '_ {
     /// # Errors
     /// as [`Snapshot::entries`]
     pub fn entry(&self, row: Row) -> Result<Entry, MemoryError> {
-        let no_entry = || MemoryError::InvalidOption {
-            option: "a row",
-            found: "of another snapshot".to_owned(),
-            expected: "of this snapshot",
-        };
+        let no_entry = || MemoryError::invalid("a row", "of another snapshot", "of this snapshot");
         self.entries(&[row])?.pop().ok_or_else(no_entry)
     }
 }

@@ -3,10 +3,9 @@
 use crate::change;
 use crate::encoded::EncodedRows;
 use crate::error::MemoryError;
-use crate::format::manifest::Manifest;
+use crate::format::manifest::{FORMAT_VERSION, Manifest};
 use crate::segment::Batch;
 use crate::store::Description;
-use crate::values::{StoredValue, ValueFormat};
 
 /// A row to be stored.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +19,8 @@ pub struct StoredRow<'a> {
     pub document: u64,
     /// The key, of unit length if the memory is normalised.
     pub key: &'a [f32],
-    /// The value in the memory's number type, for [`read_value`]; empty without values.
+    /// The value in the memory's number type, for
+    /// [`StoredValue::from_bytes`](crate::cache::StoredValue::from_bytes); empty without values.
     pub value: &'a [u8],
     /// The entry as JSON.
     pub entry: &'a [u8],
@@ -40,7 +40,7 @@ pub fn encode(
     mut write: impl FnMut(&[StoredRow<'_>]) -> Result<(), MemoryError>,
 ) -> Result<f32, MemoryError> {
     let mut manifest = Manifest {
-        format_version: 0,
+        format_version: FORMAT_VERSION,
         generation: description.generation,
         width: description.width,
         normalised: description.normalised,
@@ -50,11 +50,11 @@ pub fn encode(
         next_id: description.next_id,
         segments: Vec::new(),
     };
-    let bounds =
+    let longest_key =
         change::encode(&mut manifest, rows, batches, |rows| write_rows(&rows, &mut write))?;
     description.sources = manifest.sources;
     description.next_id = manifest.next_id;
-    Ok(bounds.longest_key)
+    Ok(longest_key)
 }
 
 fn write_rows(
@@ -75,13 +75,4 @@ fn write_rows(
         StoredRow { id, source, document, key, value, entry }
     });
     write(&stored.collect::<Vec<_>>())
-}
-
-/// Writes the components of a stored value, `tokens * width`, to `out`.
-///
-/// # Errors
-/// [`MemoryError::Count`] for a value of another size.
-pub fn read_value(format: ValueFormat, value: &[u8], out: &mut [f32]) -> Result<(), MemoryError> {
-    StoredValue::from_bytes(format, value.into())?.read(out);
-    Ok(())
 }

@@ -15,13 +15,14 @@
 //! is then empty.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::MemoryError;
-use crate::format::manifest::{CURRENT, MANIFEST, Manifest, VALUE_COLUMNS, folder_name};
+use crate::format::manifest::{
+    CURRENT, MANIFEST, Manifest, ORDER, REQUIRED_COLUMNS, VALUE_COLUMNS, folder_name,
+};
 use crate::format::pack;
 use crate::format::pointer::generation_number;
 
@@ -34,24 +35,8 @@ pub(crate) const UNFINISHED: &str = "UNFINISHED";
 /// The content of the marker file. A killed writer may have written only a part of it.
 const MARKER: &[u8] = b"engram memory: this generation is not finished\n";
 
-/// The names of a generation's files, except for names with a number.
-const FILE_NAMES: [&str; 12] = [
-    MANIFEST,
-    UNFINISHED,
-    "keys.safetensors",
-    "codes.safetensors",
-    "values.safetensors",
-    "scales.safetensors",
-    "ids.safetensors",
-    "order.safetensors",
-    "sources.safetensors",
-    "documents.safetensors",
-    "entries.jsonl",
-    "offsets.safetensors",
-];
-
-/// The arrays of graphs: of Vamana graphs, and of HNSW graphs.
-const GRAPH_ARRAYS: [&str; 5] = ["lists", "codes", "offsets", "neighbours", "upper"];
+/// The arrays of graphs.
+const GRAPH_ARRAYS: [&str; 3] = ["lists", "codes", "upper"];
 
 /// Marks a new folder as an unfinished generation.
 pub(crate) fn mark(folder: &Path) -> io::Result<()> {
@@ -129,11 +114,11 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// The candidate of a directory entry; `None` if it does not have such a name. A symbolic link
-    /// is not Engram's.
-    fn of(entry: &fs::DirEntry) -> Option<Self> {
-        let name = entry.file_name().into_string().ok()?;
-        let file_type = entry.file_type().ok()?;
+    /// The candidate of a path; `None` if it does not have such a name. A symbolic link is not
+    /// Engram's.
+    fn of(path: PathBuf) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.to_owned();
+        let file_type = fs::symlink_metadata(&path).ok()?.file_type();
         let (number, kind) = if file_type.is_dir() {
             match name.strip_suffix(PARTIAL) {
                 Some(generation) => (generation_number(generation)?, Kind::PartialFolder),
@@ -147,7 +132,7 @@ impl Candidate {
         } else {
             return None;
         };
-        Some(Self { path: entry.path(), number, kind })
+        Some(Self { path, number, kind })
     }
 
     /// The name of the generation.
@@ -202,7 +187,7 @@ impl Candidate {
 fn candidates(memory: &Path) -> io::Result<Vec<Candidate>> {
     let mut candidates = Vec::new();
     for entry in fs::read_dir(memory)? {
-        candidates.extend(Candidate::of(&entry?));
+        candidates.extend(Candidate::of(entry?.path()));
     }
     // A marker comes after its pack, so it is removed last.
     candidates.sort_by_key(|candidate| (candidate.number, candidate.kind == Kind::Marker));
@@ -232,7 +217,7 @@ pub(crate) fn can_build_in(folder: &Path) -> Result<bool, MemoryError> {
         };
         let is_leftover = engram_durable::is_leftover(&name, CURRENT)
             || is_lock()
-            || Candidate::of(&entry).is_some_and(|candidate| candidate.is_unfinished());
+            || Candidate::of(entry.path()).is_some_and(|candidate| candidate.is_unfinished());
         if !is_leftover {
             return Ok(false);
         }
@@ -255,9 +240,13 @@ pub(crate) fn sweep_except(
     engram_durable::remove_leftovers(memory, &[CURRENT]).map_err(MemoryError::write(memory))?;
     let mut needed: HashSet<String> = excluded.iter().flat_map(|other| other.folders()).collect();
     let values_of = |manifest: &Manifest| -> Vec<String> {
-        manifest.value_folders(false).map(str::to_owned).collect()
+        let [here, _] = manifest.value_folders();
+        here.into_iter().map(str::to_owned).collect()
     };
-    let has_moved_values = current.is_some_and(|m| m.value_folders(true).next().is_some());
+    let external = current.map_or_else(Vec::new, |current| {
+        let [_, external] = current.value_folders();
+        external
+    });
     // The folders whose values are read.
     let mut with_values: HashSet<String> =
         excluded.into_iter().chain(current).flat_map(values_of).collect();
@@ -277,7 +266,7 @@ pub(crate) fn sweep_except(
         }
         if candidate.kind != Kind::PartialFolder && needed.contains(&candidate.name()) {
             // A reader of an older generation may need values that were moved since.
-            if has_moved_values
+            if !external.is_empty()
                 && let Some(manifest) = candidate.finished_manifest()
                 && candidate.has_reader()
             {
@@ -302,11 +291,8 @@ pub(crate) fn sweep_except(
             with_values.extend(values_of(manifest));
         }
     }
-    if let Some(current) = current {
-        let moved = current.value_folders(true).filter(|folder| !with_values.contains(*folder));
-        for folder in moved {
-            remove_values(&memory.join(folder))?;
-        }
+    for folder in external.into_iter().filter(|folder| !with_values.contains(*folder)) {
+        remove_values(&memory.join(folder))?;
     }
     let older = older.into_iter().map(|(candidate, _)| candidate);
     unneeded.extend(older.filter(|candidate| !needed.contains(&candidate.name())));
@@ -358,34 +344,20 @@ pub(crate) fn remove_generation(folder: &Path) -> io::Result<()> {
 /// # Errors
 /// The I/O error if the path cannot be read.
 pub fn is_own_generation(path: &Path) -> io::Result<bool> {
-    let name = path.file_name().and_then(OsStr::to_str);
-    if fs::symlink_metadata(path)?.is_file() {
-        let marker = path.with_extension(UNFINISHED);
-        let is_pack = name.and_then(pack::number).is_some_and(|number| {
-            is_marker(&marker) || Manifest::of_pack(path).is_some_and(|m| m.generation == number)
-        });
-        let is_own_marker = path == marker
-            && is_marker(path)
-            && name.is_some_and(|name| {
-                name.strip_suffix(UNFINISHED)
-                    .and_then(|name| name.strip_suffix('.'))
-                    .is_some_and(|name| generation_number(name).is_some())
-            });
-        return Ok(is_pack || is_own_marker);
-    }
-    let number =
-        name.and_then(|name| name.strip_suffix(PARTIAL).or(Some(name))?.strip_prefix("gen-"));
-    let is_number = number
-        .is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
-    if !is_number || !fs::symlink_metadata(path)?.is_dir() {
-        return Ok(false);
-    }
-    for entry in fs::read_dir(path)? {
-        if !entry?.file_name().to_str().is_some_and(is_own_file) {
-            return Ok(false);
+    fs::symlink_metadata(path)?;
+    let Some(candidate) = Candidate::of(path.to_owned()) else { return Ok(false) };
+    match candidate.kind {
+        Kind::Marker => Ok(candidate.is_marked()),
+        Kind::Pack => Ok(candidate.is_marked() || candidate.finished_manifest().is_some()),
+        Kind::Folder | Kind::PartialFolder => {
+            for entry in fs::read_dir(path)? {
+                if !entry?.file_name().to_str().is_some_and(is_own_file) {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
         }
     }
-    Ok(true)
 }
 
 /// Whether a file in a generation's folder has one of Engram's names.
@@ -396,7 +368,10 @@ fn is_own_file(name: &str) -> bool {
     let graph = graph
         .and_then(|name| name.split_once('-'))
         .filter(|(_, array)| GRAPH_ARRAYS.contains(array));
-    FILE_NAMES.contains(&name)
+    let column = name.strip_suffix(".safetensors");
+    let mut columns = REQUIRED_COLUMNS.iter().chain(&VALUE_COLUMNS).chain([&ORDER]);
+    [MANIFEST, UNFINISHED, "entries.jsonl"].contains(&name)
+        || column.is_some_and(|column| columns.any(|known| *known == column))
         || deleted.is_some_and(is_number)
         || graph.is_some_and(|(number, _)| is_number(number))
 }

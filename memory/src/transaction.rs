@@ -7,7 +7,7 @@ use crate::error::MemoryError;
 use crate::format::manifest::EncoderRecord;
 use crate::segment::Batch;
 use crate::store::{Batches, Snapshot, Transaction};
-use crate::writer::{Writer, check_widths};
+use crate::writer::Writer;
 
 /// A change of a local memory, with the lock of its writer. At most 65,536 new entries are kept in
 /// main memory, with at most 32 MiB of keys and values, and 32 MiB of texts. More entries are
@@ -49,7 +49,6 @@ impl Transaction for LocalTransaction {
         width: usize,
         encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
-        check_widths([width])?;
         self.change.rewrite(encoders, width, encode)
     }
 

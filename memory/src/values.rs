@@ -67,11 +67,6 @@ impl ValueDtype {
         self.codec().name()
     }
 
-    /// The first version of the format of memories that has the number type.
-    pub(crate) fn format_version(self) -> u64 {
-        self.codec().format_version()
-    }
-
     /// A short description, for help texts.
     pub fn description(self) -> &'static str {
         self.codec().description()
@@ -141,9 +136,6 @@ pub(crate) trait Codec: Sync {
 
     fn description(&self) -> &'static str;
 
-    /// The first version of the format of memories that has this number type.
-    fn format_version(&self) -> u64;
-
     /// The largest magnitude of a component.
     fn max_abs(&self) -> f32 {
         f32::MAX
@@ -183,10 +175,7 @@ impl<'a> StoredValue<'a> {
     /// # Errors
     /// [`MemoryError::Count`] for a value of another size.
     pub fn from_bytes(format: ValueFormat, bytes: Cow<'a, [u8]>) -> Result<Self, MemoryError> {
-        let (expected, found) = (format.bytes(), bytes.len());
-        if expected != found {
-            return Err(MemoryError::Count { what: "bytes of a value", expected, found });
-        }
+        MemoryError::check_count("bytes of a value", format.bytes(), bytes.len())?;
         let (at, _) = format.row_bytes();
         let (numbers, scales) = match bytes {
             Cow::Borrowed(bytes) => {
@@ -207,7 +196,7 @@ impl<'a> StoredValue<'a> {
     }
 
     /// Writes the components of the value, `tokens * width`, to `out`.
-    pub(crate) fn read(&self, out: &mut [f32]) {
+    pub fn read(&self, out: &mut [f32]) {
         if let Some(ValueFormat { width, dtype, .. }) = self.format {
             dtype.codec().decode(width, &self.numbers, &self.scales, out);
         }

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::change::{Change, Large, write_rows};
+use crate::codes::MAX_WIDTH;
 use crate::commit::{NewFolder, change_made, commit, commit_pack, lock};
 use crate::edit::{Edit, Target};
-use crate::encoded::{EncodedRows, KeyBounds};
+use crate::encoded::EncodedRows;
 use crate::error::MemoryError;
 use crate::external_values::{ValueStorage, ValuesLocation};
-use crate::format::manifest::{EncoderRecord, Manifest, ValueFormat};
+use crate::format::manifest::{EncoderRecord, FORMAT_VERSION, Manifest, ValueFormat};
 use crate::generation::{Generation, Row};
 use crate::keep_graphs::build_graphs;
 use crate::merge::MAX_SEGMENTS;
@@ -74,8 +75,8 @@ impl Writer {
         batches: impl Iterator<Item = Result<Batch, MemoryError>>,
     ) -> Result<Self, MemoryError> {
         let folder = folder.into();
-        let [tokens, width] = format.values.map_or([1, 1], |values| [values.tokens, values.width]);
-        check_widths([format.width, tokens, width])?;
+        check_width(format.width)?;
+        check_values(format.values)?;
         let already_exists = || MemoryError::AlreadyExists { folder: folder.clone() };
         // A rejected folder stays unchanged and gets no lock file.
         if !can_build_in(&folder)? {
@@ -89,8 +90,7 @@ impl Writer {
         }
         sweep(&folder, None)?;
         let manifest = Manifest {
-            // Set by `commit`.
-            format_version: 0,
+            format_version: FORMAT_VERSION,
             generation: 1,
             width: format.width,
             normalised: format.normalised,
@@ -204,18 +204,19 @@ impl Writer {
 
     /// Makes a change that [`Writer::begin`] started.
     pub(crate) fn commit_change(&mut self, change: Change) -> Result<(), MemoryError> {
-        let Change { base, mut manifest, removed, rows, bounds, large, .. } = change.checked()?;
+        let Change { base, mut manifest, removed, rows, longest_key, large, .. } =
+            change.checked()?;
         let removed: Vec<Row> = removed.into_values().collect();
         let Some(Large { generation, segment, replaces_all }) = large else {
             let edit = Edit::new(&base, &removed).merge(rows.len(), MAX_SEGMENTS);
-            let result = self.commit_edit(&edit, &manifest, (&rows, bounds));
+            let result = self.commit_edit(&edit, &manifest, (&rows, longest_key));
             return match result {
                 // The merge may need more space than there is, or read a damaged segment.
                 Err(MemoryError::Write { .. } | MemoryError::Corrupt { .. })
                     if edit.merges() && base.parts().len() < MAX_SEGMENTS =>
                 {
                     let edit = Edit::new(&base, &removed);
-                    self.commit_edit(&edit, &manifest, (&rows, bounds))
+                    self.commit_edit(&edit, &manifest, (&rows, longest_key))
                 }
                 result => result,
             };
@@ -260,7 +261,7 @@ impl Writer {
                 segments.filter(|(_, (_, record))| settings.is_missing(record))
             {
                 let graph = settings.build(&part.segment, generation.manifest(), &progress)?;
-                record.graph = Some(graph.write(name, partial, number, settings)?);
+                record.graph = Some(graph.write(name, partial, number)?);
             }
             Ok(())
         })
@@ -275,7 +276,7 @@ impl Writer {
         self.catch_up()?;
         let manifest = self.generation.manifest();
         let (encoders, width) = (manifest.encoders.clone(), manifest.width);
-        self.rewrite(encoders, width, |batch| {
+        self.re_encode(encoders, width, |batch| {
             progress(batch.entries.len());
             Ok(batch)
         })
@@ -291,7 +292,7 @@ impl Writer {
         encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
         self.catch_up()?;
-        self.rewrite(Vec::new(), self.generation.manifest().width, encode)
+        self.re_encode(Vec::new(), self.generation.manifest().width, encode)
     }
 
     /// Rewrites all entries with new keys of the models `encoders`, which have `width` components.
@@ -308,18 +309,6 @@ impl Writer {
         width: usize,
         encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError> {
-        check_widths([width])?;
-        self.rewrite(encoders, width, encode)
-    }
-
-    /// Writes all entries that are not deleted, as `encode` returns them, as the only segment.
-    /// `width` is the width of the new keys.
-    fn rewrite(
-        &mut self,
-        encoders: Vec<EncoderRecord>,
-        width: usize,
-        encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
-    ) -> Result<(), MemoryError> {
         let mut change = self.begin()?;
         change.rewrite(encoders, width, encode)?;
         self.commit_change(change)
@@ -331,11 +320,11 @@ impl Writer {
         &mut self,
         edit: &Edit,
         manifest: &Manifest,
-        (new, bounds): (&EncodedRows, KeyBounds),
+        (new, longest_key): (&EncodedRows, f32),
     ) -> Result<(), MemoryError> {
         let write = |manifest: &mut Manifest, mut target: Target<'_>| {
             edit.write_remaining(manifest, &mut target)?;
-            edit.write_new(manifest, &mut target, new, bounds)
+            edit.write_new(manifest, &mut target, new, longest_key)
         };
         let (fits_pack, base) = (edit.fits_pack(new)?, Arc::clone(&self.generation));
         self.publish(manifest, |memory, manifest| {
@@ -412,7 +401,7 @@ impl Writer {
     /// Writes an edit without new rows as the next generation.
     fn commit_without_rows(&mut self, edit: &Edit) -> Result<(), MemoryError> {
         let manifest = self.generation.manifest().clone();
-        self.commit_edit(edit, &manifest, (&EncodedRows::new(&manifest), KeyBounds::default()))
+        self.commit_edit(edit, &manifest, (&EncodedRows::new(&manifest), 0.0))
     }
 
     /// Writes the next generation as a folder.
@@ -458,14 +447,20 @@ impl Writer {
     }
 }
 
-/// Returns an error if a width is 0.
-pub(crate) fn check_widths<const N: usize>(widths: [usize; N]) -> Result<(), MemoryError> {
-    if widths.contains(&0) {
-        return Err(MemoryError::InvalidOption {
-            option: "a width",
-            found: "0".to_owned(),
-            expected: "at least 1",
-        });
+/// Returns an error if keys cannot have this width.
+pub(crate) fn check_width(width: usize) -> Result<(), MemoryError> {
+    if (1..=MAX_WIDTH).contains(&width) {
+        return Ok(());
     }
-    Ok(())
+    Err(MemoryError::invalid("the width of a key", width, "from 1 to 65,536"))
+}
+
+/// Returns an error if values cannot have this format.
+fn check_values(format: Option<ValueFormat>) -> Result<(), MemoryError> {
+    match format {
+        Some(ValueFormat { tokens: 0, .. } | ValueFormat { width: 0, .. }) => {
+            Err(MemoryError::invalid("the tokens or the width of a value", "0", "at least 1"))
+        }
+        _ => Ok(()),
+    }
 }

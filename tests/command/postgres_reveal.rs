@@ -167,7 +167,7 @@ fn follow(url: &str, entries: usize, is_done: &AtomicBool) -> usize {
             Err(error) => panic!("{error}"),
         }
     };
-    let (mut watch, mut states) = (store.watch(), 0);
+    let mut states = 0;
     let mut previous: BTreeMap<i64, Vec<u32>> = BTreeMap::new();
     loop {
         let snapshot = store.snapshot();
@@ -197,14 +197,11 @@ fn follow(url: &str, entries: usize, is_done: &AtomicBool) -> usize {
             assert!(changed == 0 || changed == entries, "{changed} of {entries} rows changed");
         }
         (previous, states) = (current, states + 1);
-        loop {
-            if watch.wait(Duration::from_millis(50)).unwrap().is_some() {
-                store.reload().unwrap();
-                break;
-            }
+        while !store.reload().unwrap() {
             if is_done.load(Ordering::Relaxed) {
                 return states;
             }
+            thread::sleep(Duration::from_millis(50));
         }
     }
 }

@@ -193,7 +193,7 @@ fn ranks_refresh_their_shards_with_the_drift_of_a_single_memory() {
             let keys = new.keys.iter().map(|key| key * key + 0.1).collect();
             Ok(Batch { keys, ..new })
         };
-        let refresh = Refresh::start(memory.begin().expect("a change"), steps, encode);
+        let refresh = Refresh::start(memory.begin().expect("a change"), Vec::new(), steps, encode);
         let Adoption::Now(adopted) = refresh.adopt(1, memory).expect("adopted") else {
             panic!("the refresh is due")
         };

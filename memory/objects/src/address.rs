@@ -77,11 +77,8 @@ pub(crate) fn open(address: &str, connect: &Connect) -> Result<Opened, MemoryErr
     let Some((scheme, _)) = address.split_once("://") else {
         return folder(PathBuf::from(address));
     };
-    let invalid = |reason: String| MemoryError::InvalidOption {
-        option: "the address of an object store",
-        found: reason,
-        expected: ADDRESSES,
-    };
+    let invalid =
+        |reason: String| MemoryError::invalid("the address of an object store", reason, ADDRESSES);
     // The address may contain a password, so it is not part of the message.
     let url = Url::parse(address).map_err(|error| invalid(format!("not valid: {error}")))?;
     if url.password().is_some() {
@@ -104,30 +101,22 @@ pub(crate) fn open(address: &str, connect: &Connect) -> Result<Opened, MemoryErr
     let _ = rustls::crypto::ring::default_provider().install_default();
     // This crate has its own retries and time limits.
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    macro_rules! store {
+        ($builder:expr) => {{
+            let mut builder = $builder.with_url(address);
+            for (key, value) in options(connect) {
+                builder = builder.with_config(parse(key)?, value);
+            }
+            Arc::new(builder.with_retry(retry).build().map_err(failed)?)
+        }};
+    }
     let store: Arc<dyn ObjectStore> = match kind {
         ObjectStoreScheme::AmazonS3 => {
-            let mut builder = AmazonS3Builder::from_env().with_url(address);
             // Some servers cannot delete several objects by one request.
-            builder = builder.with_disable_bulk_delete(true);
-            for (key, value) in options(connect) {
-                builder = builder.with_config(parse(key)?, value);
-            }
-            Arc::new(builder.with_retry(retry).build().map_err(failed)?)
+            store!(AmazonS3Builder::from_env().with_disable_bulk_delete(true))
         }
-        ObjectStoreScheme::GoogleCloudStorage => {
-            let mut builder = GoogleCloudStorageBuilder::from_env().with_url(address);
-            for (key, value) in options(connect) {
-                builder = builder.with_config(parse(key)?, value);
-            }
-            Arc::new(builder.with_retry(retry).build().map_err(failed)?)
-        }
-        ObjectStoreScheme::MicrosoftAzure => {
-            let mut builder = MicrosoftAzureBuilder::from_env().with_url(address);
-            for (key, value) in options(connect) {
-                builder = builder.with_config(parse(key)?, value);
-            }
-            Arc::new(builder.with_retry(retry).build().map_err(failed)?)
-        }
+        ObjectStoreScheme::GoogleCloudStorage => store!(GoogleCloudStorageBuilder::from_env()),
+        ObjectStoreScheme::MicrosoftAzure => store!(MicrosoftAzureBuilder::from_env()),
         _ => return Err(invalid(format!("{scheme}://"))),
     };
     Ok(Opened { store, prefix, location: address.trim_end_matches('/').to_owned() })
@@ -140,10 +129,12 @@ fn options(connect: &Connect) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn parse<K: FromStr>(key: &str) -> Result<K, MemoryError> {
-    key.to_ascii_lowercase().parse().map_err(|_| MemoryError::InvalidOption {
-        option: "an option of the object store",
-        found: key.to_owned(),
-        expected: "an option of this kind of store, such as aws_region for S3",
+    key.to_ascii_lowercase().parse().map_err(|_| {
+        MemoryError::invalid(
+            "an option of the object store",
+            key,
+            "an option of this kind of store, such as aws_region for S3",
+        )
     })
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use engram_memory::MemoryError;
 
 /// The remedy for a damaged object.
-pub(crate) const RESTORE: &str = "restore a copy of the object; if the memory's folder still has the values, push it again with \
-     `--recheck`";
+pub(crate) const RESTORE: &str = "restore a copy of the object; if the memory's folder still has the \
+                                  values, push it again and recheck all shards";
 
 /// A request that failed, also when it was repeated.
 #[derive(Debug)]

@@ -7,8 +7,7 @@
 //! |---|---|
 //! | [`mod@push`] | sends the values of a local memory |
 //! | [`values`] | reads the values of a generation, for a [`ValueCache`](engram_memory::cache::ValueCache) |
-//! | [`disk`] | keeps blocks of values on the local disk |
-//! | [`tiers`] | main memory, disk and store, for memories whose values were moved |
+//! | [`tiers`] | main memory and store, for memories whose values were moved |
 //! | [`mod@sweep`] | removes old generations |
 //! | [`storage`], `address` | requests with time limits and retries; the address of a store |
 //! | `manifest`, `shard` | the objects of a generation |
@@ -29,17 +28,16 @@
 //!
 //! # Tiers
 //!
-//! As in NVIDIA's Merlin Hierarchical Parameter Server (HPS): values in main memory
-//! ([`ValueCache`](engram_memory::cache::ValueCache)), blocks on the local disk ([`DiskTier`]), and all
-//! values in the store. [`ValueCache::prefetch`](engram_memory::cache::ValueCache::prefetch) reads the
-//! values of the next batch while the current one is computed.
+//! As in NVIDIA's Merlin Hierarchical Parameter Server (HPS): frequent values in main memory
+//! ([`ValueCache`](engram_memory::cache::ValueCache)), and all values in the store. A
+//! [prefetch](engram_memory::Snapshot::prefetch) reads the values of the next batch while the current
+//! one is computed.
 //!
 //! ```
 //! use std::sync::Arc;
 //!
-//! use engram_memory::cache::{CacheSettings, ValueCache};
-//! use engram_memory::{Batch, Entry, MemoryFormat, ValueDtype, ValueFormat, Writer};
-//! use engram_memory_objects::{Connect, ObjectStorage, PushSettings, RemoteValues, push};
+//! use engram_memory::{Batch, Entry, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
+//! use engram_memory_objects::{TierSettings, ValueTiers};
 //!
 //! let folder = tempfile::tempdir()?;
 //! let values = ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 };
@@ -49,20 +47,18 @@
 //!     keys: vec![1.0, 0.0, 0.0, 1.0],
 //!     values: vec![0.5, 1.0, 2.0, 4.0],
 //! };
-//! let memory = folder.path().join("memory");
-//! let writer = Writer::create(memory, format, 2, [Ok(batch)].into_iter())?;
+//! let path = folder.path().join("memory");
+//! let mut writer = Writer::create(&path, format, 2, [Ok(batch)].into_iter())?;
 //!
 //! // Or, for example, `s3://bucket/facts`.
 //! let address = folder.path().join("store").display().to_string();
-//! let storage = ObjectStorage::open(&address, Connect::default())?;
-//! push(&storage, writer.generation(), PushSettings::default())?;
+//! let tiers = Arc::new(ValueTiers::new(TierSettings::default()));
+//! writer.move_values(tiers.as_ref(), &address)?;
+//! drop(writer);
 //!
-//! let remote = Arc::new(RemoteValues::open(&storage, None)?);
-//! remote.check_rows_of(writer.generation())?;
-//! let cache = ValueCache::new(CacheSettings { capacity_bytes: 1 << 20, background_from: None });
-//! let rows: Vec<_> = writer.generation().live_rows().collect();
-//! cache.prefetch(&remote, &rows)?;
-//! assert_eq!(cache.read(&remote, &rows)?.values, [0.5, 1.0, 2.0, 4.0]);
+//! let generation = Memory::open_with(&path, Some(tiers))?.generation();
+//! let rows: Vec<_> = generation.live_rows().collect();
+//! assert_eq!(generation.values(&rows)?, [0.5, 1.0, 2.0, 4.0]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -72,7 +68,6 @@
 use reqwest as _;
 
 mod address;
-pub mod disk;
 mod failure;
 mod manifest;
 pub mod push;
@@ -83,7 +78,6 @@ pub mod tiers;
 pub mod values;
 
 pub use address::Connect;
-pub use disk::DiskTier;
 pub use object_store;
 pub use push::{PushSettings, Pushed, push};
 pub use storage::ObjectStorage;

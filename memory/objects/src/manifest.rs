@@ -22,7 +22,7 @@ use crate::storage::Client;
 pub(crate) const GENERATIONS: &str = "generations";
 /// The folder of shards. The name of a shard is its SHA-256.
 pub(crate) const SHARDS: &str = "shards";
-/// The newest version of this format.
+/// The version of this format.
 const FORMAT_VERSION: u64 = 1;
 
 /// The manifest of a generation.
@@ -50,7 +50,7 @@ pub(crate) struct Manifest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SegmentRecord {
     /// The identity of the segment's values in the local memory.
-    pub(crate) id: Hex<8>,
+    pub(crate) id: u64,
     pub(crate) rows: usize,
     pub(crate) shards: Vec<ShardRecord>,
 }
@@ -58,43 +58,20 @@ pub(crate) struct SegmentRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ShardRecord {
-    pub(crate) sha256: Hex<32>,
-    pub(crate) table_sha256: Hex<32>,
+    pub(crate) sha256: String,
+    pub(crate) table_sha256: String,
 }
 
 impl ShardRecord {
     /// The name of the shard's object.
     pub(crate) fn name(&self) -> String {
-        format!("{SHARDS}/{}", String::from(self.sha256))
+        format!("{SHARDS}/{}", self.sha256)
     }
 }
 
 /// Bytes as hexadecimal digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub(crate) struct Hex<const BYTES: usize>(pub(crate) [u8; BYTES]);
-
-impl<const BYTES: usize> From<Hex<BYTES>> for String {
-    fn from(hex: Hex<BYTES>) -> Self {
-        hex.0.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-}
-
-impl<const BYTES: usize> TryFrom<String> for Hex<BYTES> {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let mut bytes = [0; BYTES];
-        let is_hex = text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'));
-        if text.len() != 2 * BYTES || !is_hex {
-            return Err(format!("{text:?} is not {} hexadecimal digits", 2 * BYTES));
-        }
-        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digit = |c: u8| char::from(c).to_digit(16).unwrap_or(0) as u8;
-            *byte = digit(digits[0]) << 4 | digit(digits[1]);
-        }
-        Ok(Self(bytes))
-    }
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The name of a manifest's object.
@@ -131,7 +108,7 @@ impl Manifest {
 
     pub(crate) fn encode(&self) -> Result<Bytes, MemoryError> {
         let json = serde_json::to_vec(self).map_err(|error| MemoryError::Rows(error.into()))?;
-        let sha256 = String::from(Hex::<32>(Sha256::digest(&json).into()));
+        let sha256 = hex(&Sha256::digest(&json));
         Ok([sha256.as_bytes(), b"\n", &json].concat().into())
     }
 
@@ -141,15 +118,15 @@ impl Manifest {
             format_version: u64,
         }
         let (sha256, json) = bytes.split_at_checked(65).unwrap_or_default();
-        let expected = String::from(Hex::<32>(Sha256::digest(json).into()));
+        let expected = hex(&Sha256::digest(json));
         if sha256.strip_suffix(b"\n") != Some(expected.as_bytes()) {
             return Err(damaged(location, "was changed or truncated".to_owned()));
         }
         let invalid = |error: serde_json::Error| damaged(location, format!("is invalid: {error}"));
         let Version { format_version: found } = serde_json::from_slice(json).map_err(invalid)?;
-        if found > FORMAT_VERSION {
+        if found != FORMAT_VERSION {
             let file = PathBuf::from(location);
-            return Err(MemoryError::NewerFormat { file, found, known: FORMAT_VERSION });
+            return Err(MemoryError::UnknownFormat { file, found, known: FORMAT_VERSION });
         }
         serde_json::from_slice(json).map_err(invalid)
     }
@@ -172,6 +149,10 @@ impl Manifest {
             if segment.rows.div_ceil(*shard_rows) != segment.shards.len() {
                 let shards = segment.shards.len();
                 return Err(format!("has {shards} shards for {} rows", segment.rows));
+            }
+            let is_hex = |c: char| c.is_ascii_hexdigit();
+            if !segment.shards.iter().all(|shard| shard.sha256.chars().all(is_hex)) {
+                return Err("has a shard with an invalid name".to_owned());
             }
         }
         let bytes = values.bytes().checked_mul(rows.max(*shard_rows)).filter(|n| *n < 1 << 60);
@@ -208,9 +189,8 @@ mod tests {
     use engram_memory::ValueDtype;
 
     fn manifest() -> Manifest {
-        let shard = || ShardRecord { sha256: Hex([7; 32]), table_sha256: Hex([0xa0; 32]) };
-        let segment =
-            |rows, shards| SegmentRecord { id: Hex([1; 8]), rows, shards: vec![shard(); shards] };
+        let shard = || ShardRecord { sha256: hex(&[7; 32]), table_sha256: hex(&[0xa0; 32]) };
+        let segment = |rows, shards| SegmentRecord { id: 1, rows, shards: vec![shard(); shards] };
         Manifest {
             format_version: FORMAT_VERSION,
             generation: 12,
@@ -240,7 +220,7 @@ mod tests {
         assert_eq!(manifest().check(12), Ok(()));
         let rows: Vec<usize> = manifest().shards().map(|(_, layout)| layout.rows).collect();
         assert_eq!(rows, [4, 4, 1, 1]);
-        let changes: [fn(&mut Manifest); 7] = [
+        let changes: [fn(&mut Manifest); 8] = [
             |manifest| manifest.generation = 11,
             |manifest| manifest.block_rows = 0,
             |manifest| manifest.block_rows = 3,
@@ -248,6 +228,7 @@ mod tests {
             |manifest| manifest.values.width = usize::MAX,
             |manifest| manifest.segments[0].rows = 13,
             |manifest| manifest.segments[1].shards.clear(),
+            |manifest| manifest.segments[1].shards[0].sha256 = "../x".to_owned(),
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut changed = manifest();
@@ -257,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_format_is_named() {
+    fn another_format_version_is_named() {
         let mut newer = manifest();
         newer.format_version += 1;
         let error = Manifest::decode(&newer.encode().unwrap(), "m").unwrap_err();
-        assert!(matches!(error, MemoryError::NewerFormat { found: 2, .. }), "{error}");
+        assert!(matches!(error, MemoryError::UnknownFormat { found: 2, .. }), "{error}");
     }
 }

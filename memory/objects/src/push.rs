@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use engram_memory::cache::ValueSource;
 use engram_memory::{Generation, MemoryError, Row, ValueFormat};
 use object_store::ObjectMeta;
 
 use crate::failure::remote;
-use crate::manifest::{self, Hex, Manifest, SHARDS, SegmentRecord, ShardRecord};
+use crate::manifest::{self, Manifest, SHARDS, SegmentRecord};
 use crate::shard::Shard;
 use crate::storage::{Client, ObjectStorage, Task};
 
@@ -70,18 +69,14 @@ pub fn push(
     settings: PushSettings,
 ) -> Result<Pushed, MemoryError> {
     let Some(values) = memory.manifest().values else {
-        return Err(MemoryError::InvalidOption {
-            option: "the memory to push",
-            found: format!("{}, without values", memory.folder().display()),
-            expected: "a memory with values",
-        });
+        return Err(MemoryError::invalid(
+            "the memory to push",
+            format!("{}, without values", memory.folder().display()),
+            "a memory with values",
+        ));
     };
     if settings.shard_bytes == 0 || settings.block_bytes == 0 {
-        return Err(MemoryError::InvalidOption {
-            option: "the size of a shard or block",
-            found: "0".to_owned(),
-            expected: "at least 1 byte",
-        });
+        return Err(MemoryError::invalid("the size of a shard or block", "0", "at least 1 byte"));
     }
     let client = Arc::clone(&storage.client);
     let start_of_push = storage.wait(async move { Start::read(&client).await })?;
@@ -108,7 +103,7 @@ pub fn push(
     let base = start_of_push.base.as_ref().filter(|_| !settings.recheck);
     let mut start = 0;
     for (id, rows) in memory.value_segments() {
-        let known = base.and_then(|base| sender.known(base, &next, Hex(id.to_be_bytes()), rows));
+        let known = base.and_then(|base| sender.known(base, &next, id, rows));
         if let Some(known) = known {
             sender.pushed.shards += known.shards.len();
             next.segments.push(known);
@@ -122,12 +117,10 @@ pub fn push(
             let made = Shard::new(layout, |bytes| {
                 read_values(memory, values, first..first + layout.rows, bytes)
             })?;
-            let (sha256, table_sha256) = (Hex(made.sha256), Hex(made.table_sha256));
-            let record = ShardRecord { sha256, table_sha256 };
-            sender.send(&record.name(), made.bytes)?;
-            shards.push(record);
+            sender.send(&made.record.name(), made.bytes)?;
+            shards.push(made.record);
         }
-        next.segments.push(SegmentRecord { id: Hex(id.to_be_bytes()), rows, shards });
+        next.segments.push(SegmentRecord { id, rows, shards });
         start += rows;
     }
     let mut pushed = sender.finish()?;
@@ -151,13 +144,9 @@ fn read_values(
     let rows: Vec<Row> = rows.map(|row| Row::new(row as u32)).collect();
     let expected = bytes.len() + rows.len() * format.bytes();
     for rows in rows.chunks(ROWS_AT_ONCE) {
-        memory.stored_values(rows)?.iter().for_each(|value| value.append_to(bytes));
+        memory.values_of_rows(rows)?.iter().for_each(|value| value.append_to(bytes));
     }
-    if bytes.len() != expected {
-        let found = bytes.len();
-        return Err(MemoryError::Count { what: "bytes of values", expected, found });
-    }
-    Ok(())
+    MemoryError::check_count("bytes of values", expected, bytes.len())
 }
 
 /// Whether both generations have the same values of the same generation of a local memory.
@@ -230,7 +219,7 @@ async fn make_current(client: &Client, start: &Start, next: &Manifest) -> Result
     let listed: HashMap<String, ObjectMeta> = client.list(SHARDS).await?.into_iter().collect();
     for (record, layout) in next.shards() {
         let name = record.name();
-        let is_there = listed.get(&String::from(record.sha256)).is_some_and(|meta| {
+        let is_there = listed.get(&record.sha256).is_some_and(|meta| {
             meta.size == layout.bytes() && start.stays(&name, meta, SHORTEST_STAY / 4 * 3)
         });
         if !is_there {
@@ -271,7 +260,7 @@ impl Sender<'_> {
         &self,
         base: &Manifest,
         next: &Manifest,
-        id: Hex<8>,
+        id: u64,
         rows: usize,
     ) -> Option<SegmentRecord> {
         let shape =

@@ -12,6 +12,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
+use crate::manifest::{ShardRecord, hex};
+
 /// The bytes of a checksum in the table.
 const CHECKSUM_BYTES: usize = 4;
 
@@ -40,20 +42,10 @@ impl Layout {
         self.table_bytes() as u64 + self.rows as u64 * self.row_bytes as u64
     }
 
-    /// The rows of a block.
-    fn block(&self, block: usize) -> Range<usize> {
-        block * self.block_rows..((block + 1) * self.block_rows).min(self.rows)
-    }
-
     /// The bytes of some neighbouring blocks in the shard.
     pub(crate) fn range(&self, blocks: Range<usize>) -> Range<u64> {
         let at = |row: usize| self.table_bytes() as u64 + row as u64 * self.row_bytes as u64;
         at(blocks.start * self.block_rows)..at((blocks.end * self.block_rows).min(self.rows))
-    }
-
-    /// The size of a block.
-    pub(crate) fn block_bytes(&self, block: usize) -> usize {
-        self.block(block).len() * self.row_bytes
     }
 
     /// The bytes of a row in its block.
@@ -67,8 +59,7 @@ impl Layout {
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) bytes: Bytes,
-    pub(crate) sha256: [u8; 32],
-    pub(crate) table_sha256: [u8; 32],
+    pub(crate) record: ShardRecord,
 }
 
 impl Shard {
@@ -86,9 +77,9 @@ impl Shard {
         for (checksum, block) in table.chunks_mut(CHECKSUM_BYTES).zip(blocks) {
             checksum.copy_from_slice(&crc32fast::hash(block).to_le_bytes());
         }
-        let table_sha256 = Sha256::digest(&bytes[..table_bytes]).into();
-        let sha256 = Sha256::digest(&bytes).into();
-        Ok(Self { bytes: bytes.into(), sha256, table_sha256 })
+        let table_sha256 = hex(&Sha256::digest(&bytes[..table_bytes]));
+        let record = ShardRecord { sha256: hex(&Sha256::digest(&bytes)), table_sha256 };
+        Ok(Self { bytes: bytes.into(), record })
     }
 }
 
@@ -98,8 +89,8 @@ pub(crate) struct Table(Bytes);
 
 impl Table {
     /// Reads a table; `None` if it was changed.
-    pub(crate) fn checked(bytes: Bytes, sha256: [u8; 32]) -> Option<Self> {
-        (Sha256::digest(&bytes)[..] == sha256).then_some(Self(bytes))
+    pub(crate) fn checked(bytes: Bytes, sha256: &str) -> Option<Self> {
+        (hex(&Sha256::digest(&bytes)) == sha256).then_some(Self(bytes))
     }
 
     /// Whether these are the bytes of the block.
@@ -119,19 +110,19 @@ mod tests {
         let layout = Layout { rows: 7, row_bytes: 3, block_rows: 2 };
         assert_eq!((layout.blocks(), layout.bytes()), (4, 16 + 21));
         assert_eq!((layout.range(0..1), layout.range(1..4)), (16..22, 22..37));
-        assert_eq!((layout.block_bytes(3), layout.in_block(5)), (3, 3..6));
+        assert_eq!(layout.in_block(5), 3..6);
         let shard = Shard::new(layout, |bytes| {
             bytes.extend(0..21);
             Ok::<_, ()>(())
         });
-        let Shard { bytes, table_sha256, .. } = shard.unwrap();
-        let table = Table::checked(bytes.slice(..16), table_sha256).unwrap();
+        let Shard { bytes, record: ShardRecord { table_sha256, .. } } = shard.unwrap();
+        let table = Table::checked(bytes.slice(..16), &table_sha256).unwrap();
         for at in 0..bytes.len() {
             let mut changed = bytes.to_vec();
             changed[at] ^= 1;
             let changed = Bytes::from(changed);
             if at < 16 {
-                assert!(Table::checked(changed.slice(..16), table_sha256).is_none());
+                assert!(Table::checked(changed.slice(..16), &table_sha256).is_none());
                 continue;
             }
             for block in 0..4 {

@@ -76,11 +76,11 @@ impl ObjectStorage {
 
     fn new(opened: Opened, connect: Connect) -> Result<Self, MemoryError> {
         if connect.parallel == 0 || connect.slowest_transfer == 0 {
-            return Err(MemoryError::InvalidOption {
-                option: "`parallel` or `slowest_transfer`",
-                found: "0".to_owned(),
-                expected: "at least 1",
-            });
+            return Err(MemoryError::invalid(
+                "`parallel` or `slowest_transfer`",
+                "0",
+                "at least 1",
+            ));
         }
         let Opened { store, prefix, location } = opened;
         let mut runtime = tokio::runtime::Builder::new_multi_thread();

@@ -46,11 +46,7 @@ pub struct Swept {
 /// there are no values, or if a manifest is damaged: its shards are unknown, so nothing is removed
 pub fn sweep(storage: &ObjectStorage, settings: SweepSettings) -> Result<Swept, MemoryError> {
     if settings.keep == 0 {
-        return Err(MemoryError::InvalidOption {
-            option: "the number of generations to keep",
-            found: "0".to_owned(),
-            expected: "at least 1",
-        });
+        return Err(MemoryError::invalid("the number of generations to keep", "0", "at least 1"));
     }
     let client = Arc::clone(&storage.client);
     storage.wait(async move { run(&client, settings).await })
@@ -71,7 +67,7 @@ async fn run(client: &Client, settings: SweepSettings) -> Result<Swept, MemoryEr
     let mut named = HashSet::new();
     for generation in kept {
         let manifest = Manifest::read(client, *generation).await?;
-        named.extend(manifest.shards().map(|(record, _)| String::from(record.sha256)));
+        named.extend(manifest.shards().map(|(record, _)| record.sha256.clone()));
     }
     if kept.is_empty() && !shards.is_empty() {
         let reason = "has shards, but no generation";

@@ -1,16 +1,14 @@
-//! Values of memories whose keys are in local folders: main memory, the local disk, and a store.
+//! Values of memories whose keys are in local folders: main memory, and a store.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use engram_memory::cache::{CacheSettings, StoredValue, ValueCache, ValueKey};
+use engram_memory::cache::{StoredValue, ValueCache, ValueKey};
 use engram_memory::{
-    Generation, MemoryError, Row, SegmentValues, ValueFormat, ValueStorage, ValuesLocation,
+    Generation, MemoryError, SegmentValues, ValueFormat, ValueStorage, ValuesLocation,
 };
 
 use crate::address::Connect;
-use crate::disk::DiskTier;
 use crate::push::{PushSettings, push};
 use crate::storage::ObjectStorage;
 use crate::values::RemoteValues;
@@ -24,9 +22,6 @@ pub struct TierSettings {
     pub push: PushSettings,
     /// The largest size of values in main memory, in bytes.
     pub memory_bytes: u64,
-    /// The folder of values on the local disk, and their largest size in bytes for each size of
-    /// blocks; `None` for none.
-    pub disk: Option<(PathBuf, u64)>,
     /// The address to which transactions move the values of their changes; `None` to leave them in
     /// the folder.
     pub target: Option<String>,
@@ -38,31 +33,25 @@ impl Default for TierSettings {
             connect: Connect::default(),
             push: PushSettings::default(),
             memory_bytes: 1 << 30,
-            disk: None,
             target: None,
         }
     }
 }
 
-/// Reads values from object stores, and keeps frequently read values in main memory and on the local
-/// disk. For [`Memory::open_with`](engram_memory::Memory::open_with).
+/// Reads values from object stores, and keeps frequently read values in main memory. For [`Memory::open_with`](engram_memory::Memory::open_with).
 #[derive(Debug)]
 pub struct ValueTiers {
     settings: TierSettings,
     cache: Arc<ValueCache>,
     /// The store of each address so far.
     stores: Mutex<HashMap<String, ObjectStorage>>,
-    /// The disk tier of each size of blocks so far.
-    disks: Mutex<HashMap<usize, Arc<DiskTier>>>,
 }
 
 impl ValueTiers {
     /// Creates the tiers. Sends no request.
     pub fn new(settings: TierSettings) -> Self {
-        let capacity_bytes = settings.memory_bytes;
-        let cache = ValueCache::new(CacheSettings { capacity_bytes, background_from: None });
-        let cache = Arc::new(cache);
-        Self { settings, cache, stores: Mutex::default(), disks: Mutex::default() }
+        let cache = Arc::new(ValueCache::new(settings.memory_bytes));
+        Self { settings, cache, stores: Mutex::default() }
     }
 
     /// Uses `storage` for its address, instead of the store that the address names.
@@ -71,11 +60,6 @@ impl ValueTiers {
         let address = storage.location().to_owned();
         self.stores.lock().unwrap_or_else(PoisonError::into_inner).insert(address, storage);
         self
-    }
-
-    /// The values in main memory.
-    pub fn cache(&self) -> &ValueCache {
-        &self.cache
     }
 
     fn store_at(&self, address: &str) -> Result<ObjectStorage, MemoryError> {
@@ -87,27 +71,11 @@ impl ValueTiers {
         stores.insert(address.to_owned(), storage.clone());
         Ok(storage)
     }
-
-    /// The disk tier for blocks of this size; `None` without one.
-    fn disk(&self, block_bytes: usize) -> Result<Option<Arc<DiskTier>>, MemoryError> {
-        let Some((folder, capacity)) = &self.settings.disk else { return Ok(None) };
-        let mut disks = self.disks.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tier) = disks.get(&block_bytes) {
-            return Ok(Some(Arc::clone(tier)));
-        }
-        let tier = Arc::new(DiskTier::open(folder, *capacity, block_bytes)?);
-        disks.insert(block_bytes, Arc::clone(&tier));
-        Ok(Some(tier))
-    }
 }
 
 impl ValueStorage for ValueTiers {
     fn open(&self, at: &ValuesLocation) -> Result<Arc<dyn SegmentValues>, MemoryError> {
-        let remote = RemoteValues::open(&self.store_at(&at.address)?, Some(at.generation))?;
-        let remote = match self.disk(remote.block_bytes())? {
-            Some(disk) => remote.with_disk(disk),
-            None => remote,
-        };
+        let remote = RemoteValues::open(&self.store_at(&at.address)?, at.generation)?;
         Ok(Arc::new(Tiered { remote: Arc::new(remote), cache: Arc::clone(&self.cache) }))
     }
 
@@ -121,17 +89,11 @@ impl ValueStorage for ValueTiers {
     }
 }
 
-/// The values of a generation in a store, behind the other tiers.
+/// The values of a generation in a store, behind the cache.
 #[derive(Debug)]
 struct Tiered {
     remote: Arc<RemoteValues>,
     cache: Arc<ValueCache>,
-}
-
-impl Tiered {
-    fn rows(&self, keys: &[ValueKey]) -> Result<Vec<Row>, MemoryError> {
-        keys.iter().map(|key| self.remote.row(*key)).collect()
-    }
 }
 
 impl SegmentValues for Tiered {
@@ -140,10 +102,10 @@ impl SegmentValues for Tiered {
     }
 
     fn read(&self, keys: &[ValueKey]) -> Result<Vec<Arc<StoredValue<'static>>>, MemoryError> {
-        self.cache.stored(&self.remote, &self.rows(keys)?)
+        self.cache.read(&self.remote, keys)
     }
 
-    fn prefetch(&self, keys: &[ValueKey]) -> Result<(), MemoryError> {
-        self.cache.prefetch(&self.remote, &self.rows(keys)?)
+    fn prefetch(&self, keys: &[ValueKey]) {
+        self.cache.prefetch(&self.remote, keys);
     }
 }

@@ -8,8 +8,11 @@
 #[allow(dead_code)]
 #[path = "../../benches/measure/mod.rs"]
 mod measure;
-#[path = "../tests/server/mod.rs"]
+#[allow(clippy::unwrap_used, dead_code)]
+#[path = "../tests/main/server/mod.rs"]
 mod server;
+#[path = "../../tests/support/mod.rs"]
+mod support;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -166,8 +169,7 @@ fn main() {
     let local = Memory::open(&path).unwrap().generation();
     // All pages fit into the servers' memory.
     let start = || TestServer::start_with("1GB");
-    let Some(server) = start() else { return };
-    measure(&[server], &local, (&queries, width));
-    let servers: Vec<TestServer> = (0..3).filter_map(|_| start()).collect();
+    measure(&[start()], &local, (&queries, width));
+    let servers: Vec<TestServer> = (0..3).map(|_| start()).collect();
     measure(&servers, &local, (&queries, width));
 }

@@ -9,7 +9,6 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::record::GenerationRecord;
-use crate::rows::Target;
 use crate::server::Server;
 use crate::tables::{NEVER, create_rows, rows_table};
 
@@ -22,10 +21,6 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    pub(crate) fn target(&mut self) -> Target<'_> {
-        Target { server: &self.server, connection: &mut self.connection, record: &mut self.record }
-    }
-
     /// Does a part of the change.
     pub(crate) fn attempt<T>(
         &mut self,
@@ -83,14 +78,15 @@ pub(crate) fn remove(
 
 /// Removes the entries that new rows replace. `requested` is the number of all new rows.
 pub(crate) fn replace(
-    target: &mut Target<'_>,
+    change: &mut Change,
     number: u64,
     ids: &[i64],
     requested: usize,
 ) -> Result<(), Failure> {
-    let removed = remove(target.connection, target.record, number, ids)?;
+    let Change { connection, record, .. } = change;
+    let removed = remove(connection, record, number, ids)?;
     if removed.len() < ids.len() {
-        check_not_live(target.connection, target.record, ids, &removed)?;
+        check_not_live(connection, record, ids, &removed)?;
     }
     match ids.iter().find(|id| !removed.contains(id)) {
         None => Ok(()),

@@ -4,7 +4,7 @@
 //! has a time limit here, beside the limit of the server. A long statement of a writer, such as the
 //! build of a graph, is waited for as long as the server accepts new connections.
 
-use std::future::poll_fn;
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,13 +14,16 @@ use futures_util::future::try_join_all;
 use futures_util::{SinkExt, TryStreamExt};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::Runtime;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Config, NoTls, Row, Socket, Statement};
+use tokio_postgres::{Config, NoTls, Row, Socket, Statement};
 
 use crate::failure::Failure;
 use crate::tls::Tls;
+
+/// The maximum number of prepared statements of a connection. Statements name the tables of a
+/// generation, so that old ones become useless.
+const MAX_STATEMENTS: usize = 128;
 
 /// A server, with the means and the time limits of a connection.
 #[derive(Clone)]
@@ -37,10 +40,12 @@ pub(crate) struct Endpoint {
 /// The error that ended a connection.
 type Fault = Arc<Mutex<Option<tokio_postgres::Error>>>;
 
-/// A connection. The connection works only while one of its methods runs.
-pub(crate) struct Client {
+/// A connection with its prepared statements. It works only while one of its methods runs.
+pub(crate) struct Connection {
     client: tokio_postgres::Client,
-    notifications: UnboundedReceiver<String>,
+    /// The schema of the memory.
+    pub(crate) schema: String,
+    statements: HashMap<String, Statement>,
     fault: Fault,
     endpoint: Endpoint,
     /// Whether statements may need longer than the limit, as long as the server is there.
@@ -51,41 +56,39 @@ pub(crate) struct Client {
 }
 
 impl Endpoint {
-    /// Opens a connection.
-    pub(crate) fn connect(&self) -> Result<Client, Failure> {
+    /// Opens a connection for the memory in this schema.
+    pub(crate) fn connect(&self, schema: &str) -> Result<Connection, Failure> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| engram_memory::MemoryError::Rows(error.into()))?;
-        let (sender, notifications) = unbounded_channel();
         let fault = Fault::default();
-        let client = runtime.block_on(self.open(sender, &fault))?;
-        Ok(Client {
+        let client = runtime.block_on(self.open(&fault))?;
+        let mut connection = Connection {
             client,
-            notifications,
+            schema: schema.to_owned(),
+            statements: HashMap::new(),
             fault,
             endpoint: self.clone(),
             is_patient: false,
             is_silent: false,
             runtime,
-        })
+        };
+        connection.set_up(self.limit)?;
+        Ok(connection)
     }
 
-    async fn open(
-        &self,
-        sender: UnboundedSender<String>,
-        fault: &Fault,
-    ) -> Result<tokio_postgres::Client, Failure> {
+    async fn open(&self, fault: &Fault) -> Result<tokio_postgres::Client, Failure> {
         let open = async {
             Ok::<_, tokio_postgres::Error>(match self.tls.clone() {
                 Some(tls) => {
                     let (client, connection) = self.config.connect(tls).await?;
-                    tokio::spawn(run(connection, sender, Arc::clone(fault)));
+                    tokio::spawn(run(connection, Arc::clone(fault)));
                     client
                 }
                 None => {
                     let (client, connection) = self.config.connect(NoTls).await?;
-                    tokio::spawn(run(connection, sender, Arc::clone(fault)));
+                    tokio::spawn(run(connection, Arc::clone(fault)));
                     client
                 }
             })
@@ -99,26 +102,15 @@ impl Endpoint {
 
 /// Runs a connection until it ends.
 async fn run<S: AsyncRead + AsyncWrite + Unpin>(
-    mut connection: tokio_postgres::Connection<Socket, S>,
-    notifications: UnboundedSender<String>,
+    connection: tokio_postgres::Connection<Socket, S>,
     fault: Fault,
 ) {
-    while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
-        match message {
-            Ok(AsyncMessage::Notification(notification)) => {
-                // Nobody waits for notifications after the end of the client.
-                let _ = notifications.send(notification.payload().to_owned());
-            }
-            Ok(_) => {}
-            Err(error) => {
-                *fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                return;
-            }
-        }
+    if let Err(error) = connection.await {
+        *fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 }
 
-impl Client {
+impl Connection {
     /// Waits for a statement.
     fn wait<T>(
         &mut self,
@@ -148,7 +140,7 @@ impl Client {
                             return Err(Failure::Silent(limit));
                         }
                         // The server works for long. Is it still there?
-                        self.endpoint.open(unbounded_channel().0, &Fault::default()).await?;
+                        self.endpoint.open(&Fault::default()).await?;
                     }
                 }
             }
@@ -171,18 +163,27 @@ impl Client {
         self.wait(async |client| client.batch_execute(sql).await)
     }
 
-    /// Prepares a statement.
+    /// Prepares a statement, which stays prepared for the next time.
     pub(crate) fn prepare(&mut self, sql: &str) -> Result<Statement, Failure> {
-        self.wait(async |client| client.prepare(sql).await)
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.wait(async |client| client.prepare(sql).await)?;
+        if self.statements.len() >= MAX_STATEMENTS {
+            self.statements.clear();
+        }
+        self.statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
     }
 
     /// Runs a statement, and returns its rows.
     pub(crate) fn query(
         &mut self,
-        statement: &Statement,
+        sql: &str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Failure> {
-        self.wait(async |client| client.query(statement, parameters).await)
+        let statement = self.prepare(sql)?;
+        self.wait(async |client| client.query(&statement, parameters).await)
     }
 
     /// Runs statements one after the other, which are sent at once. Returns the rows of each.
@@ -201,25 +202,27 @@ impl Client {
     /// Runs a statement, and returns the number of its rows.
     pub(crate) fn execute(
         &mut self,
-        statement: &Statement,
+        sql: &str,
         parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<u64, Failure> {
-        self.wait(async |client| client.execute(statement, parameters).await)
+        let statement = self.prepare(sql)?;
+        self.wait(async |client| client.execute(&statement, parameters).await)
     }
 
     /// Runs a statement, and calls `each` with one row after the other, so that they need not fit into
     /// main memory. The time limit is for each row.
     pub(crate) fn for_each(
         &mut self,
-        statement: &Statement,
+        sql: &str,
         parameters: &[&(dyn ToSql + Sync)],
         mut each: impl FnMut(Row) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        let statement = self.prepare(sql)?;
         let limit = patience(&self.endpoint);
         let silent = |_| Failure::Silent(limit);
         let work = async |client: &tokio_postgres::Client| {
             let parameters = parameters.iter().copied();
-            let rows = timeout(limit, client.query_raw(statement, parameters)).await;
+            let rows = timeout(limit, client.query_raw(&statement, parameters)).await;
             let mut rows = pin!(rows.map_err(silent)??);
             while let Some(row) = timeout(limit, rows.try_next()).await.map_err(silent)?? {
                 each(row)?;
@@ -247,26 +250,6 @@ impl Client {
             Ok(())
         };
         self.wait_for(work, false)
-    }
-
-    /// Waits for the next notification, for at most `time`. Returns its payload; `None` if there is
-    /// none in this time.
-    pub(crate) fn notification(&mut self, time: Duration) -> Result<Option<String>, Failure> {
-        let (client, notifications, fault) = (&self.client, &mut self.notifications, &self.fault);
-        self.runtime.block_on(async {
-            match timeout(time, notifications.recv()).await {
-                Err(_) => Ok(None),
-                Ok(Some(payload)) => Ok(Some(payload)),
-                Ok(None) => {
-                    let fault = fault.lock().unwrap_or_else(PoisonError::into_inner).take();
-                    match fault {
-                        Some(error) => Err(error.into()),
-                        // Returns the error of a closed connection.
-                        None => Ok(client.batch_execute("").await.map(|()| None)?),
-                    }
-                }
-            }
-        })
     }
 
     /// Returns an error if the server does not answer.

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use engram_memory::MemoryError;
+use engram_memory::error::one_line;
 use tokio_postgres::error::SqlState;
 
 use crate::tls;
@@ -117,9 +118,4 @@ fn describe(error: &tokio_postgres::Error) -> (String, &'static str) {
         "see the log of the server"
     };
     (format!("{} (SQLSTATE {})", server_error.message(), code.code()), remedy)
-}
-
-/// Puts a message of the server on one line.
-fn one_line(message: &str) -> String {
-    message.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -125,10 +125,16 @@ impl Holder {
         Self { locks, connection: None, held: HashMap::new(), released: Arc::default() }
     }
 
-    /// Holds the current generation. Tries again while the server is unreachable.
-    pub(crate) fn hold_current(&mut self, server: &Server) -> Result<(Stored, Held), MemoryError> {
+    /// Holds the generation that another server named, or else the current one. Returns it with this
+    /// server's record; `None` if this server does not have the named one. Tries again while the server
+    /// is unreachable.
+    pub(crate) fn hold(
+        &mut self,
+        server: &Server,
+        named: Option<&Stored>,
+    ) -> Result<Option<(Stored, Held)>, MemoryError> {
         server.retry(|| {
-            let result = self.try_hold_current(server);
+            let result = self.try_hold(server, named);
             if matches!(&result, Err(failure) if failure.is_broken()) {
                 self.connection = None;
             }
@@ -139,7 +145,7 @@ impl Holder {
     /// Takes the locks of all held generations again if the connection broke.
     fn connected(&mut self, server: &Server) -> Result<(), Failure> {
         if let Some(connection) = &mut self.connection {
-            if connection.client.check().is_ok() {
+            if connection.check().is_ok() {
                 return Ok(());
             }
             self.connection = None;
@@ -153,76 +159,36 @@ impl Holder {
         Ok(())
     }
 
-    /// Holds this generation, which another server named. Returns it with this server's record;
-    /// `None` if this server does not have it. Tries again while the server is unreachable.
-    pub(crate) fn hold(
+    fn try_hold(
         &mut self,
         server: &Server,
-        generation: &Stored,
-    ) -> Result<Option<(Stored, Held)>, MemoryError> {
-        server.retry(|| {
-            let result = self.try_hold_named(server, generation);
-            if matches!(&result, Err(failure) if failure.is_broken()) {
-                self.connection = None;
-            }
-            result
-        })
-    }
-
-    fn try_hold_named(
-        &mut self,
-        server: &Server,
-        generation: &Stored,
+        named: Option<&Stored>,
     ) -> Result<Option<(Stored, Held)>, Failure> {
         self.connected(server)?;
         self.release_unused()?;
         let Some(connection) = &mut self.connection else {
             return Err(server.remote("has no connection", "try again").into());
         };
-        let number = generation.number;
-        let is_new = !self.held.contains_key(&number);
-        if is_new && !self.locks.try_hold(connection, number)? {
-            return Ok(None);
-        }
-        let sql = "SELECT number, stamp::text, record::text FROM generations \
-                   WHERE number = $1 AND stamp::text = $2";
-        let found = connection.query(sql, &[&number.cast_signed(), &generation.stamp]);
-        let row = match found {
-            Ok(rows) => rows.into_iter().next(),
-            Err(failure) if failure.code() == Some(&SqlState::UNDEFINED_TABLE) => None,
-            Err(failure) => return Err(failure),
-        };
-        let Some(row) = row else {
-            if is_new {
-                self.locks.release(connection, number)?;
-            }
-            return Ok(None);
-        };
-        let stored = Stored::of_row(&row, server)?;
-        *self.held.entry(number).or_default() += 1;
-        let released = Arc::clone(&self.released);
-        Ok(Some((stored, Held { number, released })))
-    }
-
-    fn try_hold_current(&mut self, server: &Server) -> Result<(Stored, Held), Failure> {
-        self.connected(server)?;
-        self.release_unused()?;
-        let Some(connection) = &mut self.connection else {
-            return Err(server.remote("has no connection", "try again").into());
-        };
         for attempt in 0..MAX_ATTEMPTS {
-            let current = current(connection, server)?;
-            let is_held = self.held.contains_key(&current.number)
-                || self.locks.try_hold(connection, current.number)?;
-            // A writer may have removed the generation before it was held.
-            if is_held && exists(connection, &current)? {
-                *self.held.entry(current.number).or_default() += 1;
-                let released = Arc::clone(&self.released);
-                let held = Held { number: current.number, released };
-                return Ok((current, held));
+            let wanted = match named {
+                Some(generation) => generation.clone(),
+                None => current(connection, server)?,
+            };
+            let number = wanted.number;
+            let is_new = !self.held.contains_key(&number);
+            if !is_new || self.locks.try_hold(connection, number)? {
+                // A writer may have removed the generation before it was held.
+                if let Some(stored) = find(connection, server, &wanted)? {
+                    *self.held.entry(number).or_default() += 1;
+                    let released = Arc::clone(&self.released);
+                    return Ok(Some((stored, Held { number, released })));
+                }
+                if is_new {
+                    self.locks.release(connection, number)?;
+                }
             }
-            if is_held && !self.held.contains_key(&current.number) {
-                self.locks.release(connection, current.number)?;
+            if named.is_some() {
+                return Ok(None);
             }
             thread::sleep(Duration::from_millis(attempt as u64));
         }
@@ -272,6 +238,22 @@ pub(crate) fn newest(
     let sql = "SELECT number, stamp::text, record::text FROM generations \
                ORDER BY number DESC LIMIT 1";
     connection.query(sql, &[])?.first().map(|row| Stored::of_row(row, server)).transpose()
+}
+
+/// Reads a generation; `None` if this server does not have it.
+fn find(
+    connection: &mut Connection,
+    server: &Server,
+    generation: &Stored,
+) -> Result<Option<Stored>, Failure> {
+    let sql = "SELECT number, stamp::text, record::text FROM generations \
+               WHERE number = $1 AND stamp::text = $2";
+    let number = generation.number.cast_signed();
+    match connection.query(sql, &[&number, &generation.stamp]) {
+        Ok(rows) => rows.first().map(|row| Stored::of_row(row, server)).transpose(),
+        Err(failure) if failure.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Whether a generation was not removed.

@@ -5,13 +5,12 @@
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`store`], `create` | a memory: create, open, reload, build graphs, remove |
+//! | [`store`], `remove` | a memory: open, reload, build graphs, remove |
 //! | [`mod@push`] | copies a local memory; goes on after it was killed |
-//! | `watch` | waits for new generations |
 //! | `memory_server` | an address without a memory so far, such as the one of a training run |
 //! | `address`, `password_file` | the address of a memory, and the login |
-//! | `client`, `tls` | a connection with time limits, and its encryption |
-//! | `connection`, `server` | prepared statements and settings; a pool, and retries |
+//! | `client`, `connection`, `tls` | a connection with time limits, its settings and its encryption |
+//! | `server` | a pool of connections, and retries |
 //! | `servers`, `fan_out` | all servers of a memory, at the same time |
 //! | `failure` | errors of a server, and their remedies |
 //! | `tables`, `record` | the tables; the record of a generation |
@@ -75,7 +74,6 @@ mod change;
 mod client;
 mod connection;
 mod copy;
-mod create;
 mod failure;
 mod fan_out;
 mod graph;
@@ -85,6 +83,7 @@ mod part;
 mod password_file;
 pub mod push;
 mod record;
+mod remove;
 mod rows;
 mod search;
 mod server;
@@ -98,13 +97,11 @@ mod tls;
 mod transaction;
 mod undo;
 mod vector;
-mod watch;
 
 pub use address::Connect;
-pub use create::remove;
 pub use memory_server::PostgresServer;
 pub use push::{Progress, PushOptions, push};
 pub use record::GraphSettings;
+pub use remove::remove;
 pub use snapshot::PostgresSnapshot;
 pub use store::PostgresStore;
-pub use watch::Watch;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use engram_memory::stored_rows::read_value;
+use engram_memory::cache::StoredValue;
 use engram_memory::{Entry, MemoryError, Row};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::FromSqlOwned;
@@ -39,7 +39,7 @@ impl Part {
 
     /// The index of the server.
     pub(crate) fn index(&self) -> u32 {
-        self.generation.record.share.map_or(0, |share| share.server)
+        self.generation.record.share.server
     }
 
     /// The table of the rows.
@@ -104,11 +104,7 @@ impl Part {
             })?;
             for number in &numbers {
                 all.push(by_row.get(number).cloned().ok_or_else(|| {
-                    MemoryError::InvalidOption {
-                        option: "a row",
-                        found: number.to_string(),
-                        expected: "a row of this generation",
-                    }
+                    MemoryError::invalid("a row", number, "a row of this generation")
                 })?);
             }
         }
@@ -191,7 +187,8 @@ impl Part {
         let mut values = vec![0.0; rows.len() * len];
         let bytes: Vec<Vec<u8>> = self.column("value", rows, 2 * len)?;
         for (out, bytes) in values.chunks_mut(len).zip(bytes) {
-            read_value(format, &bytes, out).map_err(|error| self.corrupt(error.to_string()))?;
+            let value = StoredValue::from_bytes(format, bytes.into());
+            value.map_err(|error| self.corrupt(error.to_string()))?.read(out);
         }
         Ok(values)
     }

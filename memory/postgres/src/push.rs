@@ -12,12 +12,12 @@ use sha2::{Digest, Sha256};
 use crate::address::Connect;
 use crate::change::Change;
 use crate::connection::Connection;
-use crate::create::{check_extension, commit_first};
 use crate::failure::Failure;
 use crate::fan_out::each;
 use crate::holder::{Stored, exists, newest};
 use crate::record::{GenerationRecord, GraphSettings, Share};
-use crate::rows::{Target, write};
+use crate::rows::{insert_generation, write};
+use crate::server::Server;
 use crate::servers::Servers;
 use crate::snapshot::PostgresSnapshot;
 use crate::store::{check_graph, check_width};
@@ -117,8 +117,7 @@ impl Push<'_> {
                 .map_err(|failure| shared.failed(failure))?;
             let Some(found) = found else { continue };
             if found.record.share != servers.share(index) {
-                let share = found.record.share.map_or(1, |share| share.servers);
-                let reason = format!("has a memory on {share} servers");
+                let reason = format!("has a memory on {} servers", found.record.share.servers);
                 let remedy = "give the addresses of all of them, in their first order";
                 return Err(server.remote(reason, remedy));
             }
@@ -134,7 +133,7 @@ impl Push<'_> {
                     _ => "another memory exists here already",
                 };
                 let remedy = match index {
-                    0 => "replace it (--replace), or give another name with memory=NAME",
+                    0 => "replace it, or give another name with memory=NAME",
                     _ => "give the addresses of one memory, or another name with memory=NAME",
                 };
                 return Err(server.remote(reason, remedy));
@@ -160,7 +159,7 @@ impl Push<'_> {
         &self,
         connection: &mut Connection,
         lead: Option<&Stored>,
-        share: Option<Share>,
+        share: Share,
         is_lead: bool,
     ) -> Result<(GenerationRecord, usize), Failure> {
         let number = lead.map_or(0, |lead| lead.number) + 1;
@@ -202,7 +201,7 @@ impl Push<'_> {
         &self,
         connection: &mut Connection,
         number: u64,
-        share: Option<Share>,
+        share: Share,
     ) -> Result<GenerationRecord, Failure> {
         let source = Snapshot::description(self.source);
         let shape = (source.width, source.normalised, source.values);
@@ -243,10 +242,9 @@ impl Push<'_> {
             let Some(number) = behind.first().map(|(part, _)| part.record.base) else {
                 return Ok(());
             };
-            let mut targets: Vec<Target<'_>> =
-                behind.iter_mut().map(|(part, _)| part.target()).collect();
+            let changes = behind.iter_mut().map(|(part, _)| part).collect();
             let batches = std::iter::once(Ok(batch));
-            write(&mut targets, number, end - start, batches, |_, _| Ok(()))?;
+            write(changes, number, end - start, batches, |_, _| Ok(()))?;
             let committed = each(behind.into_iter(), |_, (part, done)| {
                 *done = end;
                 part.attempt(|connection, record| {
@@ -299,4 +297,34 @@ fn create_schema(connection: &mut Connection) -> Result<(), Failure> {
     create_generations(connection)?;
     create_build(connection)?;
     connection.commit()
+}
+
+/// Commits the new generation, on the first server last. Then removes the marks of the unfinished build.
+fn commit_first(parts: &mut [Change]) -> Result<(), MemoryError> {
+    let mut stamp: Option<String> = None;
+    for part in parts.iter_mut() {
+        let insert = |connection: &mut Connection, record: &mut GenerationRecord| {
+            insert_generation(connection, record.base, record, stamp.as_deref())
+        };
+        stamp = Some(part.attempt(insert)?);
+    }
+    for index in (0..parts.len()).rev() {
+        parts[index].attempt(|connection, _| connection.commit())?;
+    }
+    for part in parts {
+        // The next writer removes a mark that stays.
+        let _ = part.attempt(|connection, _| drop_build(connection));
+    }
+    Ok(())
+}
+
+/// Returns an error if the database has no pgvector.
+fn check_extension(server: &Server, connection: &mut Connection) -> Result<(), Failure> {
+    let sql = "SELECT FROM pg_extension WHERE extname = 'vector'";
+    if connection.query(sql, &[])?.is_empty() {
+        let reason = "the database has no pgvector";
+        let remedy = "let the owner of the database run `CREATE EXTENSION vector`";
+        return Err(server.remote(reason, remedy).into());
+    }
+    Ok(())
 }

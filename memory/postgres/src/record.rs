@@ -7,10 +7,8 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::tables::create_partition;
 
-/// The newest supported version of the tables.
-const FORMAT_VERSION: u64 = 2;
-/// The version of a memory on one server.
-const ONE_SERVER: u64 = 1;
+/// The version of the tables.
+const FORMAT_VERSION: u64 = 1;
 
 /// The settings of the graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,8 +36,8 @@ pub(crate) struct SourceRecord {
     pub(crate) entries: u64,
 }
 
-/// A server's share of a memory on several servers: the entries whose ids are `server` modulo
-/// `servers`, and the rows with such numbers.
+/// A server's share of a memory: the entries whose ids are `server` modulo `servers`, and the rows with
+/// such numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Share {
@@ -81,9 +79,8 @@ pub(crate) struct GenerationRecord {
     pub(crate) longest_key: f32,
     /// The settings of the graphs; `None` without graphs.
     pub(crate) graph: Option<GraphSettings>,
-    /// The share of this server; `None` for the only server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) share: Option<Share>,
+    /// The share of this server.
+    pub(crate) share: Share,
 }
 
 impl GenerationRecord {
@@ -92,10 +89,10 @@ impl GenerationRecord {
         number: u64,
         (width, normalised, values): (usize, bool, Option<ValueFormat>),
         encoders: Vec<EncoderRecord>,
-        share: Option<Share>,
+        share: Share,
     ) -> Self {
         Self {
-            format_version: if share.is_some() { FORMAT_VERSION } else { ONE_SERVER },
+            format_version: FORMAT_VERSION,
             base: number,
             width,
             normalised,
@@ -103,7 +100,7 @@ impl GenerationRecord {
             encoders,
             sources: Vec::new(),
             next_id: 0,
-            next_row: share.map_or(0, |share| u64::from(share.server)),
+            next_row: u64::from(share.server),
             stored_rows: 0,
             longest_key: 0.0,
             graph: None,
@@ -122,8 +119,8 @@ impl GenerationRecord {
             reason: format!("the record of its generation is not valid: {error}"),
         };
         let Version { format_version } = serde_json::from_str(text).map_err(corrupt)?;
-        if format_version > FORMAT_VERSION {
-            return Err(MemoryError::NewerFormat {
+        if format_version != FORMAT_VERSION {
+            return Err(MemoryError::UnknownFormat {
                 file: location.into(),
                 found: format_version,
                 known: FORMAT_VERSION,
@@ -153,11 +150,6 @@ impl GenerationRecord {
             }
         }
         Ok(())
-    }
-
-    /// The number of servers: the distance of row numbers.
-    pub(crate) fn servers(&self) -> u64 {
-        self.share.map_or(1, |share| u64::from(share.servers))
     }
 
     /// The number of entries.

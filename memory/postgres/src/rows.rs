@@ -3,82 +3,73 @@
 use engram_memory::stored_rows::{StoredRow, encode};
 use engram_memory::{Batch, MemoryError};
 
+use crate::change::Change;
 use crate::connection::Connection;
 use crate::copy;
 use crate::failure::Failure;
 use crate::fan_out::each;
 use crate::record::GenerationRecord;
-use crate::server::Server;
 use crate::tables::{COLUMNS, rows_table};
-use crate::watch::notify;
 
 /// The number of rows after which a memory must be written again: row numbers have 32 bits.
 const MAX_ROWS: u64 = u32::MAX as u64;
 
-/// A server that gets rows, and the record of its share of the new generation.
-pub(crate) struct Target<'a> {
-    pub(crate) server: &'a Server,
-    pub(crate) connection: &'a mut Connection,
-    pub(crate) record: &'a mut GenerationRecord,
-}
-
 /// Writes the rows of batches with `rows` rows in all, and counts them in the records. `number` is
-/// the number of the new generation. Each target gets the rows of its share. Calls `before`
-/// with each target and the ids of its rows before they are written.
+/// the number of the new generation. Each server gets the rows of its share. Calls `before`
+/// with each change and the ids of its rows before they are written.
 pub(crate) fn write(
-    targets: &mut [Target<'_>],
+    mut changes: Vec<&mut Change>,
     number: u64,
     rows: usize,
     batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-    before: impl Fn(&mut Target<'_>, &[i64]) -> Result<(), Failure> + Sync,
+    before: impl Fn(&mut Change, &[i64]) -> Result<(), Failure> + Sync,
 ) -> Result<(), MemoryError> {
-    let Some(first) = targets.first() else { return Ok(()) };
-    let next_row = targets.iter().map(|target| target.record.next_row).max().unwrap_or(0);
+    let Some(first) = changes.first() else { return Ok(()) };
+    let next_row = changes.iter().map(|change| change.record.next_row).max().unwrap_or(0);
     // All rows may be on one server.
-    let last_row = next_row + rows as u64 * first.record.servers();
+    let last_row = next_row + rows as u64 * u64::from(first.record.share.servers);
     if last_row > MAX_ROWS {
-        return Err(MemoryError::InvalidOption {
-            option: "the number of rows since the memory was written as a whole",
-            found: last_row.to_string(),
-            expected: "less than 2^32; encode the memory again, or build several memories",
-        });
+        return Err(MemoryError::invalid(
+            "the number of rows since the memory was written as a whole",
+            last_row,
+            "less than 2^32; encode the memory again, or build several memories",
+        ));
     }
     let mut description = first.record.description(&first.server.address.to_string(), number);
     let longest_key = encode(&mut description, rows, batches, |rows| {
-        let written = each(targets.iter_mut(), |_, target| {
-            let share = target.record.share;
-            let own: Vec<&StoredRow<'_>> =
-                rows.iter().filter(|row| share.is_none_or(|share| share.has(row.id))).collect();
+        let written = each(changes.iter_mut(), |_, change| {
+            let share = change.record.share;
+            let own: Vec<&StoredRow<'_>> = rows.iter().filter(|row| share.has(row.id)).collect();
             if own.is_empty() {
                 return Ok(());
             }
             let ids: Vec<i64> = own.iter().map(|row| row.id).collect();
-            let copied = before(target, &ids).and_then(|()| target.copy(number, &own));
-            copied.map_err(|failure| target.server.failed(failure))
+            let copied = before(change, &ids).and_then(|()| change.copy(number, &own));
+            copied.map_err(|failure| change.server.failed(failure))
         });
         written.into_iter().collect()
     })?;
-    for target in targets {
-        let record = &mut *target.record;
+    for change in changes {
+        let record = &mut change.record;
         record
-            .create_sources(target.connection, &description.sources)
-            .map_err(|failure| target.server.failed(failure))?;
+            .create_sources(&mut change.connection, &description.sources)
+            .map_err(|failure| change.server.failed(failure))?;
         record.next_id = description.next_id;
         record.longest_key = record.longest_key.max(longest_key);
     }
     Ok(())
 }
 
-impl Target<'_> {
+impl Change {
     fn copy(&mut self, number: u64, rows: &[&StoredRow<'_>]) -> Result<(), Failure> {
         let sources = rows.iter().map(|row| row.source as usize + 1).max().unwrap_or(0);
-        let record = &mut *self.record;
+        let record = &mut self.record;
         // Names follow once all rows are written.
-        record.create_sources(self.connection, &vec![String::new(); sources])?;
+        record.create_sources(&mut self.connection, &vec![String::new(); sources])?;
         for row in rows {
             record.sources[row.source as usize].entries += 1;
         }
-        let (first, step) = (record.next_row.cast_signed(), record.servers());
+        let (first, step) = (record.next_row.cast_signed(), u64::from(record.share.servers));
         let numbered = (first..).step_by(step as usize).zip(rows.iter().copied());
         let parts = copy::encode(numbered, number.cast_signed(), record.values.is_some());
         let sql = format!("COPY {} ({COLUMNS}) FROM STDIN BINARY", rows_table(record.base));
@@ -97,9 +88,6 @@ pub(crate) fn insert_generation(
     record: &GenerationRecord,
     stamp: Option<&str>,
 ) -> Result<String, Failure> {
-    if stamp.is_none() {
-        notify(connection, number)?;
-    }
     let record = record.to_json()?;
     let sql = "INSERT INTO generations (number, stamp, record) \
                VALUES ($1, coalesce($2::text::uuid, gen_random_uuid()), $3::text::json) \

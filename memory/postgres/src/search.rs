@@ -68,14 +68,8 @@ pub(crate) fn search(
 pub(crate) fn check_ids(snapshot: &PostgresSnapshot, filter: &Filter) -> Result<(), MemoryError> {
     let Some(ids) = &filter.ids else { return Ok(()) };
     let rows = snapshot.find(ids)?;
-    let unknown = || ids.iter().zip(&rows).filter(|(_, row)| row.is_none());
-    match unknown().next() {
-        None => Ok(()),
-        Some((id, _)) => {
-            let (missing, requested) = (unknown().count(), ids.len());
-            Err(MemoryError::UnknownId { id: *id, missing, requested })
-        }
-    }
+    let unknown = ids.iter().zip(&rows).filter(|(_, row)| row.is_none());
+    MemoryError::check_known(&unknown.map(|(id, _)| *id).collect::<Vec<_>>(), ids.len())
 }
 
 /// A search of several queries on a server.

@@ -41,7 +41,7 @@ impl Server {
 
     /// Opens a new connection.
     pub(crate) fn connect(&self) -> Result<Connection, Failure> {
-        Connection::open(&self.address.endpoint, &self.address.schema)
+        self.address.endpoint.connect(&self.address.schema)
     }
 
     /// Takes an unused connection, or opens a new one.
@@ -56,7 +56,7 @@ impl Server {
     /// Gives a connection back, unless it broke.
     pub(crate) fn give_back(&self, connection: Connection) {
         let mut idle = self.idle();
-        if idle.len() < MAX_IDLE && !connection.client.is_closed() {
+        if idle.len() < MAX_IDLE && !connection.is_closed() {
             idle.push(connection);
         }
     }

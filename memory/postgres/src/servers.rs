@@ -73,10 +73,9 @@ impl Servers {
         self.lead().server.options.partial
     }
 
-    /// The share of a server; `None` for the only server.
-    pub(crate) fn share(&self, server: usize) -> Option<Share> {
-        let servers = self.0.len();
-        (servers > 1).then_some(Share { server: server as u32, servers: servers as u32 })
+    /// The share of a server.
+    pub(crate) fn share(&self, server: usize) -> Share {
+        Share { server: server as u32, servers: self.0.len() as u32 }
     }
 
     /// Holds the current generation. Returns `previous` if it is still current.
@@ -86,7 +85,8 @@ impl Servers {
     ) -> Result<Arc<PostgresSnapshot>, MemoryError> {
         let lead = self.lead();
         for attempt in 0..MAX_ATTEMPTS {
-            let (generation, held) = lead.holder().hold_current(&lead.server)?;
+            let held = lead.holder().hold(&lead.server, None)?;
+            let Some((generation, held)) = held else { continue };
             self.check_share(0, &generation)?;
             let Some(others) = self.hold_others(&generation)? else {
                 // A writer removed the generation meanwhile.
@@ -114,7 +114,7 @@ impl Servers {
     /// it, and `None` for an unreachable server, if partial results are allowed.
     fn hold_others(&self, generation: &Stored) -> Result<Option<Vec<Option<Part>>>, MemoryError> {
         let held = each(self.0[1..].iter(), |_, shared| -> Result<_, MemoryError> {
-            shared.holder().hold(&shared.server, generation)
+            shared.holder().hold(&shared.server, Some(generation))
         });
         let mut parts = Vec::with_capacity(held.len());
         for (index, (shared, held)) in self.0[1..].iter().zip(held).enumerate() {
@@ -141,12 +141,8 @@ impl Servers {
         if share == self.share(server) {
             return Ok(());
         }
-        let reason = match share {
-            Some(Share { server, servers }) => {
-                format!("is server {} of the {servers} servers of its memory", server + 1)
-            }
-            None => "is the only server of its memory".to_owned(),
-        };
+        let Share { server: index, servers } = share;
+        let reason = format!("is server {} of the {servers} servers of its memory", index + 1);
         let remedy = "give the addresses of all servers of the memory, in their first order";
         Err(self.0[server].server.remote(reason, remedy))
     }

@@ -135,9 +135,6 @@ impl PostgresSnapshot {
         read: impl Fn(&Part, &[Row]) -> Result<Vec<T>, MemoryError> + Sync,
     ) -> Result<Vec<T>, MemoryError> {
         let servers = self.parts.len();
-        if servers == 1 {
-            return read(self.part(0)?, rows);
-        }
         let mut by_server = vec![Vec::new(); servers];
         rows.iter().for_each(|row| by_server[row.number() as usize % servers].push(*row));
         let found = each(by_server.iter(), |index, rows| match rows.is_empty() {
@@ -177,20 +174,8 @@ impl Snapshot for PostgresSnapshot {
     fn info(&self) -> Result<Info, MemoryError> {
         let bytes: u64 = self.each_part(Part::bytes)?.iter().sum();
         let stored_rows: u64 = self.records().map(|record| record.stored_rows).sum();
-        let description = &self.description;
         let counts = self.entries_by_source().into_iter().map(|count| count as usize);
-        Ok(Info {
-            generation: description.generation,
-            entries: description.entries,
-            deleted: description.deleted,
-            width: description.width,
-            normalised: description.normalised,
-            values: description.values.map(|format| format.to_string()),
-            encoders: description.encoders.clone(),
-            sources: description.sources.iter().cloned().zip(counts).collect(),
-            bytes,
-            bytes_per_row: bytes as f64 / stored_rows.max(1) as f64,
-        })
+        Ok(Info::new(&self.description, counts.collect(), bytes, stored_rows as usize))
     }
 
     fn search(
@@ -222,9 +207,6 @@ impl Snapshot for PostgresSnapshot {
 
     fn find(&self, ids: &[i64]) -> Result<Vec<Option<Row>>, MemoryError> {
         let servers = self.parts.len();
-        if servers == 1 {
-            return self.part(0)?.find(ids);
-        }
         let mut by_server = vec![Vec::new(); servers];
         ids.iter().for_each(|id| by_server[server_of(*id, servers)].push(*id));
         let found = each(by_server.iter(), |index, ids| {

@@ -3,17 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use engram_memory::{
-    Batch, Description, EncoderRecord, MemoryError, MemoryFormat, Snapshot, Store, Transaction,
-};
+use engram_memory::{Description, MemoryError, Snapshot, Store, Transaction};
 
 use crate::address::Connect;
-use crate::create;
 use crate::record::GraphSettings;
 use crate::servers::Servers;
 use crate::snapshot::PostgresSnapshot;
 use crate::transaction::PostgresTransaction;
-use crate::watch::Watch;
 
 /// The largest width of a key with a graph: the limit of pgvector for half precision.
 const MAX_GRAPH_WIDTH: usize = 4000;
@@ -37,7 +33,7 @@ impl PostgresStore {
     /// addresses of a memory on several servers are separated by spaces or commas.
     ///
     /// # Errors
-    /// [`MemoryError::Remote`], [`MemoryError::NoMemory`], [`MemoryError::NewerFormat`],
+    /// [`MemoryError::Remote`], [`MemoryError::NoMemory`], [`MemoryError::UnknownFormat`],
     /// [`MemoryError::Corrupt`]
     pub fn open(urls: &str, connect: Connect) -> Result<Self, MemoryError> {
         let servers = Arc::new(Servers::new(urls, connect)?);
@@ -52,27 +48,6 @@ impl PostgresStore {
         Ok(Self { servers, current })
     }
 
-    /// Builds a memory from batches with `rows` rows in all, and records the models that encoded the
-    /// keys. The user needs the privilege to create schemas in the database.
-    ///
-    /// # Errors
-    /// [`MemoryError::AlreadyExists`], [`MemoryError::Remote`]; the errors of the batches;
-    /// [`MemoryError::Count`], [`MemoryError::BadVector`], [`MemoryError::DuplicateId`],
-    /// [`MemoryError::InvalidOption`]
-    pub fn create(
-        urls: &str,
-        connect: Connect,
-        format: MemoryFormat,
-        encoders: Vec<EncoderRecord>,
-        rows: usize,
-        batches: impl Iterator<Item = Result<Batch, MemoryError>>,
-    ) -> Result<Self, MemoryError> {
-        check_widths(format)?;
-        let servers = Arc::new(Servers::new(urls, connect)?);
-        create::create(&servers, format, &encoders, rows, batches)?;
-        Self::of_servers(servers)
-    }
-
     /// Builds graphs of the keys, for [`Method::Graph`](engram_memory::Method::Graph), in place of
     /// the graphs that there are. Later changes keep them up to date.
     ///
@@ -84,12 +59,6 @@ impl PostgresStore {
         check_graph(settings, &transaction.base_snapshot().description)?;
         transaction.build_graphs(settings)?;
         Box::new(transaction).commit().map(drop)
-    }
-
-    /// Waits for generations after the one that is open. Call [`reload`](Store::reload) to open a new
-    /// one.
-    pub fn watch(&self) -> Watch {
-        Watch::new(Arc::clone(&self.servers), self.current().description.generation)
     }
 
     fn begin_change(&self) -> Result<PostgresTransaction, MemoryError> {
@@ -128,25 +97,7 @@ pub(crate) fn check_width(width: usize) -> Result<(), MemoryError> {
     if (1..=MAX_WIDTH).contains(&width) {
         return Ok(());
     }
-    Err(MemoryError::InvalidOption {
-        option: "the width of a key",
-        found: width.to_string(),
-        expected: "from 1 to 16000 for pgvector",
-    })
-}
-
-fn check_widths(format: MemoryFormat) -> Result<(), MemoryError> {
-    check_width(format.width)?;
-    match format.values {
-        Some(values) if values.tokens == 0 || values.width == 0 => {
-            Err(MemoryError::InvalidOption {
-                option: "the tokens or the width of a value",
-                found: "0".to_owned(),
-                expected: "at least 1",
-            })
-        }
-        _ => Ok(()),
-    }
+    Err(MemoryError::invalid("the width of a key", width, "from 1 to 16000 for pgvector"))
 }
 
 pub(crate) fn check_graph(

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `generations` | a row per generation that may be in use: its number and its [record](crate::record) |
 //! | `rows_B` | the rows that generation `B` wrote as a whole, and all changes since, partitioned by source |
-//! | `build` | exists while the first generation, or a whole new one, is not yet current on all servers: [`push`](crate::push) |
+//! | `build` | exists while a pushed generation is not yet current on all servers: [`push`](crate::push) |
 //! | `rows_B_S` | the partition of the source with the index `S` |
 
 use crate::connection::Connection;

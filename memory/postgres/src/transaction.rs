@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::fan_out::each;
 use crate::holder::current;
 use crate::record::{GenerationRecord, GraphSettings, server_of};
-use crate::rows::{Target, insert_generation, write};
+use crate::rows::{insert_generation, write};
 use crate::servers::{Servers, Shared};
 use crate::snapshot::PostgresSnapshot;
 use crate::store::check_width;
@@ -171,11 +171,12 @@ impl PostgresTransaction {
         self.attempt(|change| {
             change.check_keeps_base()?;
             let number = change.number;
-            let mut targets: Vec<Target<'_>> =
-                change.parts.iter_mut().map(Change::target).collect();
-            write(&mut targets, number, rows, batches, |target, ids| match is_update {
-                true => replace(target, number, ids, rows),
-                false => check_not_live(target.connection, target.record, ids, &HashSet::new()),
+            let changes = change.parts.iter_mut().collect();
+            write(changes, number, rows, batches, |change, ids| match is_update {
+                true => replace(change, number, ids, rows),
+                false => {
+                    check_not_live(&mut change.connection, &change.record, ids, &HashSet::new())
+                }
             })
         })
     }
@@ -311,15 +312,10 @@ impl Transaction for PostgresTransaction {
             let removed: Vec<HashSet<i64>> =
                 removed.into_iter().collect::<Result<_, MemoryError>>()?;
             let is_missing = |id: &&i64| !removed[server_of(**id, servers)].contains(*id);
-            let missing: HashSet<i64> = ids.iter().filter(is_missing).copied().collect();
-            match ids.iter().find(is_missing) {
-                None => Ok(()),
-                Some(id) => Err(MemoryError::UnknownId {
-                    id: *id,
-                    missing: missing.len(),
-                    requested: ids.len(),
-                }),
-            }
+            let mut seen = HashSet::new();
+            let missing = ids.iter().filter(is_missing).filter(|id| seen.insert(**id));
+            let missing: Vec<i64> = missing.copied().collect();
+            MemoryError::check_known(&missing, ids.len())
         })
     }
 
@@ -352,9 +348,8 @@ impl Transaction for PostgresTransaction {
                 let (entries, keys) = (base.entries(rows)?, base.keys(rows)?);
                 encode(Batch { entries, keys, values: base.values(rows)? })
             });
-            let mut targets: Vec<Target<'_>> =
-                change.parts.iter_mut().map(Change::target).collect();
-            write(&mut targets, number, rows.len(), batches, |_, _| Ok(()))?;
+            let changes = change.parts.iter_mut().collect();
+            write(changes, number, rows.len(), batches, |_, _| Ok(()))?;
             change.on_each(|connection, record| {
                 create_indexes(connection, record.base)?;
                 match record.graph {

@@ -45,20 +45,12 @@ pub(crate) const STEP_BYTES: usize = PANEL_KEYS * STEP_COMPONENTS;
 pub(crate) const ZERO_CODE: u8 = 128;
 /// The largest multiple of a scale.
 pub(crate) const MAX_MULTIPLE: f64 = 127.0;
-/// The largest width of keys with codes. The sum of `MAX_WIDTH` products of codes fits in an i32.
+/// The largest width of keys. The sum of `MAX_WIDTH` products of codes fits in an i32.
 pub(crate) const MAX_WIDTH: usize = 1 << 16;
-/// The smallest number of rows of a segment with codes. Fewer keys are searched quickly anyway.
-pub(crate) const MIN_ROWS: usize = 256;
-
 /// The upper bound of relative errors of double-precision numbers: see the [module](self).
 const F64_ERROR: f64 = 1e-12;
 /// The factor on bounds before they are rounded up to single precision.
 pub(crate) const INFLATION: f64 = 1.0 + 1e-6;
-
-/// Whether a segment gets codes.
-pub(crate) fn has_codes(rows: usize, width: usize) -> bool {
-    rows >= MIN_ROWS && width <= MAX_WIDTH
-}
 
 /// The number of steps of a panel.
 pub(crate) fn steps(width: usize) -> usize {
@@ -68,6 +60,11 @@ pub(crate) fn steps(width: usize) -> usize {
 /// The size of a panel in bytes: its steps, then a scale, a norm and an error for each key.
 pub(crate) fn panel_bytes(width: usize) -> usize {
     steps(width) * STEP_BYTES + PANEL_KEYS * 3 * size_of::<f32>()
+}
+
+/// The shape of the column of codes: the number of panels, and the size of a panel.
+pub(crate) fn shape(rows: usize, width: usize) -> [usize; 2] {
+    [rows.div_ceil(PANEL_KEYS), panel_bytes(width)]
 }
 
 /// Rounds up to single precision.

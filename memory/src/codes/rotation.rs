@@ -4,7 +4,7 @@
 //! Each of three rounds flips random signs and applies a Hadamard transform to the first `block`
 //! components, and then to the last `block`, where `block` is the largest power of two up to the
 //! width. All steps are orthogonal, so inner products do not change. The signs depend only on the
-//! width. The files of a memory contain rotated keys: a change here needs a new format version.
+//! width. The files of a memory contain rotated keys: a change here is a change of the format.
 
 /// The number of vectors that are rotated at once.
 pub(crate) const LANES: usize = 16;

@@ -2,9 +2,12 @@
 //! `CURRENT`, not that Engram wrote both. So all sizes and names are checked before use.
 
 use super::file::FileRecord;
-use super::manifest::{GraphRecord, Manifest, SegmentRecord};
+use super::manifest::{
+    GraphRecord, Manifest, ORDER, REQUIRED_COLUMNS, SegmentRecord, VALUE_COLUMNS,
+};
 use super::pack::{ALIGNMENT, SUFFIX};
 use super::pointer::generation_number;
+use crate::codes::MAX_WIDTH;
 use crate::generation::MAX_ROWS;
 
 impl Manifest {
@@ -13,6 +16,9 @@ impl Manifest {
         let widths = [self.width, self.values.map_or(1, |values| values.tokens)];
         if widths.contains(&0) || self.values.is_some_and(|values| values.width == 0) {
             return Err("has a width of 0".to_owned());
+        }
+        if self.width > MAX_WIDTH {
+            return Err(format!("has keys of width {}, more than {MAX_WIDTH}", self.width));
         }
         let value_len =
             self.values.map_or(Some(0), |values| values.tokens.checked_mul(values.width));
@@ -39,13 +45,17 @@ impl SegmentRecord {
         if self.rows == 0 || self.rows > MAX_ROWS {
             return Err(format!("has {} rows", self.rows));
         }
-        if !(0.0..f32::INFINITY).contains(&self.longest_key)
-            || !(0.0..f32::INFINITY).contains(&self.largest_rounding)
-        {
+        if !(0.0..f32::INFINITY).contains(&self.longest_key) {
             return Err("has a norm that is negative or not finite".to_owned());
         }
-        if let Some(name) = self.missing_column() {
+        let is_missing = |name: &&&str| !self.columns.contains_key(**name);
+        let missing = REQUIRED_COLUMNS.iter().find(is_missing);
+        if let Some(name) = missing.filter(|_| self.pack.is_none()) {
             return Err(format!("has no {name}"));
+        }
+        let known = || REQUIRED_COLUMNS.iter().chain(&VALUE_COLUMNS).chain([&ORDER]);
+        if let Some(name) = self.columns.keys().find(|name| !known().any(|known| known == name)) {
+            return Err(format!("has the unknown column {name:?}"));
         }
         let folders = self.files().map(|(folder, _)| folder).chain([self.folder.as_str()]);
         for folder in folders {
@@ -61,7 +71,7 @@ impl SegmentRecord {
             if self.pack.is_some() {
                 return Err("has `values_at`, but is a pack".to_owned());
             }
-            if self.values.is_none() || manifest.values.is_none() {
+            if !self.columns.contains_key("values") || manifest.values.is_none() {
                 return Err("has `values_at`, but no `values`".to_owned());
             }
         }
@@ -71,26 +81,14 @@ impl SegmentRecord {
 
 impl GraphRecord {
     fn check(&self, rows: usize) -> Result<(), String> {
-        match self {
-            Self::Hnsw(record) => {
-                let (nodes, entry) = (record.nodes, record.entry);
-                if !(rows..=MAX_ROWS).contains(&nodes) || entry as usize >= nodes {
-                    return Err(format!(
-                        "has a graph of {nodes} nodes for {rows} rows, with the entry node {entry}"
-                    ));
-                }
-            }
-            Self::Vamana(record) => {
-                let (degree, start) = (record.degree, record.start);
-                // Layers become larger, up to all rows.
-                let sizes = [&[1], record.nodes.as_slice(), &[rows]].concat();
-                if !(1..MAX_ROWS).contains(&degree) || start as usize >= rows || !sizes.is_sorted()
-                {
-                    return Err(format!(
-                        "has a graph of degree {degree} for {rows} rows, with the start {start}"
-                    ));
-                }
-            }
+        self.settings.check().map_err(|error| format!("has a graph of which {error}"))?;
+        // Layers become larger, up to all rows.
+        let sizes = [&[1], self.nodes.as_slice(), &[rows]].concat();
+        if self.start as usize >= rows || !sizes.is_sorted() {
+            let (start, nodes) = (self.start, &self.nodes);
+            return Err(format!(
+                "has a graph with the start {start} and layers of {nodes:?} nodes for {rows} rows"
+            ));
         }
         Ok(())
     }

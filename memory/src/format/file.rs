@@ -120,6 +120,16 @@ impl FileWriter {
     }
 }
 
+/// Writes a new file, and syncs it.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), MemoryError> {
+    let write = || {
+        let mut file = engram_durable::create_new_file(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(MemoryError::write(path))
+}
+
 /// A memory-mapped file of a memory, or a part of a pack. Each block is checked when it is first read.
 #[derive(Debug)]
 pub(crate) struct CheckedFile {

@@ -7,10 +7,10 @@
 //! Parts 1 and 2 start at multiples of 64 bytes. The manifest has their checksums.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::file::FileRecord;
+use super::file::{FileRecord, write_new};
 use super::manifest::Manifest;
 use super::pointer::{Pointer, folder_name, generation_number};
 use crate::error::MemoryError;
@@ -65,12 +65,7 @@ impl Pack {
             .map_err(|error| MemoryError::write(&path)(error.into()))?;
         self.bytes.extend_from_slice(&json);
         self.bytes.extend_from_slice(&(json.len() as u64).to_le_bytes());
-        let write = || -> std::io::Result<()> {
-            let mut file = engram_durable::create_new_file(&path)?;
-            file.write_all(&self.bytes)?;
-            file.sync_all()
-        };
-        write().map_err(MemoryError::write(&path))?;
+        write_new(&path, &self.bytes)?;
         Ok(manifest.pointer(&json, true))
     }
 }

@@ -71,20 +71,15 @@ pub(crate) struct TensorFileBytes {
 
 impl TensorFileBytes {
     pub(crate) fn push<T: Number>(&mut self, name: &str, shape: &[usize], numbers: &[T]) {
-        let start = self.data.len();
-        numbers.iter().for_each(|number| number.push_to(&mut self.data));
-        self.describe(name, T::DTYPE, shape, start);
+        let mut bytes = Vec::with_capacity(size_of_val(numbers));
+        numbers.iter().for_each(|number| number.push_to(&mut bytes));
+        self.push_bytes(name, T::DTYPE, shape, &bytes);
     }
 
     /// Adds a tensor of numbers of any type, given as bytes.
     pub(crate) fn push_bytes(&mut self, name: &str, dtype: Dtype, shape: &[usize], bytes: &[u8]) {
         let start = self.data.len();
         self.data.extend_from_slice(bytes);
-        self.describe(name, dtype, shape, start);
-    }
-
-    /// Adds the description of the last tensor, whose data start at `start`.
-    fn describe(&mut self, name: &str, dtype: Dtype, shape: &[usize], start: usize) {
         self.header.insert(name.to_owned(), info(dtype, shape, start, self.data.len()));
     }
 
@@ -96,62 +91,41 @@ impl TensorFileBytes {
 }
 
 /// Writes the tensor `name` with a known shape.
-pub(crate) struct TensorWriter<T> {
+pub(crate) struct TensorWriter {
     file: FileWriter,
     /// A buffer that is reused.
     bytes: Vec<u8>,
     /// The number of bytes still to be written.
     remaining: usize,
     path: PathBuf,
-    number_type: std::marker::PhantomData<T>,
 }
 
-impl<T: Number> TensorWriter<T> {
-    pub(crate) fn create(path: PathBuf, name: &str, shape: &[usize]) -> Result<Self, MemoryError> {
-        Self::create_as(path, name, T::DTYPE, shape)
-    }
-
-    fn create_as(
+impl TensorWriter {
+    /// Creates a file with a tensor of this name.
+    pub(crate) fn create(
         path: PathBuf,
         name: &str,
         dtype: Dtype,
         shape: &[usize],
     ) -> Result<Self, MemoryError> {
-        let bytes = shape.iter().product::<usize>() * dtype.bitsize() / 8;
-        let header = json!({ name: info(dtype, shape, 0, bytes) });
+        let remaining = shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let header = json!({ name: info(dtype, shape, 0, remaining) });
         let mut file = FileWriter::create(path.clone())?;
         file.write(&header_bytes(&header))?;
-        Ok(Self {
-            file,
-            bytes: Vec::new(),
-            remaining: bytes,
-            path,
-            number_type: std::marker::PhantomData,
-        })
+        Ok(Self { file, bytes: Vec::new(), remaining, path })
     }
 
     /// Creates the file of a column in a folder.
     pub(crate) fn of_column(
         folder: &Path,
         name: &str,
+        dtype: Dtype,
         shape: &[usize],
     ) -> Result<Self, MemoryError> {
-        Self::create(column_path(folder, name), name, shape)
+        Self::create(folder.join(format!("{name}.safetensors")), name, dtype, shape)
     }
 
-    /// Writes the file of a whole column.
-    pub(crate) fn write_column(
-        folder: &Path,
-        name: &str,
-        shape: &[usize],
-        numbers: &[T],
-    ) -> Result<FileRecord, MemoryError> {
-        let mut writer = Self::of_column(folder, name, shape)?;
-        writer.write(numbers)?;
-        writer.finish()
-    }
-
-    pub(crate) fn write(&mut self, numbers: &[T]) -> Result<(), MemoryError> {
+    pub(crate) fn write<T: Number>(&mut self, numbers: &[T]) -> Result<(), MemoryError> {
         let mut bytes = std::mem::take(&mut self.bytes);
         bytes.clear();
         numbers.iter().for_each(|number| number.push_to(&mut bytes));
@@ -180,20 +154,16 @@ impl<T: Number> TensorWriter<T> {
     }
 }
 
-impl TensorWriter<u8> {
-    /// Creates the file of a column of numbers of any type, written as bytes.
-    pub(crate) fn of_bytes(
-        folder: &Path,
-        name: &str,
-        dtype: Dtype,
-        shape: &[usize],
-    ) -> Result<Self, MemoryError> {
-        Self::create_as(column_path(folder, name), name, dtype, shape)
-    }
-}
-
-fn column_path(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{name}.safetensors"))
+/// Writes a tensor to a new file.
+pub(crate) fn write_tensor<T: Number>(
+    path: PathBuf,
+    name: &str,
+    shape: &[usize],
+    numbers: &[T],
+) -> Result<FileRecord, MemoryError> {
+    let mut writer = TensorWriter::create(path, name, T::DTYPE, shape)?;
+    writer.write(numbers)?;
+    writer.finish()
 }
 
 /// A memory-mapped safetensors file.
@@ -223,10 +193,6 @@ impl TensorFile {
 
     pub(crate) fn file(&self) -> &Arc<CheckedFile> {
         &self.file
-    }
-
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.header.info(name).is_some()
     }
 
     fn info(&self, name: &str) -> Result<&TensorInfo, MemoryError> {
@@ -337,7 +303,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.safetensors");
         let numbers: Vec<f32> = (0..12).map(|i| i as f32 / 3.0).collect();
-        let mut writer = TensorWriter::<f32>::create(path.clone(), "keys", &[4, 3]).unwrap();
+        let mut writer = TensorWriter::create(path.clone(), "keys", Dtype::F32, &[4, 3]).unwrap();
         numbers.chunks(6).for_each(|part| writer.write(part).unwrap());
         let record = writer.finish().unwrap();
         let tensor = MappedTensor::<f32>::open(folder.path(), &record, "keys", &[4, 3]).unwrap();
@@ -358,9 +324,9 @@ mod tests {
     fn too_many_or_too_few_numbers_are_errors() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t");
-        let mut writer = TensorWriter::<u32>::create(path, "t", &[2, 2]).unwrap();
-        writer.write(&[1, 2]).unwrap();
-        assert!(writer.write(&[1, 2, 3]).is_err());
+        let mut writer = TensorWriter::create(path, "t", Dtype::U32, &[2, 2]).unwrap();
+        writer.write(&[1u32, 2]).unwrap();
+        assert!(writer.write(&[1u32, 2, 3]).is_err());
         assert!(writer.finish().is_err());
     }
 }

@@ -32,19 +32,19 @@ pub fn maximal_marginal_relevance(
     k: usize,
 ) -> Result<SearchResults, MemoryError> {
     if !(0.0..=1.0).contains(&lambda) {
-        return Err(MemoryError::InvalidOption {
-            option: "the weight of relevance (lambda)",
-            found: lambda.to_string(),
-            expected: "from 0 to 1",
-        });
+        return Err(MemoryError::invalid(
+            "the weight of relevance (lambda)",
+            lambda,
+            "from 0 to 1",
+        ));
     }
     let generation = snapshot.description().generation;
     if candidates.generation != generation {
-        return Err(MemoryError::InvalidOption {
-            option: "the generation of the candidates",
-            found: candidates.generation.to_string(),
-            expected: "the generation of the snapshot",
-        });
+        return Err(MemoryError::invalid(
+            "the generation of the candidates",
+            candidates.generation,
+            "the generation of the snapshot",
+        ));
     }
     let choose = |hits: &Vec<Hit>| choose(snapshot, hits, lambda, k);
     let hits = candidates.hits.par_iter().map(choose).collect::<Result<_, MemoryError>>()?;

@@ -1,14 +1,11 @@
-//! Selects entries from search results: diverse entries, entries with high scores, and entries that
-//! match by their texts, too.
+//! Selects entries from search results: diverse entries, and entries that match by their texts, too.
 //!
 //! | module | responsibility |
 //! |---|---|
 //! | [`mmr`] | maximal marginal relevance: relevant entries that differ from each other |
 //! | [`text`] | BM25 search in the texts of the entries |
 //! | [`rank_fusion`] | reciprocal rank fusion of a search by keys and a search by texts |
-//! | `threshold` | a minimum score |
 
 pub mod mmr;
 pub mod rank_fusion;
 pub mod text;
-mod threshold;

@@ -39,7 +39,9 @@ pub const K1: f64 = 1.2;
 /// How much long texts are weighted down: 0 not at all, 1 in proportion to their length.
 pub const B: f64 = 0.75;
 
-/// The number of entries that a thread reads at a time.
+/// The number of entries that are read at a time.
+const READ_ROWS: usize = 1 << 16;
+/// The number of entries that a thread indexes at a time.
 const CHUNK_ROWS: usize = 1024;
 
 /// The words of the entries of a generation.
@@ -101,15 +103,11 @@ impl TextIndex {
     /// [`MemoryError::Corrupt`]
     pub fn build(generation: &Generation) -> Result<Self, MemoryError> {
         let rows: Vec<Row> = generation.live_rows().collect();
-        let chunks = rows.par_chunks(CHUNK_ROWS).map(|rows| {
-            let mut chunk = Chunk::default();
-            for row in rows {
-                chunk.push(*row, &generation.entry(*row)?.text());
-            }
-            Ok(chunk)
+        let texts = rows.chunks(READ_ROWS).map(|rows| {
+            let text = |row: &Row| Ok((*row, generation.entry(*row)?.text()));
+            rows.par_iter().map(text).collect()
         });
-        let chunks = chunks.collect::<Result<Vec<_>, MemoryError>>()?;
-        Ok(Self::of_chunks(generation.manifest().generation, chunks))
+        Self::of_texts(generation.manifest().generation, texts)
     }
 
     /// Indexes the texts of all rows of a generation, in the order of the rows. `texts` returns them
@@ -131,11 +129,7 @@ impl TextIndex {
             Ok(chunks.collect::<Vec<_>>())
         });
         let chunks = chunks.collect::<Result<Vec<_>, MemoryError>>()?;
-        Ok(Self::of_chunks(generation, chunks.into_iter().flatten().collect()))
-    }
-
-    /// Merges chunks, which are in the order of their rows.
-    fn of_chunks(generation: u64, chunks: Vec<Chunk>) -> Self {
+        let chunks: Vec<Chunk> = chunks.into_iter().flatten().collect();
         let last = chunks.iter().filter_map(|chunk| chunk.lengths.last()).next_back();
         let mut lengths = vec![0; last.map_or(0, |(row, _)| *row as usize + 1)];
         let mut postings: HashMap<String, Vec<Posting>> = HashMap::new();
@@ -150,7 +144,7 @@ impl TextIndex {
         let texts = lengths.iter().filter(|length| **length > 0).count();
         let words: u64 = lengths.iter().map(|length| u64::from(*length)).sum();
         let mean_length = words as f64 / texts.max(1) as f64;
-        Self { generation, lengths, texts, mean_length, postings }
+        Ok(Self { generation, lengths, texts, mean_length, postings })
     }
 
     /// Returns the best `k` entries for each query text, best first, among the entries that the

@@ -209,7 +209,7 @@ impl EntryLines {
                 self.error(
                     format!("has the id `{id}`"),
                     "number the entries, or read the column as another field, for example \
-                     --columns document=id,text",
+                     `document=id`",
                 )
             })?,
         };

@@ -74,7 +74,7 @@ impl EntryTable {
         if !fields.iter().any(|(field, _)| !matches!(field.as_str(), "source" | "document")) {
             let header = shortened(&table.header().join(", "), 200);
             let reason = format!("no column of texts; the header has: {header}");
-            return malformed(reason, "name the columns, for example --columns id=ID,text=Body");
+            return malformed(reason, "name the columns, for example `id=ID,text=Body`");
         }
         Ok(Self { table, id, fields })
     }

@@ -5,6 +5,7 @@
 //! Their scores are computed from the keys in double precision. The hits are ordered by these
 //! scores, so the results do not depend on the bounds, the blocks, the threads or the processor.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
@@ -15,7 +16,7 @@ use super::query_codes::QueryCodes;
 use super::ranking::{Score, by_score};
 use super::scan::{Block, Scan};
 use super::top_k::{Candidate, TopK};
-use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults, norm};
+use super::{Filter, Hit, Index, PreparedFilter, Queries, SearchResults, norm};
 use crate::error::MemoryError;
 use crate::generation::{Generation, Row};
 
@@ -61,8 +62,7 @@ pub(super) struct QueryBatch<'a> {
     pub(super) first_query: usize,
     /// The norm of each query; 1 for a zero query.
     pub(super) norms: Vec<f64>,
-    /// The codes of the queries; `None` if no searched segment has codes.
-    pub(super) codes: Option<QueryCodes>,
+    codes: OnceLock<QueryCodes>,
     /// For each query, the highest threshold of any thread, in the bits of [`to_ordered_bits`].
     thresholds: Vec<AtomicU32>,
 }
@@ -78,14 +78,16 @@ impl<'a> QueryBatch<'a> {
             .chunks(prepared.width)
             .map(|query| Some(norm(query)).filter(|norm| *norm > 0.0).unwrap_or(1.0))
             .collect();
-        let mut parts = generation.parts().iter().zip(&prepared.hidden);
-        let has_codes = parts.any(|(part, hidden)| {
-            part.segment.has_codes() && !matches!(hidden, Hidden::Everything)
-        });
-        let codes = has_codes.then(|| QueryCodes::new(vectors, prepared.width, Kernel::selected()));
         let lowest = to_ordered_bits(f32::NEG_INFINITY);
         let thresholds = norms.iter().map(|_| AtomicU32::new(lowest)).collect();
+        let codes = OnceLock::new();
         Self { generation, prepared, vectors, first_query, norms, codes, thresholds }
+    }
+
+    /// The codes of the queries. A search in which graphs have all rows needs none.
+    pub(super) fn codes(&self) -> &QueryCodes {
+        let new = || QueryCodes::new(self.vectors, self.prepared.width, Kernel::selected());
+        self.codes.get_or_init(new)
     }
 
     /// Returns all queries in batches.

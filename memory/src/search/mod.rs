@@ -97,6 +97,16 @@ pub struct SearchResults {
 }
 
 impl SearchResults {
+    /// Keeps the entries whose score is at least `min_score`. A query may keep fewer than `k`
+    /// entries, or none.
+    #[must_use]
+    pub fn with_min_score(mut self, min_score: f32) -> Self {
+        for hits in &mut self.hits {
+            hits.retain(|hit| hit.score >= min_score);
+        }
+        self
+    }
+
     /// Returns the recall relative to the exact search: the fraction of the exact results that
     /// this search also found. It is 1 if the exact search found nothing.
     ///
@@ -232,11 +242,7 @@ impl<'a> PreparedFilter<'a> {
         filter: &'a Filter,
     ) -> Result<Self, MemoryError> {
         if k == 0 {
-            return Err(MemoryError::InvalidOption {
-                option: "k",
-                found: "0".to_owned(),
-                expected: "at least 1",
-            });
+            return Err(MemoryError::invalid("k", "0", "at least 1"));
         }
         let check_count = |option: &'static str, found: usize, expected: (usize, &'static str)| {
             let (expected_count, expected) = expected;
@@ -299,11 +305,11 @@ impl Gates {
     /// Returns the weights `[queries, sources]` in the order of these sources.
     fn in_order_of(&self, sources: &[String]) -> Result<Cow<'_, [f32]>, MemoryError> {
         if self.weights.iter().any(|gate| !gate.is_finite() || gate.abs() > 1e18) {
-            return Err(MemoryError::InvalidOption {
-                option: "a gate",
-                found: "not finite or too large".to_owned(),
-                expected: "finite and not too large, such as a softmax output",
-            });
+            return Err(MemoryError::invalid(
+                "a gate",
+                "not finite or too large",
+                "finite and not too large, such as a softmax output",
+            ));
         }
         if self.sources == sources {
             return Ok(Cow::Borrowed(&self.weights));
@@ -348,13 +354,7 @@ fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, 
             None => unknown.push(*id),
         }
     }
-    if let Some(id) = unknown.first() {
-        return Err(MemoryError::UnknownId {
-            id: *id,
-            missing: unknown.len(),
-            requested: ids.len(),
-        });
-    }
+    MemoryError::check_known(&unknown, ids.len())?;
     let all_rows = |part: &Part| Bits(vec![u8::MAX; part.segment.rows.div_ceil(8)]);
     let mut hidden: Vec<Bits> = generation.parts().iter().map(all_rows).collect();
     for row in rows {

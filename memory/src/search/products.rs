@@ -54,30 +54,6 @@ pub(super) fn prefetch<T>(numbers: &[T]) {
     let _ = (numbers, LINE);
 }
 
-/// Appends the indices of the scores that are at least `threshold`.
-#[multiversion::multiversion(targets(
-    "x86_64+avx512f+avx512bw+avx512cd+avx512dq+avx512vl+fma",
-    "x86_64+avx2+fma"
-))]
-pub(super) fn indices_at_least(threshold: f32, scores: &[f32], indices: &mut Vec<u32>) {
-    /// The number of scores that one branch tests. Nearly all chunks have no score above the
-    /// threshold.
-    const CHUNK: usize = 16;
-    for (chunk, scores) in scores.chunks(CHUNK).enumerate() {
-        if !scores.iter().fold(false, |any, score| any | (*score >= threshold)) {
-            continue;
-        }
-        // Branch-free: writes every index, but increases the count only for a score that reaches
-        // the threshold.
-        let (mut chunk_indices, mut count) = ([0; CHUNK], 0);
-        for (i, score) in scores.iter().enumerate() {
-            chunk_indices[count] = (chunk * CHUNK + i) as u32;
-            count += usize::from(*score >= threshold);
-        }
-        indices.extend_from_slice(&chunk_indices[..count]);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,17 +66,6 @@ mod tests {
             let expected: f64 = a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
             assert!((dot(&a, &b) - expected).abs() < 1e-14 * width as f64);
             assert!((f64::from(dot_f32(&a, &b)) - expected).abs() < 1e-6 * width as f64);
-        }
-    }
-
-    #[test]
-    fn every_score_that_reaches_the_threshold_is_found() {
-        let scores: Vec<f32> = (0..300).map(|i| ((i * 37) % 101) as f32).collect();
-        for threshold in [-1.0, 50.0, 100.0, 101.0] {
-            let mut indices = Vec::new();
-            indices_at_least(threshold, &scores, &mut indices);
-            let expected = (0..300u32).filter(|i| scores[*i as usize] >= threshold);
-            assert_eq!(indices, expected.collect::<Vec<_>>());
         }
     }
 }

@@ -1,27 +1,24 @@
 //! Scans all keys for the rows that may be among the best `k` of each query.
 //!
-//! Segments with codes are scanned by their [codes](crate::codes). The keys of small segments, and
-//! of memories of older versions, are multiplied in single precision.
+//! All keys are scanned by their [codes](crate::codes).
 
 use super::exact::QueryBatch;
 use super::kernels::{MAX_GROUP, Sums, TILE_PANELS};
-use super::products::indices_at_least;
-use super::query_codes::{Passed, QueryCodes, select};
+use super::query_codes::{Passed, select};
 use super::top_k::{Candidate, TopK};
 use super::{Hidden, PreparedFilter};
 use crate::codes::{PANEL_KEYS, PanelBounds, round_up};
 use crate::error::MemoryError;
 use crate::generation::{Generation, Part};
 
-/// The number of keys per block: a multiple of the keys of a tile. In single precision, the
-/// products of a block with the queries fit in the processor's cache.
+/// The number of keys per block: a multiple of the keys of a tile.
 const BLOCK_KEYS: usize = 512;
 /// The number of keys in a tile.
 const TILE_KEYS: usize = TILE_PANELS * PANEL_KEYS;
 
 /// One of this many tiles is in the sample.
 const SAMPLE_STEP: usize = 16;
-/// The smallest number of rows with codes for which a sample is scanned first.
+/// The smallest number of rows for which a sample is scanned first.
 const MIN_SAMPLED_ROWS: usize = 8192;
 
 /// A block of keys.
@@ -59,17 +56,15 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Divides blocks into a sample of their tiles, and the rest. The sample is empty if few rows
-    /// have codes.
+    /// Divides blocks into a sample of their tiles, and the rest. The sample is empty if there are few
+    /// rows.
     pub(super) fn sample(blocks: Vec<Self>) -> (Vec<Self>, Vec<Self>) {
-        let coded = blocks.iter().filter(|block| block.part.segment.has_codes());
-        if coded.map(|block| block.rows).sum::<usize>() < MIN_SAMPLED_ROWS {
+        if blocks.iter().map(|block| block.rows).sum::<usize>() < MIN_SAMPLED_ROWS {
             return (Vec::new(), blocks);
         }
         let (mut sample, mut rest) = (Vec::new(), Vec::new());
         for block in blocks {
-            let is_sampled = block.part.segment.has_codes()
-                && (block.start / TILE_KEYS).is_multiple_of(SAMPLE_STEP);
+            let is_sampled = (block.start / TILE_KEYS).is_multiple_of(SAMPLE_STEP);
             let sampled_rows = if is_sampled { TILE_KEYS.min(block.rows) } else { 0 };
             let (start, rows) = (block.start + sampled_rows, block.rows - sampled_rows);
             sample.extend((sampled_rows > 0).then_some(Self { rows: sampled_rows, ..block }));
@@ -94,8 +89,6 @@ pub(super) struct Scan<'a> {
     pub(super) best: Vec<TopK>,
     /// The threshold of each query.
     thresholds: Vec<f32>,
-    /// Products in single precision, reused for each block.
-    products: Vec<f32>,
     passed: Vec<Passed>,
 }
 
@@ -103,7 +96,7 @@ impl<'a> Scan<'a> {
     pub(super) fn new(batch: &'a QueryBatch<'a>, empty: &TopK) -> Self {
         let best = vec![empty.clone(); batch.norms.len()];
         let thresholds = vec![f32::NEG_INFINITY; batch.norms.len()];
-        Self { batch, best, thresholds, products: Vec::new(), passed: Vec::new() }
+        Self { batch, best, thresholds, passed: Vec::new() }
     }
 
     /// Adds the rows of a block that may be among the best to each query's `best`.
@@ -111,10 +104,7 @@ impl<'a> Scan<'a> {
         for (query, (threshold, best)) in self.thresholds.iter_mut().zip(&self.best).enumerate() {
             *threshold = best.threshold().max(self.batch.threshold(query));
         }
-        match &self.batch.codes {
-            Some(codes) if block.part.segment.has_codes() => self.scan_codes(block, codes)?,
-            _ => self.scan_keys(block)?,
-        }
+        self.scan_codes(block)?;
         for (query, best) in self.best.iter().enumerate() {
             if best.threshold() > self.batch.threshold(query) {
                 self.batch.raise_threshold(query, best.threshold());
@@ -123,8 +113,8 @@ impl<'a> Scan<'a> {
         Ok(())
     }
 
-    fn scan_codes(&mut self, block: Block<'_>, codes: &QueryCodes) -> Result<(), MemoryError> {
-        let width = self.batch.prepared.width;
+    fn scan_codes(&mut self, block: Block<'_>) -> Result<(), MemoryError> {
+        let (codes, width) = (self.batch.codes(), self.batch.prepared.width);
         let documents = self.documents(block)?;
         let mut sums: Sums = [[[0; PANEL_KEYS]; TILE_PANELS]; MAX_GROUP];
         for start in (block.start..block.start + block.rows).step_by(TILE_KEYS) {
@@ -253,52 +243,6 @@ impl<'a> Scan<'a> {
         }
         Ok(())
     }
-
-    /// Multiplies the keys of a block in single precision.
-    fn scan_keys(&mut self, block: Block<'_>) -> Result<(), MemoryError> {
-        let (prepared, width, rows) = (self.batch.prepared, self.batch.prepared.width, block.rows);
-        let keys = block.part.segment.keys(block.start..block.start + rows)?;
-        let documents = self.documents(block)?;
-        let sources = match &prepared.gates {
-            None => None,
-            Some(_) => {
-                let sources = block.part.segment.sources()?;
-                Some(distinct(&sources[block.start..block.start + rows]))
-            }
-        };
-        let record = &self.batch.generation.manifest().segments[block.part_index];
-        // The relative error of a sum of `width` products, in any order: `width` rounding errors of
-        // the product of the norms (Cauchy-Schwarz). Eight more cover the division by the norm, and
-        // normalised keys whose norm is not exactly 1.
-        let terms = 1.01 * (width + 8) as f64;
-        let rounding = terms * f64::from(f32::EPSILON) / 2.0 * f64::from(record.longest_key);
-        // Products below the smallest normal number lose more than one rounding error.
-        let underflow = terms * f64::from(f32::MIN_POSITIVE);
-        let mut products = std::mem::take(&mut self.products);
-        products.resize(self.batch.norms.len() * rows, 0.0);
-        multiply(self.batch.vectors, keys, width, &mut products);
-        let mut indices = Vec::new();
-        for (query, products) in products.chunks(rows).enumerate() {
-            let norm = self.batch.norms[query];
-            let error = rounding + underflow * (1.0 + 1.0 / norm);
-            let threshold = match &sources {
-                None => self.thresholds[query],
-                Some(sources) => self.threshold_before_gates(query, sources),
-            };
-            let lowest = ((f64::from(threshold) - error) * norm) as f32;
-            indices_at_least(lowest.next_down(), products, &mut indices);
-            for index in indices.drain(..) {
-                let row = block.start + index as usize;
-                if prepared.hidden[block.part_index].has(row) {
-                    continue;
-                }
-                let score = (f64::from(products[index as usize]) / norm) as f32;
-                self.offer(block.part, documents, (query, row), (score, round_up(error)))?;
-            }
-        }
-        self.products = products;
-        Ok(())
-    }
 }
 
 /// Returns the distinct numbers of a list.
@@ -310,36 +254,4 @@ fn distinct(numbers: &[u32]) -> Vec<u32> {
         }
     }
     distinct
-}
-
-/// Computes the products of queries `[queries, width]` and keys `[rows, width]` in single
-/// precision, `[queries, rows]`.
-fn multiply(queries: &[f32], keys: &[f32], width: usize, out: &mut [f32]) {
-    let (num_queries, rows) = (queries.len() / width, keys.len() / width);
-    assert_eq!(out.len(), num_queries * rows);
-    // SAFETY: the three matrices have the given sizes and strides: queries `[queries, width]`, keys
-    // `[rows, width]` as their transpose, products `[queries, rows]`.
-    unsafe {
-        gemm::gemm(
-            num_queries,
-            rows,
-            width,
-            out.as_mut_ptr(),
-            1,
-            rows as isize,
-            false,
-            queries.as_ptr(),
-            1,
-            width as isize,
-            keys.as_ptr(),
-            width as isize,
-            1,
-            0.0,
-            1.0,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
 }

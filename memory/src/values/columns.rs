@@ -6,7 +6,6 @@ use std::path::Path;
 use super::{StoredValue, ValueFormat};
 use crate::error::MemoryError;
 use crate::format::file::FileRecord;
-use crate::format::manifest::SegmentRecord;
 use crate::format::tensor::{MappedTensor, TensorFileBytes, TensorWriter};
 use crate::segment::Columns;
 
@@ -74,14 +73,14 @@ pub(crate) struct MappedValues {
 impl MappedValues {
     pub(crate) fn open(
         columns: &Columns<'_>,
-        record: &SegmentRecord,
+        rows: usize,
         format: ValueFormat,
     ) -> Result<Self, MemoryError> {
-        let (dtype, shape) = format.numbers(record.rows);
-        let numbers = columns.bytes(&record.values, NUMBERS, dtype, &shape)?;
-        let scales = match format.scales(record.rows) {
+        let (dtype, shape) = format.numbers(rows);
+        let numbers = columns.bytes(NUMBERS, dtype, &shape)?;
+        let scales = match format.scales(rows) {
             None => None,
-            Some((dtype, shape)) => Some(columns.bytes(&record.scales, SCALES, dtype, &shape)?),
+            Some((dtype, shape)) => Some(columns.bytes(SCALES, dtype, &shape)?),
         };
         Ok(Self { format, numbers, scales })
     }
@@ -104,8 +103,8 @@ impl MappedValues {
 
 /// Writes the values of a segment as one file per column.
 pub(crate) struct ValueWriter {
-    numbers: TensorWriter<u8>,
-    scales: Option<TensorWriter<u8>>,
+    numbers: TensorWriter,
+    scales: Option<TensorWriter>,
 }
 
 impl ValueWriter {
@@ -116,10 +115,10 @@ impl ValueWriter {
         rows: usize,
     ) -> Result<Self, MemoryError> {
         let (dtype, shape) = format.numbers(rows);
-        let numbers = TensorWriter::of_bytes(folder, NUMBERS, dtype, &shape)?;
+        let numbers = TensorWriter::of_column(folder, NUMBERS, dtype, &shape)?;
         let scales = match format.scales(rows) {
             None => None,
-            Some((dtype, shape)) => Some(TensorWriter::of_bytes(folder, SCALES, dtype, &shape)?),
+            Some((dtype, shape)) => Some(TensorWriter::of_column(folder, SCALES, dtype, &shape)?),
         };
         Ok(Self { numbers, scales })
     }

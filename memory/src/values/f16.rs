@@ -21,10 +21,6 @@ impl Codec for F16 {
         "16-bit floating point"
     }
 
-    fn format_version(&self) -> u64 {
-        1
-    }
-
     fn max_abs(&self) -> f32 {
         f16::MAX.to_f32()
     }

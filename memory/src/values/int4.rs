@@ -32,10 +32,6 @@ impl Codec for Int4 {
         "4-bit integers with one scale per 32 components"
     }
 
-    fn format_version(&self) -> u64 {
-        6
-    }
-
     fn numbers(&self, width: usize) -> (Dtype, Vec<usize>) {
         (Dtype::U8, vec![width.div_ceil(2)])
     }

@@ -19,10 +19,6 @@ impl Codec for Int8 {
         "8-bit integers with one scale per token"
     }
 
-    fn format_version(&self) -> u64 {
-        1
-    }
-
     fn numbers(&self, width: usize) -> (Dtype, Vec<usize>) {
         (Dtype::I8, vec![width])
     }

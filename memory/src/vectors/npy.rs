@@ -56,11 +56,11 @@ pub fn npy_bytes_of_rows<T: NpyNumber>(
 ) -> Result<Vec<u8>, MemoryError> {
     let row_len = row_shape.iter().product::<usize>().max(1);
     if !numbers.len().is_multiple_of(row_len) {
-        return Err(MemoryError::InvalidOption {
-            option: "the matrix",
-            found: format!("{} numbers in rows of {row_len}", numbers.len()),
-            expected: "a matrix whose last row is full",
-        });
+        return Err(MemoryError::invalid(
+            "the matrix",
+            format!("{} numbers in rows of {row_len}", numbers.len()),
+            "a matrix whose last row is full",
+        ));
     }
     let shape = [&[numbers.len() / row_len], row_shape].concat();
     let sides: Vec<String> = shape.iter().map(usize::to_string).collect();

@@ -1,16 +1,10 @@
 //! A conformance suite for any [`Store`]: random sequences of transactions and searches, compared
 //! with a plain list in main memory. Long sequences accumulate many small changes.
-#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 
-use engram_memory::search::{Filter, Gates, Queries};
-use engram_memory::{
-    Batch, MemoryError, MemoryFormat, Method, Snapshot, Store, Transaction, ValueDtype, ValueFormat,
-};
+use crate::support::*;
 use rayon::prelude::*;
-
-use super::plain::{PlainMemory, Rng, batch};
 
 /// One of this many sequences is long.
 const LONG_STEP: u64 = 20;

@@ -198,10 +198,8 @@ impl SearchableMemory {
             snapshot.description().encoders.iter().any(|encoder| encoder.reads.contains(modality))
         };
         let is_run = self.run.is_some();
-        let accepts = QueryKinds {
-            text: is_run || reads("text"),
-            images: is_run || reads("images") || reads("pictures"),
-        };
+        let accepts =
+            QueryKinds { text: is_run || reads("text"), images: is_run || reads("images") };
         let (name, info) = (self.name.clone(), snapshot.info()?);
         Ok(MemoryDescription { index, name, info, accepts, run: self.run })
     }

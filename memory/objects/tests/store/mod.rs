@@ -1,9 +1,6 @@
 //! A store that can be slow, fail or lie, and memories to push.
 #![allow(clippy::unwrap_used, dead_code)]
 
-#[path = "../../../tests/plain/mod.rs"]
-pub mod plain;
-
 use std::fmt;
 use std::path::Path as FilePath;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use engram_memory::{MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
 use engram_memory_objects::object_store::memory::InMemory;
 use engram_memory_objects::object_store::path::Path;
 use engram_memory_objects::object_store::{
@@ -20,7 +16,10 @@ use engram_memory_objects::object_store::{
 };
 use engram_memory_objects::{Connect, ObjectStorage, PushSettings, RemoteValues};
 use futures_util::stream::BoxStream;
-use plain::{Rng, batch};
+
+use crate::support::{
+    Generation, MemoryError, MemoryFormat, Rng, Row, ValueDtype, ValueFormat, Writer, batch, create,
+};
 
 /// Small shards and blocks.
 pub const SMALL: PushSettings =
@@ -29,8 +28,11 @@ pub const SMALL: PushSettings =
 /// Builds a memory with values of 2 tokens of width 8.
 pub fn memory(folder: &FilePath, dtype: ValueDtype, rows: usize, seed: u64) -> Writer {
     let format = format(dtype);
-    let rows_of_memory = batch(&mut Rng::new(seed), format, &(0..rows as i64).collect::<Vec<_>>());
-    Writer::create(folder, format, rows, [Ok(rows_of_memory)].into_iter()).unwrap()
+    create(
+        folder,
+        format,
+        batch(&mut Rng::new(seed), format, &(0..rows as i64).collect::<Vec<_>>()),
+    )
 }
 
 pub fn format(dtype: ValueDtype) -> MemoryFormat {
@@ -41,27 +43,32 @@ pub fn format(dtype: ValueDtype) -> MemoryFormat {
 /// Adds rows with ids from `first`.
 pub fn add(writer: &mut Writer, dtype: ValueDtype, first: i64, rows: i64) {
     let ids: Vec<i64> = (first..first + rows).collect();
-    let rows_of_memory = batch(&mut Rng::new(first as u64), format(dtype), &ids);
-    writer.add(rows as usize, [Ok(rows_of_memory)].into_iter()).unwrap();
+    crate::support::add(writer, batch(&mut Rng::new(first as u64), format(dtype), &ids));
 }
 
-pub fn all_rows(values: &RemoteValues) -> Vec<Row> {
-    (0..values.rows() as u32).map(Row::new).collect()
-}
-
-/// Reads values without a cache.
-pub fn read(values: &RemoteValues, rows: &[Row]) -> std::result::Result<Vec<f32>, MemoryError> {
+/// Reads the values of rows of a local generation from a store, without a cache.
+pub fn read(
+    values: &RemoteValues,
+    local: &Generation,
+    rows: &[Row],
+) -> std::result::Result<Vec<f32>, MemoryError> {
     use engram_memory::cache::ValueSource;
-    let format = values.format();
-    let mut read = Vec::new();
-    for value in values.stored_values(rows)? {
-        let mut bytes = Vec::new();
-        value.append_to(&mut bytes);
-        let mut numbers = vec![0.0; format.tokens * format.width];
-        engram_memory::stored_rows::read_value(format, &bytes, &mut numbers)?;
-        read.extend(numbers);
-    }
+    let size = local.manifest().values.map_or(0, |format| format.tokens * format.width);
+    let mut read = vec![0.0; rows.len() * size];
+    let stored = values.stored_values(&local.value_keys(rows).unwrap())?;
+    read.chunks_mut(size).zip(stored).for_each(|(out, value)| value.read(out));
     Ok(read)
+}
+
+/// Compares all values with those of the local generation, and random ones in a random order.
+pub fn assert_equal(values: &RemoteValues, local: &Generation) {
+    let all: Vec<Row> = local.live_rows().collect();
+    assert_eq!(read(values, local, &all).unwrap(), local.values(&all).unwrap());
+    let mut rng = Rng::new(5);
+    for _ in 0..20 {
+        let rows: Vec<Row> = (0..30).map(|_| all[rng.below(all.len() as u64) as usize]).collect();
+        assert_eq!(read(values, local, &rows).unwrap(), local.values(&rows).unwrap());
+    }
 }
 
 /// Settings for fast tests.
@@ -101,7 +108,6 @@ pub struct Faulty {
     inner: Arc<dyn ObjectStore>,
     faults: Mutex<Faults>,
     pub requests: AtomicUsize,
-    pub writes: AtomicUsize,
     running: AtomicUsize,
     /// The largest number of requests at the same time.
     pub most_running: AtomicUsize,
@@ -114,8 +120,8 @@ impl Faulty {
     }
 
     pub fn of(inner: Arc<dyn ObjectStore>) -> Arc<Self> {
-        let (faults, requests, writes, running, most_running) = Default::default();
-        Arc::new(Self { inner, faults, requests, writes, running, most_running })
+        let (faults, requests, running, most_running) = Default::default();
+        Arc::new(Self { inner, faults, requests, running, most_running })
     }
 
     pub fn set(&self, change: impl FnOnce(&mut Faults)) {
@@ -194,7 +200,6 @@ impl ObjectStore for Faulty {
         if let Some(before) = before {
             before();
         }
-        self.writes.fetch_add(1, Ordering::SeqCst);
         let result = self.inner.put_opts(path, payload, options).await;
         match loses_answer {
             true => Err(Error::Generic { store: "test", source: "connection reset".into() }),

@@ -1,337 +1,355 @@
-//! A Vamana graph: a list of neighbours per row, which leads to close rows in all directions
-//! (Subramanya et al., DiskANN, NeurIPS 2019). Smaller graphs of some of the rows, the layers above,
-//! lead a search to the right part of the space.
+//! Builds a Vamana graph on all threads (Subramanya et al., DiskANN, 2019).
+//!
+//! Rows are inserted in batches, as in ParlayANN (Manohar et al., arXiv 2305.04359). Each row of a
+//! batch searches the graph of the earlier batches, and selects its neighbours among the rows that
+//! it found. Then each neighbour gets the row as a neighbour, too. The batches and the order of all
+//! steps depend only on the keys, so the graph is the same for any number of threads.
+//!
+//! In a graph of many clusters, a search that starts in one cluster may not find another one. So
+//! the graph of the first eighth of the rows is kept as a layer, and of their first eighth, and so
+//! on, as in HNSW. A search passes through the layers, from the smallest to the graph of all rows.
 
-mod build;
-
-use std::path::Path;
-use std::sync::OnceLock;
+use std::cmp::Reverse;
 
 use rayon::prelude::*;
 
-use super::super::top_k::Candidate;
+use super::GraphSettings;
 use super::beam::{Beam, Neighbours, Scored};
-use super::duplicates::first_rows;
-use super::similarity::{
-    CodedKeys, CodedQuery, PlainKeys, Similarity, Subset, cosine_error, encode, has_codes,
-    row_bytes, single_precision_error,
-};
-use super::{GraphQuery, GraphSettings, write_tensor};
-use crate::error::MemoryError;
-use crate::format::manifest::VamanaRecord;
-use crate::format::tensor::MappedTensor;
-use crate::segment::Segment;
-use build::Builder;
+use super::similarity::{Cosines, Similarity};
+use super::stored::{LayerLists, Layers, descend};
 
-/// The number of nodes of each layer at which the search of the next layer starts.
-const LAYER_RESULTS: usize = 16;
+/// A batch has at most this fraction of all rows.
+const MAX_BATCH_FRACTION: usize = 50;
+/// A batch has at most this fraction of the inserted rows.
+const MAX_GROWTH_FRACTION: usize = 4;
+/// A key is not a neighbour if it is closer to a selected neighbour than to the row, by this factor
+/// on squared distances.
+const ALPHA: f32 = 1.2;
+/// A list is shortened to the maximum number of neighbours when it has this many times as many.
+const SLACK: usize = 2;
+/// Cosines with this many selected neighbours are computed at once.
+const COMPARED_NEIGHBOURS: usize = 8;
+/// The seed of the order of insertion.
+const SEED: u64 = 0x5DEE_CE66_D1CE_4E5B;
 
-/// A graph to be written to files.
-pub(crate) struct VamanaLists {
-    /// The lists, `[rows, degree + 1]`. The unused positions of a list have the number of its own row.
-    /// All positions of a copy's list have the first row with the same key.
-    neighbours: Vec<u32>,
-    degree: usize,
-    /// The row at which searches start.
-    start: u32,
-    /// The number of nodes of each layer above the lowest, smallest first.
-    nodes: Vec<usize>,
-    /// The layers above the lowest, `[nodes of all layers, degree + 2]`: for each node its row, and
-    /// its neighbours, which are nodes of the layer. Unused positions have the node itself.
-    upper: Vec<u32>,
-    /// The codes of the keys; `None` for narrow keys.
-    codes: Option<Vec<u8>>,
-    rows: usize,
-    width: usize,
+/// A layer has this fraction of the rows of the layer below.
+const LAYER_FRACTION: usize = 8;
+/// The smallest number of rows of a layer above the lowest.
+const MIN_LAYER_ROWS: usize = 8;
+
+/// The graph of the first rows.
+struct Layer {
+    nodes: usize,
+    /// For each node its row, and its neighbours as in the lowest layer, `[nodes, degree + 2]`. The
+    /// neighbours are nodes.
+    lists: Vec<u32>,
 }
 
-impl VamanaLists {
-    /// Builds the graph of keys, `[rows, width]`.
-    pub(super) fn build(
-        settings: GraphSettings,
-        keys: &[f32],
-        width: usize,
-        progress: &impl Fn(),
-    ) -> Self {
-        let first_rows = first_rows(keys, width);
-        if has_codes(width) {
-            let codes = encode(keys, width);
-            let coded = CodedKeys::new(&codes, width);
-            let lists = Self::of(settings, &coded, &first_rows, width, progress);
-            Self { codes: Some(codes), ..lists }
-        } else {
-            Self::of(settings, &PlainKeys { keys, width }, &first_rows, width, progress)
+/// Returns the number of rows of each layer above the lowest, smallest first.
+fn layer_sizes(rows: usize) -> Vec<usize> {
+    let smaller = |rows: &usize| Some(rows / LAYER_FRACTION).filter(|rows| *rows >= MIN_LAYER_ROWS);
+    let mut sizes: Vec<usize> = std::iter::successors(smaller(&rows), smaller).collect();
+    sizes.reverse();
+    sizes
+}
+
+/// Builds the graph of keys. `first_rows` has the first row with each row's key.
+pub(super) fn build(
+    settings: GraphSettings,
+    similarity: &impl Similarity,
+    first_rows: &[u32],
+    progress: &impl Fn(),
+) -> Layers {
+    let (rows, positions) = (similarity.rows(), 2 * settings.connections);
+    let is_first = |row: &u32| first_rows[*row as usize] == *row;
+    let distinct: Vec<u32> = (0..rows as u32).filter(is_first).collect();
+    (distinct.len()..rows).for_each(|_| progress());
+    // One position is for a row that the others do not lead to.
+    let (degree, candidates) = (positions - 1, settings.ef_construction);
+    let graph = Builder::build(similarity, distinct, degree, candidates, progress);
+    let mut neighbours = Vec::with_capacity(rows * positions);
+    for (row, first) in (0..).zip(first_rows) {
+        let end = neighbours.len() + positions;
+        if row == *first {
+            neighbours.extend_from_slice(graph.lists.of(row));
         }
+        neighbours.resize(end, *first);
     }
-
-    fn of(
-        settings: GraphSettings,
-        similarity: &impl Similarity,
-        first_rows: &[u32],
-        width: usize,
-        progress: &impl Fn(),
-    ) -> Self {
-        let (rows, degree) = (similarity.rows(), 2 * settings.connections - 1);
-        let is_first = |row: &u32| first_rows[*row as usize] == *row;
-        let distinct: Vec<u32> = (0..rows as u32).filter(is_first).collect();
-        (distinct.len()..rows).for_each(|_| progress());
-        let candidates = settings.ef_construction;
-        let graph = Builder::build(similarity, distinct, degree, candidates, progress);
-        let mut neighbours = Vec::with_capacity(rows * (degree + 1));
-        for (row, first) in (0..).zip(first_rows) {
-            let end = neighbours.len() + degree + 1;
-            if row == *first {
-                neighbours.extend_from_slice(graph.neighbours(row));
-            }
-            neighbours.resize(end, *first);
-        }
-        let Builder { start, layers, .. } = graph;
-        let nodes = layers.iter().map(|layer| layer.nodes).collect();
-        let upper = layers.into_iter().flat_map(|layer| layer.lists).collect();
-        Self { neighbours, degree, start, nodes, upper, codes: None, rows, width }
-    }
-
-    /// Writes the graph of segment `number` to the folder of the generation `name`.
-    pub(super) fn write(
-        &self,
-        name: &str,
-        folder: &Path,
-        number: usize,
-        settings: GraphSettings,
-    ) -> Result<VamanaRecord, MemoryError> {
-        let Self { neighbours, degree, start, nodes, upper, codes, rows, width } = self;
-        let tensor = |name| (folder, name, number);
-        Ok(VamanaRecord {
-            folder: name.to_owned(),
-            degree: *degree,
-            ef_construction: settings.ef_construction,
-            start: *start,
-            neighbours: write_tensor(tensor("lists"), neighbours, &[*rows, degree + 1])?,
-            nodes: nodes.clone(),
-            upper: write_tensor(tensor("upper"), upper, &[nodes.iter().sum(), degree + 2])?,
-            codes: match codes {
-                None => None,
-                Some(codes) => {
-                    Some(write_tensor(tensor("codes"), codes, &[*rows, row_bytes(*width)])?)
-                }
-            },
-        })
-    }
+    let Builder { start, layers, .. } = graph;
+    let nodes = layers.iter().map(|layer| layer.nodes).collect();
+    let upper = layers.into_iter().flat_map(|layer| layer.lists).collect();
+    Layers { start, neighbours, nodes, upper }
 }
 
-/// A memory-mapped graph.
-#[derive(Debug)]
-pub(crate) struct VamanaGraph {
-    rows: usize,
-    width: usize,
-    /// The row at which searches start.
-    start: u32,
-    /// The lists, `[rows, degree + 1]`, as in [`VamanaLists`].
-    lists: MappedTensor<u32>,
-    /// The codes of the keys, `[rows, row_bytes]`; `None` for narrow keys.
-    codes: Option<MappedTensor<u8>>,
-    /// The number of nodes of each layer above the lowest, smallest first.
-    nodes: Vec<usize>,
-    /// The layers above the lowest, as in [`VamanaLists`].
-    upper: MappedTensor<u32>,
-    checked: OnceLock<Checked>,
+/// The lists of neighbours while a graph is built.
+struct Lists {
+    /// The lists, `[rows, capacity]`.
+    flat: Vec<u32>,
+    /// The lengths of the lists.
+    lengths: Vec<u32>,
+    capacity: usize,
 }
 
-/// Facts about a graph with valid lists.
-#[derive(Debug)]
-pub(super) struct Checked {
-    /// The row of each node of the largest layer above the lowest. Smaller layers have its first
-    /// nodes.
-    upper_rows: Vec<u32>,
-    /// The first row of a key, and a copy. Sorted.
-    copies: Vec<(u32, u32)>,
-}
-
-/// The lists of a mapped graph.
-struct MappedLists<'a> {
-    lists: &'a [u32],
-    positions: usize,
-}
-
-impl Neighbours for MappedLists<'_> {
+impl Neighbours for Lists {
     fn of(&self, row: u32) -> &[u32] {
-        // Unused positions have the row itself, which is visited.
-        &self.lists[row as usize * self.positions..][..self.positions]
+        &self.flat[row as usize * self.capacity..][..self.lengths[row as usize] as usize]
     }
 }
 
-/// A layer above the lowest.
-struct LayerLists<'a> {
-    /// The row of each node.
-    rows: &'a [u32],
-    /// For each node its row, and its neighbours, `[nodes, positions]`.
-    lists: &'a [u32],
-    positions: usize,
-}
-
-impl Neighbours for LayerLists<'_> {
-    fn of(&self, node: u32) -> &[u32] {
-        &self.lists[node as usize * self.positions..][1..self.positions]
+impl Lists {
+    fn set(&mut self, row: u32, neighbours: &[u32]) {
+        self.flat[row as usize * self.capacity..][..neighbours.len()].copy_from_slice(neighbours);
+        self.lengths[row as usize] = neighbours.len() as u32;
     }
-}
 
-/// Searches layers above the lowest, smallest first. Returns the rows at which the search of the
-/// lowest layer starts.
-fn descend<'a, S: Similarity>(
-    similarity: &S,
-    query: &S::Query,
-    layers: impl Iterator<Item = LayerLists<'a>>,
-    beam: &mut Beam,
-) -> Vec<u32> {
-    let (mut nodes, mut rows): (Vec<u32>, &[u32]) = (Vec::new(), &[]);
-    for layer in layers {
-        rows = layer.rows;
-        if nodes.is_empty() {
-            nodes.extend(0..rows.len() as u32);
+    fn append(&mut self, row: u32, neighbours: impl Iterator<Item = u32>) {
+        for neighbour in neighbours {
+            let length = &mut self.lengths[row as usize];
+            self.flat[row as usize * self.capacity + *length as usize] = neighbour;
+            *length += 1;
         }
-        let subset = Subset { all: similarity, rows };
-        let found = beam.search(&subset, query, (&nodes, &layer), LAYER_RESULTS, |_| true);
-        nodes = found.into_iter().map(Scored::row).collect();
     }
-    nodes.into_iter().map(|node| rows[node as usize]).collect()
 }
 
-impl VamanaGraph {
-    pub(super) fn open(
-        memory: &Path,
-        record: &VamanaRecord,
-        rows: usize,
-        width: usize,
-    ) -> Result<Self, MemoryError> {
-        let folder = memory.join(&record.folder);
+/// The buffers of a thread.
+struct Scratch<Q> {
+    beam: Beam,
+    query: Q,
+    cosines: Cosines,
+    candidates: Vec<Scored>,
+    selected: Vec<u32>,
+}
+
+/// A graph under construction.
+struct Builder<'a, S> {
+    similarity: &'a S,
+    lists: Lists,
+    /// The row at which searches start.
+    start: u32,
+    /// The maximum number of neighbours of a row.
+    degree: usize,
+    /// The number of rows that a search for neighbours returns.
+    candidates: usize,
+    /// The graphs of the first rows, largest last.
+    layers: Vec<Layer>,
+    /// The first rows, in the order of insertion.
+    first_rows: Vec<u32>,
+}
+
+impl<'a, S: Similarity> Builder<'a, S> {
+    /// Builds a graph over distinct `rows`, of which there is at least one.
+    fn build(
+        similarity: &'a S,
+        mut rows: Vec<u32>,
+        degree: usize,
+        candidates: usize,
+        progress: &impl Fn(),
+    ) -> Self {
+        let (all_rows, capacity) = (similarity.rows(), SLACK * degree);
         let lists =
-            MappedTensor::open(&folder, &record.neighbours, "lists", &[rows, record.degree + 1])?;
-        let codes = match &record.codes {
-            Some(codes) if has_codes(width) => {
-                Some(MappedTensor::open(&folder, codes, "codes", &[rows, row_bytes(width)])?)
-            }
-            None if !has_codes(width) => None,
-            _ => {
-                let reason = format!("has a graph with other codes than for a width of {width}");
-                return Err(MemoryError::corrupt(&folder, reason));
-            }
-        };
-        let nodes = record.nodes.clone();
-        let all_nodes = nodes.iter().sum();
-        let shape = [all_nodes, record.degree + 2];
-        let upper = MappedTensor::open(&folder, &record.upper, "upper", &shape)?;
-        let (start, checked) = (record.start, OnceLock::new());
-        Ok(Self { rows, width, start, lists, codes, nodes, upper, checked })
-    }
-
-    /// Returns an error unless all numbers in the lists are rows and nodes. Checks them only once.
-    pub(super) fn check(&self) -> Result<&Checked, MemoryError> {
-        if let Some(checked) = self.checked.get() {
-            return Ok(checked);
-        }
-        let rows = self.rows as u32;
-        let lists = self.lists.read(0..self.rows)?;
-        if let Some(outside) = lists.par_iter().find_first(|row| **row >= rows) {
-            return Err(self.lists.corrupt(format!("has the neighbour {outside} of {rows} rows")));
-        }
-        let mut copies = Vec::new();
-        for (row, list) in (0..).zip(lists.chunks_exact(self.lists.row_len())) {
-            let (first, last) = (list[0], list[list.len() - 1]);
-            if first == last && first != row {
-                copies.push((first, row));
+            Lists { flat: vec![0; all_rows * capacity], lengths: vec![0; all_rows], capacity };
+        shuffle(&mut rows);
+        let (start, layers, first_rows) = (rows[0], Vec::new(), Vec::new());
+        let mut builder = Self { similarity, lists, start, degree, candidates, layers, first_rows };
+        let sizes = layer_sizes(rows.len());
+        progress();
+        let mut inserted = 1;
+        while inserted < rows.len() {
+            let largest = rows.len() / MAX_BATCH_FRACTION;
+            let size = (inserted / MAX_GROWTH_FRACTION).min(largest).max(1);
+            let next_layer = sizes.get(builder.layers.len()).copied().unwrap_or(rows.len());
+            let batch = &rows[inserted..next_layer.min(inserted + size)];
+            builder.insert(batch);
+            batch.iter().for_each(|_| progress());
+            inserted += batch.len();
+            if sizes.get(builder.layers.len()) == Some(&inserted) {
+                builder.add_layer(&rows[..inserted]);
             }
         }
-        copies.par_sort_unstable();
-        let upper_rows = self.check_upper()?;
-        Ok(self.checked.get_or_init(|| Checked { upper_rows, copies }))
+        builder.shorten(&rows);
+        builder.connect(&rows);
+        builder
     }
 
-    /// Checks the layers above the lowest. Returns the rows of the largest.
-    fn check_upper(&self) -> Result<Vec<u32>, MemoryError> {
-        let mut rows: Vec<u32> = Vec::new();
-        for (nodes, lists) in self.upper_layers()? {
-            let records = lists.chunks_exact(self.upper.row_len());
-            let layer_rows: Vec<u32> = records.clone().map(|record| record[0]).collect();
-            let is_valid = layer_rows.starts_with(&rows)
-                && layer_rows.iter().all(|row| (*row as usize) < self.rows)
-                && records.flat_map(|record| &record[1..]).all(|node| (*node as usize) < nodes);
-            if !is_valid {
-                return Err(self.upper.corrupt(format!("has an invalid layer of {nodes} nodes")));
-            }
-            rows = layer_rows;
+    fn scratch(&self) -> Scratch<S::Query> {
+        Scratch {
+            beam: Beam::default(),
+            query: self.similarity.empty_query(),
+            cosines: Cosines::default(),
+            candidates: Vec::new(),
+            selected: Vec::new(),
         }
-        Ok(rows)
     }
 
-    /// Returns the layers above the lowest, smallest first: the nodes and lists of each.
-    fn upper_layers(&self) -> Result<impl Iterator<Item = (usize, &[u32])>, MemoryError> {
-        let mut lists = self.upper.read(0..self.nodes.iter().sum())?;
-        Ok(self.nodes.iter().map(move |nodes| {
-            let (layer, rest) = lists.split_at(nodes * self.upper.row_len());
-            lists = rest;
-            (*nodes, layer)
-        }))
+    /// Inserts a batch of rows.
+    fn insert(&mut self, batch: &[u32]) {
+        let neighbours: Vec<Vec<u32>> = batch
+            .par_iter()
+            .map_init(|| self.scratch(), |scratch, row| self.neighbours_of_new(*row, scratch))
+            .collect();
+        let mut edges: Vec<(u32, u32)> = Vec::new();
+        for (row, neighbours) in batch.iter().zip(&neighbours) {
+            self.lists.set(*row, neighbours);
+            edges.extend(neighbours.iter().map(|neighbour| (*neighbour, *row)));
+        }
+        edges.par_sort_unstable();
+        let mut full: Vec<&[(u32, u32)]> = Vec::new();
+        for edges in edges.chunk_by(|a, b| a.0 == b.0) {
+            let row = edges[0].0;
+            if self.lists.of(row).len() + edges.len() <= self.lists.capacity {
+                self.lists.append(row, edges.iter().map(|(_, source)| *source));
+            } else {
+                full.push(edges);
+            }
+        }
+        let shortened: Vec<Vec<u32>> = full
+            .par_iter()
+            .map_init(
+                || self.scratch(),
+                |scratch, edges| {
+                    let new: Vec<u32> = edges.iter().map(|(_, source)| *source).collect();
+                    self.shortened(edges[0].0, &new, scratch)
+                },
+            )
+            .collect();
+        for (edges, neighbours) in full.iter().zip(&shortened) {
+            self.lists.set(edges[0].0, neighbours);
+        }
     }
 
-    /// Checks every file against its checksums.
-    pub(super) fn verify(&self) -> Vec<Result<(), MemoryError>> {
-        let codes = self.codes.as_ref().map(MappedTensor::verify);
-        [self.lists.verify(), self.upper.verify()].into_iter().chain(codes).collect()
+    /// Returns the neighbours of a row that is not in the graph yet.
+    fn neighbours_of_new(&self, row: u32, scratch: &mut Scratch<S::Query>) -> Vec<u32> {
+        self.similarity.set_row(&mut scratch.query, row);
+        let found = self.search(&scratch.query, &mut scratch.beam);
+        scratch.candidates.clear();
+        scratch.candidates.extend(found);
+        scratch.candidates.extend(&scratch.beam.expanded);
+        self.select(row, scratch)
     }
 
-    /// See [`Graph::search`](super::Graph::search).
-    pub(super) fn search(
-        &self,
-        segment: &Segment,
-        query: GraphQuery<'_>,
-        count: usize,
-        is_visible: impl Fn(usize) -> bool,
-        beam: &mut Beam,
-    ) -> Result<Vec<Candidate>, MemoryError> {
-        let Checked { upper_rows, copies } = self.check()?;
-        let copies_of = |row: u32| {
-            let start = copies.partition_point(|(first, _)| *first < row);
-            copies[start..].iter().take_while(move |(first, _)| *first == row)
-        };
-        let rows_of = |row: u32| [row].into_iter().chain(copies_of(row).map(|(_, copy)| *copy));
-        // A row stands for its copies, too.
-        let has_visible = |row: u32| match copies.as_slice() {
-            [] => is_visible(row as usize),
-            _ => rows_of(row).any(|row| is_visible(row as usize)),
-        };
-        let lists =
-            MappedLists { lists: self.lists.read(0..self.rows)?, positions: self.lists.row_len() };
-        let positions = self.upper.row_len();
-        let layers = self.upper_layers()?.map(|(nodes, lists)| LayerLists {
-            rows: &upper_rows[..nodes],
-            lists,
-            positions,
+    /// Returns approximately the best rows of the graph.
+    fn search(&self, query: &S::Query, beam: &mut Beam) -> Vec<Scored> {
+        let layers = self.layers.iter().map(|layer| LayerLists {
+            rows: &self.first_rows[..layer.nodes],
+            lists: &layer.lists,
+            positions: self.degree + 2,
         });
-        let (found, error): (Vec<Scored>, f32) = match &self.codes {
-            Some(codes) => {
-                let keys = CodedKeys::new(codes.read(0..self.rows)?, self.width);
-                let query = CodedQuery::new(query.codes);
-                let mut starts = descend(&keys, &query, layers, beam);
-                starts.push(self.start);
-                let found = beam.search(&keys, &query, (&starts, &lists), count, has_visible);
-                (found, cosine_error(self.width))
-            }
-            None => {
-                let (keys, width) = (segment.keys(0..self.rows)?, self.width);
-                let query = query.unit.to_vec();
-                let keys = PlainKeys { keys, width };
-                let mut starts = descend(&keys, &query, layers, beam);
-                starts.push(self.start);
-                let found = beam.search(&keys, &query, (&starts, &lists), count, has_visible);
-                (found, single_precision_error(width))
-            }
-        };
-        let mut candidates = Vec::with_capacity(found.len());
-        for scored in found {
-            let visible = rows_of(scored.row()).filter(|row| is_visible(*row as usize));
-            let score = scored.cosine();
-            candidates.extend(visible.map(|row| Candidate { score, error, row }));
+        let mut starts = descend(self.similarity, query, layers, beam);
+        starts.push(self.start);
+        beam.search(self.similarity, query, (&starts, &self.lists), self.candidates, |_| true)
+    }
+
+    /// Adds the current graph of the inserted rows as a layer.
+    fn add_layer(&mut self, rows: &[u32]) {
+        self.shorten(rows);
+        let mut nodes = vec![0; self.similarity.rows()];
+        for (node, row) in (0..).zip(rows) {
+            nodes[*row as usize] = node;
         }
-        Ok(candidates)
+        let mut lists = Vec::with_capacity(rows.len() * (self.degree + 2));
+        for (node, row) in (0..).zip(rows) {
+            let end = lists.len() + self.degree + 2;
+            lists.push(*row);
+            lists.extend(self.lists.of(*row).iter().map(|row| nodes[*row as usize]));
+            lists.resize(end, node);
+        }
+        self.layers.push(Layer { nodes: rows.len(), lists });
+        self.first_rows = rows.to_vec();
+    }
+
+    /// Returns the best of the neighbours of a row and of new neighbours.
+    fn shortened(&self, row: u32, new: &[u32], scratch: &mut Scratch<S::Query>) -> Vec<u32> {
+        let rows = [self.lists.of(row), new].concat();
+        self.similarity.set_row(&mut scratch.query, row);
+        self.similarity.cosines(&scratch.query, &rows, &mut scratch.cosines);
+        scratch.candidates.clear();
+        let cosines = scratch.cosines.values.iter();
+        scratch.candidates.extend(rows.iter().zip(cosines).map(|(row, c)| Scored::new(*c, *row)));
+        self.select(row, scratch)
+    }
+
+    /// Selects neighbours of a row among the candidates: the closest ones, without those that are
+    /// closer to another neighbour.
+    fn select(&self, row: u32, scratch: &mut Scratch<S::Query>) -> Vec<u32> {
+        let Scratch { query, cosines, candidates, selected, .. } = scratch;
+        candidates.sort_unstable_by_key(|scored| Reverse(*scored));
+        candidates.dedup();
+        selected.clear();
+        for candidate in candidates.iter().filter(|candidate| candidate.row() != row) {
+            let distance = 1.0 - candidate.cosine();
+            self.similarity.set_row(query, candidate.row());
+            let is_closer_to_neighbour = selected.chunks(COMPARED_NEIGHBOURS).any(|neighbours| {
+                self.similarity.cosines(query, neighbours, cosines);
+                cosines.values.iter().any(|cosine| ALPHA * (1.0 - cosine) <= distance)
+            });
+            if !is_closer_to_neighbour {
+                selected.push(candidate.row());
+                if selected.len() == self.degree {
+                    break;
+                }
+            }
+        }
+        selected.clone()
+    }
+
+    /// Shortens the lists of rows to the maximum number of neighbours.
+    fn shorten(&mut self, rows: &[u32]) {
+        let is_long = |row: &u32| self.lists.of(*row).len() > self.degree;
+        let long: Vec<u32> = rows.iter().copied().filter(is_long).collect();
+        let shortened: Vec<Vec<u32>> = long
+            .par_iter()
+            .map_init(|| self.scratch(), |scratch, row| self.shortened(*row, &[], scratch))
+            .collect();
+        for (row, neighbours) in long.iter().zip(&shortened) {
+            self.lists.set(*row, neighbours);
+        }
+    }
+
+    /// Connects rows that the start does not lead to. For each, a close row that it leads to gets
+    /// one more neighbour than the maximum.
+    fn connect(&mut self, rows: &[u32]) {
+        let mut reached = vec![false; self.similarity.rows()];
+        self.reach(self.start, &mut reached);
+        let mut scratch = self.scratch();
+        for row in rows {
+            if reached[*row as usize] {
+                continue;
+            }
+            self.similarity.set_row(&mut scratch.query, *row);
+            let mut found = self.search(&scratch.query, &mut scratch.beam);
+            found.sort_unstable_by_key(|scored| Reverse(*scored));
+            let is_open =
+                |row: &u32| reached[*row as usize] && self.lists.of(*row).len() <= self.degree;
+            let close = found.iter().map(|scored| scored.row()).find(is_open);
+            // Each reached row has room for one more neighbour at first, so one of them has room.
+            let any = || rows.iter().copied().find(is_open);
+            let Some(source) = close.or_else(any) else { break };
+            self.lists.append(source, [*row].into_iter());
+            self.reach(*row, &mut reached);
+        }
+    }
+
+    /// Marks the rows that a row leads to.
+    fn reach(&self, row: u32, reached: &mut [bool]) {
+        let mut waiting = vec![row];
+        reached[row as usize] = true;
+        while let Some(row) = waiting.pop() {
+            for neighbour in self.lists.of(row) {
+                if !reached[*neighbour as usize] {
+                    reached[*neighbour as usize] = true;
+                    waiting.push(*neighbour);
+                }
+            }
+        }
+    }
+}
+
+/// Permutes rows pseudorandomly, always in the same way.
+fn shuffle(rows: &mut [u32]) {
+    let mut state = SEED;
+    for i in (1..rows.len()).rev() {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        rows.swap(i, ((state >> 33) % (i as u64 + 1)) as usize);
     }
 }

@@ -237,7 +237,7 @@ impl RunMemory {
         let steps = RefreshSteps { start: step, lag: self.settings.refresh_lag };
         // Entries are encoded in the same batches as in `build`, so that keys are equal.
         let encoders = self.encoders(step)?;
-        self.refresh = Some(Refresh::start_encoded(change, encoders, steps, move |batch| {
+        self.refresh = Some(Refresh::start(change, encoders, steps, move |batch| {
             let Encoding { corpus, sequencer, .. } = encoding.as_ref();
             let index = |id| {
                 corpus.index_of(id).ok_or(MemoryError::UnknownId { id, missing: 1, requested: 1 })

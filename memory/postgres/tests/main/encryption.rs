@@ -1,0 +1,103 @@
+//! Encrypted connections, and logins. The server of the tests has no TLS, so a front has it.
+
+use std::process::Command;
+
+use crate::server::front::{Authority, Front};
+use crate::server::{FORMAT, TestServer, rows};
+use crate::support::*;
+use engram_memory_postgres::{Connect, PostgresStore};
+
+/// The name of a variable with the address that a child process opens.
+const URL: &str = "ENGRAM_TEST_URL";
+
+fn error(url: &str, connect: Connect) -> String {
+    let error = PostgresStore::open(url, connect).map(drop).unwrap_err();
+    assert!(matches!(error, MemoryError::Remote { .. }), "{error}");
+    error.to_string()
+}
+
+#[test]
+#[ignore = "needs ENGRAM_POSTGRES: see server/mod.rs"]
+fn connections_over_a_network_are_encrypted_and_check_the_certificate() {
+    let server = TestServer::start();
+    server.create("encrypted", FORMAT, &rows(1..4));
+    let (authority, other) = (Authority::new("own"), Authority::new("other"));
+    let folder = tempfile::tempdir().unwrap();
+    let [pem, other_pem] =
+        [("own.pem", &authority), ("other.pem", &other)].map(|(name, issuer)| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, issuer.pem()).unwrap();
+            path.display().to_string()
+        });
+    let url = |front: &Front, host: &str, pem: &str| {
+        format!("{}&sslrootcert={pem}", front.url(host, "encrypted"))
+    };
+    let secure = Connect::default();
+
+    let valid = Front::start(server.socket(), Some(authority.server("localhost", 2099)));
+    let store = PostgresStore::open(&url(&valid, "localhost", &pem), secure).unwrap();
+    assert_eq!(store.snapshot().description().entries, 3);
+    let mut transaction = store.begin().unwrap();
+    transaction.delete(&[1]).unwrap();
+    assert_eq!(transaction.commit().unwrap().description().entries, 2);
+
+    let refused = [
+        (url(&valid, "localhost", &other_pem), "of an unknown authority", "sslrootcert=FILE"),
+        (valid.url("localhost", "encrypted"), "of an unknown authority", "sslrootcert=FILE"),
+        (url(&valid, "127.0.0.1", &pem), "is for another host", "the host name"),
+        (url(&valid, "localhost", "/none.pem"), "/none.pem has no usable", "a PEM file"),
+    ];
+    for (url, reason, remedy) in refused {
+        let error = error(&url, secure);
+        assert!(error.contains(reason) && error.contains(remedy), "{error}");
+    }
+    let expired = Front::start(server.socket(), Some(authority.server("localhost", 2024)));
+    let start = std::time::Instant::now();
+    let message = error(&url(&expired, "localhost", &pem), secure);
+    assert!(message.contains("has expired") && message.contains("renew it"), "{message}");
+    assert!(message.contains("@localhost:"), "{message}");
+    // It is not tried again.
+    assert!(start.elapsed() < secure.patience / 2);
+
+    let plain = Front::start(server.socket(), None);
+    let address = plain.url("localhost", "encrypted");
+    let message = error(&address, secure);
+    assert!(message.contains("does not support TLS") && message.contains("turn on"), "{message}");
+    let insecure = Connect { insecure: true, ..secure };
+    PostgresStore::open(&address, insecure).unwrap();
+    let message = error(&format!("{address}&sslmode=require"), insecure);
+    assert!(message.contains("does not support TLS"), "{message}");
+}
+
+/// Opens the address in `URL`, in a process of its own because of `PGPASSWORD`.
+#[test]
+fn child_opens_an_address() {
+    if let Ok(url) = std::env::var(URL) {
+        match PostgresStore::open(&url, Connect::default()) {
+            Ok(_) => println!("OPENED"),
+            Err(error) => println!("ERROR {error}"),
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ENGRAM_POSTGRES: see server/mod.rs"]
+fn a_wrong_password_is_an_error_without_the_password() {
+    let server = TestServer::start();
+    server.create("guarded", FORMAT, &rows(1..2));
+    server.require_password("app", "right secret");
+    let open = |password: Option<&str>| {
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "encryption::child_opens_an_address", "--nocapture"]);
+        child.env(URL, server.url("guarded")).env_remove("PGPASSWORD").env("HOME", "/nowhere");
+        child.envs(password.map(|password| ("PGPASSWORD", password)));
+        String::from_utf8(child.output().unwrap().stdout).unwrap()
+    };
+    assert!(open(Some("right secret")).contains("OPENED"));
+    for password in [Some("wrong secret"), None] {
+        let output = open(password);
+        assert!(output.contains(&format!("ERROR {}", server.url("guarded"))), "{output}");
+        assert!(output.contains("PGPASSWORD or ~/.pgpass"), "{output}");
+        assert!(!output.contains("secret"), "{output}");
+    }
+}
