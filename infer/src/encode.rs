@@ -6,7 +6,7 @@
 //! | `config.json` of BERT or DeBERTa | pooling from `modules.json`, else mean pooling | – |
 //! | `config.json` of CLIP | the text encoder | the vision encoder |
 //! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
-//! | `mobilenet_v2_ops.json` | – | the average-pooled features of MobileNetV2 |
+//! | `mobilenet_v2_1.0_224.safetensors` | – | the average-pooled features of MobileNetV2 |
 //!
 //! For a text with an image, CLIP adds the unit vectors of both and normalises the sum. (REVEAL
 //! encodes text and image together in one network, which is part of its model.)
@@ -28,7 +28,7 @@ use engram_data::image::{DecodedImage, Preprocessing};
 use engram_data::tokenizer::{SpecialTokens, TextForm};
 use engram_models::clip::CLIP_VISION;
 use engram_models::compute::{Compute, to_host};
-use engram_models::mobilenet::OPS_FILE;
+use engram_models::mobilenet;
 use engram_models::packed::PackedTokens;
 pub use engram_models::similarity::sentence_transformer::PromptChoice;
 use engram_models::similarity::sentence_transformer::Prompts;
@@ -183,8 +183,9 @@ impl Encoder {
             Ok(config) => config,
             // Without a configuration file, only the layout of MobileNetV2 is supported.
             Err(missing) if is_missing(&missing) => {
-                let Ok(ops) = folder.find(OPS_FILE) else { return Err(missing.into()) };
-                let (model, identity) = images::ImageModel::open(&ops, folder)?;
+                let weights = folder.find(mobilenet::WEIGHTS_FILE);
+                let Ok(weights) = weights else { return Err(missing.into()) };
+                let (model, identity) = images::ImageModel::open(&weights)?;
                 return Ok((None, Some(Box::new(model)), identity));
             }
             Err(error) => return Err(error.into()),
