@@ -28,12 +28,15 @@ pub struct Metric {
 /// Computes a metric of gold values and predictions.
 pub type OfRows = fn(&[f64], &[f64]) -> Result<RowMetric, MetricError>;
 
+/// Computes a metric of a resample in which row `i` occurs `counts[i]` times, from `counts`.
+pub type OfResample = Box<dyn Fn(&[u32]) -> f64 + Sync>;
+
 /// A metric of gold values and predictions.
 pub struct RowMetric {
     /// The value; NaN if it is undefined.
     pub value: f64,
-    /// The value of a resample in which row `i` occurs `counts[i]` times.
-    pub of_resample: Box<dyn Fn(&[u32]) -> f64 + Sync>,
+    /// The values of resamples.
+    pub of_resample: OfResample,
 }
 
 impl RowMetric {
