@@ -35,7 +35,7 @@ fn rows(first_id: i64, keys: &[f32], width: usize) -> Batch {
     let mut rows = bare(first_id, keys.to_vec(), width);
     for entry in &mut rows.entries {
         let source =
-            if entry.id % 200 == 7 { "rare" } else { ["kg", "wit"][entry.id as usize % 2] };
+            if entry.id % 200 == 8 { "rare" } else { ["kg", "wit"][entry.id as usize % 2] };
         entry.source = source.to_owned();
         entry.document = (entry.id % 3 != 0).then(|| format!("d{}", entry.id % 5));
     }
