@@ -99,7 +99,8 @@ fn measure_round(memory: &Memory, queries: &[f32]) -> anyhow::Result<Round> {
         (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
     let encode = encoder(Arc::clone(&encoded_entries), Arc::clone(&cpu_nanoseconds));
     let start = Instant::now();
-    let refresh = Refresh::start(memory.begin()?, Vec::new(), RefreshSteps { start: 0, lag: 0 }, encode);
+    let refresh =
+        Refresh::start(memory.begin()?, Vec::new(), RefreshSteps { start: 0, lag: 0 }, encode);
     let (mut steps, mut extra_bytes) = (0, 0);
     while encoded_entries.load(Ordering::Relaxed) < ENTRIES {
         step(memory, queries)?;

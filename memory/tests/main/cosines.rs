@@ -13,7 +13,7 @@ fn memory(folder: &Path, normalised: bool) -> (Writer, Vec<f32>) {
     let keys: Vec<f32> = (0..ROWS * WIDTH).map(|_| 5.0 * rng.uniform()).collect();
     let batch = bare(0, keys.clone(), WIDTH);
     let format = MemoryFormat { width: WIDTH, normalised, values: None };
-    (create(&folder, format, batch), keys)
+    (create(folder, format, batch), keys)
 }
 
 fn norm(vector: &[f32]) -> f64 {

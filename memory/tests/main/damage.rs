@@ -11,7 +11,7 @@ fn build(folder: &Path, dtype: ValueDtype) -> Writer {
     let values = Some(ValueFormat { tokens: 2, width: 4, dtype });
     let format = MemoryFormat { width: 4, normalised: true, values };
     let rows = batch(&mut Rng::new(3), format, &(0..40).rev().collect::<Vec<_>>());
-    let mut writer = create(&folder, format, rows);
+    let mut writer = create(folder, format, rows);
     writer.delete(&[3, 30]).unwrap();
     let rows = batch(&mut Rng::new(4), format, &(100..120).collect::<Vec<_>>());
     add(&mut writer, rows);

@@ -12,7 +12,7 @@ const ROWS: usize = 500;
 fn memory(folder: &std::path::Path) -> Memory {
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
     let rows = batch(&mut Rng::new(8), format, &(0..ROWS as i64).collect::<Vec<_>>());
-    create(&folder, format, rows);
+    create(folder, format, rows);
     Memory::open(folder).unwrap()
 }
 

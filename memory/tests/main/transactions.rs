@@ -8,7 +8,7 @@ const FORMAT: MemoryFormat = MemoryFormat { width: 2, normalised: true, values: 
 /// A memory with the entries 0 to 9.
 fn memory(folder: &std::path::Path) -> Memory {
     let rows = batch(&mut Rng::new(1), FORMAT, &(0..10).collect::<Vec<_>>());
-    create(&folder, FORMAT, rows);
+    create(folder, FORMAT, rows);
     Memory::open(folder).unwrap()
 }
 
