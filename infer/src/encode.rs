@@ -6,7 +6,7 @@
 //! | `config.json` of BERT or DeBERTa | pooling from `modules.json`, else mean pooling | – |
 //! | `config.json` of CLIP | the text encoder | the vision encoder |
 //! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
-//! | `mobilenet_v2_ops.json` | – | the average-pooled features of MobileNetV2 |
+//! | `mobilenet_v2_1.0_224.safetensors` | – | the average-pooled features of MobileNetV2 |
 //!
 //! For a text with an image, CLIP adds the unit vectors of both and normalises the sum. (REVEAL
 //! encodes text and image together in one network, which is part of its model.)
@@ -26,7 +26,7 @@ use engram_data::hub::WeightsLocation;
 use engram_data::image::{DecodedImage, Preprocessing};
 use engram_models::clip::CLIP_VISION;
 use engram_models::compute::Compute;
-use engram_models::mobilenet::OPS_FILE;
+use engram_models::mobilenet;
 pub use engram_models::similarity::sentence_transformer::PromptChoice;
 use engram_models::similarity::sentence_transformer::Prompts;
 use serde::Deserialize;
@@ -138,9 +138,9 @@ impl Encoder {
             Ok(config) => config,
             // Without a configuration file, only the layout of MobileNetV2 is supported.
             Err(missing) if is_missing(&missing) => {
-                let Ok(ops) = folder.find(OPS_FILE) else { return Err(missing.into()) };
-                let find = |file: &str| folder.find(file);
-                let (model, identity) = images::ImageModel::open(&ops, &find)?;
+                let weights = folder.find(mobilenet::WEIGHTS_FILE);
+                let Ok(weights) = weights else { return Err(missing.into()) };
+                let (model, identity) = images::ImageModel::open(&weights)?;
                 return Ok((Model::Images(model), identity));
             }
             Err(error) => return Err(error.into()),

@@ -8,7 +8,6 @@ use engram_models::ModelError;
 use engram_models::clip::{ClipConfig, ClipVisionConfig};
 use engram_models::conformer::ConformerAsrConfig;
 use engram_models::ctranslate2::PublishedWhisper;
-use engram_models::mobilenet::MobileNet;
 use engram_models::similarity::sentence_transformer::{
     DenseConfig, PoolingConfig, PromptChoice, Prompts, SentenceModule, TransformerSettings, modules,
 };
@@ -90,7 +89,6 @@ fn configs(bytes: &[u8]) {
     check(&path, ClipConfig::read(&path));
     check(&path, ClipVisionConfig::read(&path));
     check(&path, ConformerAsrConfig::read(&path));
-    check(&path, MobileNet::read(&path, &path));
     check(&path, T5Config::read(&path));
     check(&path, TextEncoderConfig::read(&path));
     check(&path, ViTConfig::read(&path));

@@ -1,7 +1,7 @@
 //! CLIP (arXiv 2103.00020): embeds images and texts in one vector space.
 //!
 //! Reference: `transformers` 5, `models/clip/modeling_clip.py`. Parameter names are the published
-//! names; the norm before the vision blocks is spelt `pre_layrnorm` there. As in [`crate::bert`],
+//! names; the norm before the vision blocks is spelt `pre_layrnorm` there. As in [`crate::text_encoder`],
 //! texts are packed, not padded. Attention is causal in the text encoder, so tokens after the
 //! end-of-text token do not affect a text's embedding.
 
@@ -60,8 +60,6 @@ struct TextTower {
 pub struct ClipTexts {
     /// States of the tokens after the last norm, `[T, D]`.
     pub last_hidden_state: Tensor,
-    /// The states of the first end-of-text tokens, `[S, D]`.
-    pub pooled: Tensor,
     /// The text embeddings in the space shared with images, not normalised, `[S, E]`.
     pub embeddings: Tensor,
 }
@@ -113,7 +111,7 @@ impl Clip {
         let ends = end_rows(tokens, self.config.text_config.end_of_text())?;
         let pooled = embedding_sum(&[(&last_hidden_state, ends)])?;
         let embeddings = self.text_projection.forward(&full_precision(&pooled)?, mode)?;
-        Ok(ClipTexts { last_hidden_state, pooled, embeddings })
+        Ok(ClipTexts { last_hidden_state, embeddings })
     }
 
     /// The vision encoder.

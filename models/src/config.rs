@@ -7,8 +7,12 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{ModelError, Result};
 
-/// Reads a published `config.json` of this `model_type`; errors name the file.
-pub(crate) fn read_published<C: DeserializeOwned>(path: &Path, model_type: &str) -> Result<C> {
+/// Reads a published `config.json` of this `model_type` and validates it; errors name the file.
+pub(crate) fn read_published<C: DeserializeOwned>(
+    path: &Path,
+    model_type: &str,
+    validate: impl FnOnce(&C) -> Result<()>,
+) -> Result<C> {
     #[derive(Deserialize)]
     struct ModelType {
         model_type: String,
@@ -22,7 +26,9 @@ pub(crate) fn read_published<C: DeserializeOwned>(path: &Path, model_type: &str)
     if found != model_type {
         return Err(bad_config(format!("model_type is `{found}`; expected `{model_type}`")));
     }
-    serde_json::from_str(&text).map_err(|e| bad_config(e.to_string()))
+    let config = serde_json::from_str(&text).map_err(|e| bad_config(e.to_string()))?;
+    in_file(path, validate(&config))?;
+    Ok(config)
 }
 
 /// Adds the file's name to an error of a configuration check.

@@ -15,7 +15,6 @@ mod positions;
 mod subsampling;
 mod transducer;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::Tensor;
@@ -27,7 +26,6 @@ use crate::kernels::{Mode, Segments};
 use crate::layers::Pointwise;
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
-use crate::weights::Weights;
 pub use asr_model::{ConformerAsrConfig, ConformerAsrModel};
 pub use attention::{AttentionDecoderConfig, ConformerAttention, ConformerAttentionConfig};
 use block::{Block, Clips};
@@ -170,17 +168,6 @@ impl ConformerCtc {
         let std = config.encoder_config.initializer_range;
         let head = Pointwise::new(d, config.vocab_size, std, true, &head)?;
         Ok(Self { config: config.clone(), encoder, head })
-    }
-
-    /// Loads a published model's folder: `config.json` and `model.safetensors`.
-    ///
-    /// # Errors
-    /// The errors of [`ConformerCtcConfig::read`], [`Weights::open_folder`] and
-    /// [`ConformerCtc::new`].
-    pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
-        let config = ConformerCtcConfig::read(&folder.join("config.json"))?;
-        let weights = Arc::new(Weights::open_folder(folder)?);
-        Self::new(&config, &builder.with_weights(weights))
     }
 
     /// Returns the configuration.

@@ -9,8 +9,6 @@
 
 pub mod adapter;
 pub mod avformer;
-pub mod bert;
-mod block_output;
 pub mod clip;
 pub mod compute;
 mod config;
@@ -18,7 +16,6 @@ pub mod conformer;
 pub mod ctranslate2;
 #[cfg(feature = "cuda")]
 pub mod cuda;
-pub mod deberta;
 pub mod error;
 pub mod finite_difference;
 pub mod generation;

@@ -1,13 +1,9 @@
-//! MobileNetV2 (arXiv 1801.04381) as a frozen image feature extractor.
+//! MobileNetV2 (arXiv 1801.04381, table 2) as a frozen image feature extractor.
 //!
-//! The model is a JSON graph of operations, with a file of weights: the published network of
-//! TensorFlow Lite, with folded batch norms. The README in the model's folder describes the fields.
-//! The operations run in the order of the graph up to the average pool, whose output is the
-//! embedding. The layer after the pool is the classifier. Activations have the layout `[H, W, C]`,
-//! so a 1 x 1 convolution is a matrix product. No gradient is computed.
-
-mod convolution;
-mod graph;
+//! The weights are the published network of TensorFlow Lite, with folded batch norms. Tensors are
+//! named after their operation's index in that network (`op00`, `op01`, …). The embedding is the
+//! output of the average pool; the classifier after it is omitted. Activations have the layout
+//! `[H, W, C]`, so a 1 x 1 convolution is a matrix product. No gradient is computed.
 
 use std::path::Path;
 
@@ -15,152 +11,175 @@ use candle_core::{DType, Device, Tensor};
 use rayon::prelude::*;
 
 use crate::error::{ModelError, Result};
-use crate::kernels::{linear, softmax};
+use crate::kernels::{Matrix, matmul};
 use crate::weights::Weights;
-use convolution::{Convolution, Depthwise};
-use graph::{Shape, Step};
 
-/// The file with the graph, in a model's folder.
-pub const OPS_FILE: &str = "mobilenet_v2_ops.json";
-/// The file with the weights.
+/// The file with the weights, in a model's folder.
 pub const WEIGHTS_FILE: &str = "mobilenet_v2_1.0_224.safetensors";
+/// The side length of an image, in pixels.
+pub const IMAGE_SIZE: usize = 224;
+/// The width `D` of an embedding.
+pub const EMBEDDING_SIZE: usize = 1280;
+
+/// The groups of blocks: expansion factor, output channels, number of blocks, and stride of the
+/// first block.
+const GROUPS: [(usize, usize, usize, usize); 7] = [
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+];
+/// The output channels of the first convolution.
+const FIRST_CHANNELS: usize = 32;
+/// Number of channels that are summed together, for vector instructions.
+const LANES: usize = 16;
 
 /// The network, frozen.
 #[derive(Debug, Clone)]
 pub struct MobileNet {
-    input: Shape,
-    steps: Vec<PlannedStep>,
-    /// The index of the value that is the embedding, and the width of the embedding.
-    embedding: (usize, usize),
-    /// Weight `[classes, width]` and bias; `None` if the graph has no classifier.
-    classifier: Option<(Tensor, Tensor)>,
+    first: Convolution,
+    blocks: Vec<Block>,
+    last: Convolution,
 }
 
-/// A step, the indices of its inputs, and the indices of those inputs that no later step needs,
-/// which are freed after the step.
+/// An inverted residual block: expansion, depthwise convolution, projection.
 #[derive(Debug, Clone)]
-struct PlannedStep {
-    layer: Layer,
-    inputs: Vec<usize>,
-    last_uses: Vec<usize>,
+struct Block {
+    layers: Vec<Convolution>,
+    /// Whether the block's input is added to its output.
+    is_residual: bool,
 }
 
+/// A convolution with zero padding, its bias, and ReLU6.
 #[derive(Debug, Clone)]
-enum Layer {
-    Convolution(Convolution),
-    Depthwise(Depthwise),
-    Add,
-    AveragePool { channels: usize },
+struct Convolution {
+    shape: Shape,
+    /// `[C_out, rows, columns, C_in]`, or `[rows, columns, C]` if depthwise.
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+/// The shape of a convolution.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    /// The side length of a window.
+    kernel: usize,
+    stride: usize,
+    channels: [usize; 2],
+    is_depthwise: bool,
+    relu6: bool,
+}
+
+/// Reads the tensors of operations one after the other.
+struct Reader<'a> {
+    weights: &'a Weights,
+    next: usize,
+}
+
+impl Reader<'_> {
+    fn convolution(&mut self, shape: Shape) -> Result<Convolution> {
+        let Shape { kernel, channels: [c_in, c_out], is_depthwise, .. } = shape;
+        let name = format!("op{:02}", self.next);
+        self.next += 1;
+        let get = |part: &str, shape: &[usize]| {
+            self.weights.get(&format!("{name}.{part}"), shape, DType::F32, &Device::Cpu)
+        };
+        let c_weight = if is_depthwise { 1 } else { c_in };
+        let weight = get("weight", &[c_out, c_weight, kernel, kernel])?;
+        let order = if is_depthwise { [2, 3, 0, 1] } else { [0, 2, 3, 1] };
+        let weight = weight.permute(&order[..])?.flatten_all()?.to_vec1()?;
+        Ok(Convolution { shape, weight, bias: get("bias", &[c_out])?.to_vec1()? })
+    }
+
+    fn block(&mut self, expansion: usize, channels: [usize; 2], stride: usize) -> Result<Block> {
+        let [c_in, c_out] = channels;
+        let width = expansion * c_in;
+        let pointwise = |channels: [usize; 2], relu6: bool| Shape {
+            kernel: 1,
+            stride: 1,
+            channels,
+            is_depthwise: false,
+            relu6,
+        };
+        let depthwise =
+            Shape { kernel: 3, stride, channels: [width; 2], is_depthwise: true, relu6: true };
+        let expanded = (expansion > 1).then(|| pointwise([c_in, width], true));
+        let shapes = expanded.into_iter().chain([depthwise, pointwise([width, c_out], false)]);
+        let layers = shapes.map(|shape| self.convolution(shape)).collect::<Result<_>>()?;
+        let is_residual = stride == 1 && c_in == c_out;
+        // The sum is an operation of its own.
+        self.next += usize::from(is_residual);
+        Ok(Block { layers, is_residual })
+    }
 }
 
 impl MobileNet {
-    /// Reads the graph and its weights.
+    /// Reads the weights.
     ///
     /// # Errors
-    /// [`ModelError::Io`]. [`ModelError::BadConfig`] for a graph with an unsupported operation or
-    /// inconsistent shapes. [`ModelError::BadWeights`], [`ModelError::MissingTensor`] and
-    /// [`ModelError::ShapeMismatch`] for weights that do not match the graph.
-    pub fn read(graph_path: &Path, weights: &Path) -> Result<Self> {
-        let graph = graph::read(graph_path)?;
+    /// [`ModelError::Io`], [`ModelError::BadWeights`], [`ModelError::MissingTensor`] and
+    /// [`ModelError::ShapeMismatch`].
+    pub fn read(weights: &Path) -> Result<Self> {
         let weights = Weights::open(weights)?;
-        let mut steps = Vec::with_capacity(graph.steps.len());
-        for (i, step) in graph.steps.iter().enumerate() {
-            let (layer, inputs) = match step {
-                Step::Convolution { input, window, tensor } => {
-                    (Layer::Convolution(Convolution::load(window, tensor, &weights)?), vec![*input])
-                }
-                Step::Depthwise { input, window, tensor } => {
-                    (Layer::Depthwise(Depthwise::load(window, tensor, &weights)?), vec![*input])
-                }
-                Step::Add { left, right } => (Layer::Add, vec![*left, *right]),
-                Step::AveragePool { input, channels } => {
-                    (Layer::AveragePool { channels: *channels }, vec![*input])
-                }
-            };
-            let later = &graph.steps[i + 1..];
-            let is_needed_later =
-                |value: &usize| later.iter().any(|step| step.inputs().contains(value));
-            let mut last_uses: Vec<usize> =
-                inputs.iter().copied().filter(|value| !is_needed_later(value)).collect();
-            last_uses.dedup();
-            steps.push(PlannedStep { layer, inputs, last_uses });
-        }
-        let width = graph.embedding_width;
-        let classifier = match graph.classifier {
-            None => None,
-            Some((tensor, classes)) => {
-                let get = |part: &str, shape: &[usize]| {
-                    let name = format!("{tensor}.{part}");
-                    weights.get(&name, shape, DType::F32, &Device::Cpu)
-                };
-                let weight = get("weight", &[classes, width, 1, 1])?.reshape((classes, width))?;
-                Some((weight, get("bias", &[classes])?))
-            }
+        let mut reader = Reader { weights: &weights, next: 0 };
+        let mut width = FIRST_CHANNELS;
+        let dense = |kernel: usize, stride: usize, channels: [usize; 2]| Shape {
+            kernel,
+            stride,
+            channels,
+            is_depthwise: false,
+            relu6: true,
         };
-        Ok(Self { input: graph.input, embedding: (steps.len(), width), steps, classifier })
+        let first = reader.convolution(dense(3, 2, [3, width]))?;
+        let mut blocks = Vec::new();
+        for (expansion, channels, count, stride) in GROUPS {
+            for i in 0..count {
+                let stride = if i == 0 { stride } else { 1 };
+                blocks.push(reader.block(expansion, [width, channels], stride)?);
+                width = channels;
+            }
+        }
+        let last = reader.convolution(dense(1, 1, [width, EMBEDDING_SIZE]))?;
+        Ok(Self { first, blocks, last })
     }
 
-    /// Returns the height and width of input images, in pixels.
-    pub fn image_size(&self) -> (usize, usize) {
-        (self.input.height, self.input.width)
-    }
-
-    /// The width `D` of an embedding.
-    pub fn embedding_size(&self) -> usize {
-        self.embedding.1
-    }
-
-    /// Returns the embeddings of images with values from -1 to 1: `[B, 3, H, W]` → `[B, D]`. The
+    /// Returns the embeddings of images with values from -1 to 1: `[B, 3, S, S]` → `[B, D]`. The
     /// embedding of an image is bit-identical in every batch.
     ///
     /// # Errors
     /// [`ModelError::BadInput`] for images of another shape.
     pub fn embed(&self, images: &Tensor) -> Result<Tensor> {
-        let Shape { height, width, channels } = self.input;
-        let batch = match *images.dims() {
-            [batch, c, h, w] if [c, h, w] == [channels, height, width] => batch,
-            ref other => {
-                return Err(ModelError::BadInput(format!(
-                    "images of shape {other:?}; this model takes [B, {channels}, {height}, {width}]"
-                )));
+        let expected = [3, IMAGE_SIZE, IMAGE_SIZE];
+        let batch = match images.dims() {
+            [batch, image @ ..] if *image == expected => *batch,
+            other => {
+                let reason =
+                    format!("images of shape {other:?}; MobileNetV2 takes [B, 3, 224, 224]");
+                return Err(ModelError::BadInput(reason));
             }
         };
         let values = images.permute((0, 2, 3, 1))?.flatten_all()?.to_vec1::<f32>()?;
-        let size = height * width * channels;
-        let embeddings: Vec<f32> =
-            values.par_chunks(size).flat_map_iter(|image| self.embed_one(image)).collect();
-        Ok(Tensor::from_vec(embeddings, (batch, self.embedding.1), &Device::Cpu)?)
+        let images = values.par_chunks(3 * IMAGE_SIZE * IMAGE_SIZE);
+        let embeddings: Vec<f32> = images.flat_map_iter(|image| self.embed_one(image)).collect();
+        Ok(Tensor::from_vec(embeddings, (batch, EMBEDDING_SIZE), &Device::Cpu)?)
     }
 
-    /// Returns the class probabilities: embeddings `[B, D]` → `[B, classes]`. `None` without a
-    /// classifier.
-    ///
-    /// # Errors
-    /// [`ModelError::Candle`] for embeddings of another width.
-    pub fn class_probabilities(&self, embeddings: &Tensor) -> Result<Option<Tensor>> {
-        let Some((weight, bias)) = &self.classifier else { return Ok(None) };
-        Ok(Some(softmax(&linear(embeddings, weight, Some(bias))?)?))
-    }
-
-    /// Computes the embedding of one image: `[H, W, C]` → `[D]`.
+    /// Computes the embedding of one image: `[S, S, 3]` → `[D]`.
     fn embed_one(&self, image: &[f32]) -> Vec<f32> {
-        let mut values: Vec<Vec<f32>> = vec![image.to_vec()];
-        for PlannedStep { layer, inputs, last_uses } in &self.steps {
-            let output = match layer {
-                Layer::Convolution(convolution) => convolution.run(&values[inputs[0]]),
-                Layer::Depthwise(convolution) => convolution.run(&values[inputs[0]]),
-                Layer::Add => {
-                    let pairs = values[inputs[0]].iter().zip(&values[inputs[1]]);
-                    pairs.map(|(left, right)| left + right).collect()
-                }
-                Layer::AveragePool { channels } => mean_of_rows(&values[inputs[0]], *channels),
-            };
-            for value in last_uses {
-                values[*value] = Vec::new();
+        let (mut x, mut side) = self.first.run(image, IMAGE_SIZE);
+        for block in &self.blocks {
+            let input = block.is_residual.then(|| x.clone());
+            for layer in &block.layers {
+                (x, side) = layer.run(&x, side);
             }
-            values.push(output);
+            if let Some(input) = input {
+                x.iter_mut().zip(input).for_each(|(value, input)| *value += input);
+            }
         }
-        values.swap_remove(self.embedding.0)
+        mean_of_rows(&self.last.run(&x, side).0, EMBEDDING_SIZE)
     }
 }
 
@@ -173,4 +192,158 @@ fn mean_of_rows(values: &[f32], width: usize) -> Vec<f32> {
     let scale = 1.0 / (values.len() / width) as f32;
     mean.iter_mut().for_each(|mean| *mean *= scale);
     mean
+}
+
+impl Convolution {
+    /// Applies the convolution to a square image: `[S, S, C_in]` → `[S', S', C_out]`, and `S'`.
+    fn run(&self, x: &[f32], side: usize) -> (Vec<f32>, usize) {
+        let Shape { kernel, stride, channels: [_, channels], is_depthwise, relu6 } = self.shape;
+        let out_side = side.div_ceil(stride);
+        let mut output = vec![0.0; out_side * out_side * channels];
+        if is_depthwise {
+            let rows = output.par_chunks_mut(out_side * channels).enumerate();
+            rows.for_each(|(row, output)| self.run_depthwise(x, side, row, output));
+            return (output, out_side);
+        }
+        output.chunks_exact_mut(channels).for_each(|pixel| pixel.copy_from_slice(&self.bias));
+        let window = self.weight.len() / channels;
+        let unfolded = (kernel > 1 || stride > 1).then(|| self.unfold(x, side));
+        let rows = unfolded.as_deref().unwrap_or(x);
+        let weight = Matrix::new(&self.weight, channels, window).t();
+        let rows = Matrix::new(rows, out_side * out_side, window);
+        matmul(1.0, rows, weight, 1.0, &mut output, channels);
+        if relu6 {
+            output.par_chunks_mut(1 << 14).for_each(apply_relu6);
+        }
+        (output, out_side)
+    }
+
+    /// Calls `f` for each element of a window inside the image, with the indices of the element in
+    /// the window and in the image. As in TensorFlow, an odd number of zeros is padded after the
+    /// image rather than before.
+    fn for_each_tap(
+        &self,
+        side: usize,
+        (row, column): (usize, usize),
+        mut f: impl FnMut(usize, usize),
+    ) {
+        let Shape { kernel, stride, .. } = self.shape;
+        let padding = ((side.div_ceil(stride) - 1) * stride + kernel).saturating_sub(side) / 2;
+        for (dy, dx) in (0..kernel).flat_map(|dy| (0..kernel).map(move |dx| (dy, dx))) {
+            let y = (row * stride + dy).checked_sub(padding).filter(|y| *y < side);
+            let x = (column * stride + dx).checked_sub(padding).filter(|x| *x < side);
+            if let Some((y, x)) = y.zip(x) {
+                f(dy * kernel + dx, y * side + x);
+            }
+        }
+    }
+
+    /// Returns the window of each output pixel, `[S' S', kernel kernel C_in]`.
+    fn unfold(&self, x: &[f32], side: usize) -> Vec<f32> {
+        let Shape { kernel, stride, channels: [channels, _], .. } = self.shape;
+        let out_side = side.div_ceil(stride);
+        let window = kernel * kernel * channels;
+        let mut unfolded = vec![0.0; out_side * out_side * window];
+        for (i, row) in unfolded.chunks_exact_mut(window).enumerate() {
+            self.for_each_tap(side, (i / out_side, i % out_side), |to, from| {
+                let pixel = &x[from * channels..][..channels];
+                row[to * channels..][..channels].copy_from_slice(pixel);
+            });
+        }
+        unfolded
+    }
+
+    /// Computes a row of the output of a depthwise convolution.
+    fn run_depthwise(&self, x: &[f32], side: usize, row: usize, output: &mut [f32]) {
+        let Shape { channels: [channels, _], relu6, .. } = self.shape;
+        let mut taps = Vec::new();
+        for (column, pixel) in output.chunks_exact_mut(channels).enumerate() {
+            taps.clear();
+            self.for_each_tap(side, (row, column), |in_window, in_image| {
+                taps.push((in_image * channels, in_window * channels));
+            });
+            sum_of_taps(x, &self.weight, &self.bias, &taps, relu6, pixel);
+        }
+    }
+}
+
+vectorised! {
+    /// Clamps each value to the range 0 to 6.
+    fn apply_relu6(values: &mut [f32]) {
+        for value in values {
+            *value = value.clamp(0.0, 6.0);
+        }
+    }
+
+    /// Adds the bias and, for each tap, the product of input and weight, for all channels of one
+    /// position.
+    fn sum_of_taps(
+        input: &[f32],
+        weight: &[f32],
+        bias: &[f32],
+        taps: &[(usize, usize)],
+        relu6: bool,
+        sums_of_pixel: &mut [f32],
+    ) {
+        // The numbers of channels are multiples of `LANES`.
+        for start in (0..sums_of_pixel.len()).step_by(LANES) {
+            let mut sums = [0.0f32; LANES];
+            sums.copy_from_slice(&bias[start..start + LANES]);
+            for (x, w) in taps {
+                let x = &input[x + start..x + start + LANES];
+                let w = &weight[w + start..w + start + LANES];
+                for ((sum, x), w) in sums.iter_mut().zip(x).zip(w) {
+                    *sum = x.mul_add(*w, *sum);
+                }
+            }
+            if relu6 {
+                sums.iter_mut().for_each(|sum| *sum = sum.clamp(0.0, 6.0));
+            }
+            sums_of_pixel[start..start + LANES].copy_from_slice(&sums);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against candle's convolutions, with TensorFlow's zero padding, for even and odd sides.
+    #[test]
+    fn convolutions_equal_candle() -> Result<()> {
+        let wave = |shape: &[usize], phase: f32| {
+            let count = shape.iter().product::<usize>();
+            let values: Vec<f32> = (0..count).map(|i| (1.7 * i as f32 + phase).sin()).collect();
+            Tensor::from_vec(values, shape, &Device::Cpu)
+        };
+        for (side, stride, is_depthwise) in
+            [(6, 2, false), (5, 2, true), (6, 2, true), (5, 1, true), (4, 1, false)]
+        {
+            let (c_in, c_out) = (16, if is_depthwise { 16 } else { 7 });
+            let weight = wave(&[c_out, if is_depthwise { 1 } else { c_in }, 3, 3], 0.1)?;
+            let order = if is_depthwise { [2, 3, 0, 1] } else { [0, 2, 3, 1] };
+            let bias = wave(&[c_out], 0.2)?;
+            let channels = [c_in, c_out];
+            let convolution = Convolution {
+                shape: Shape { kernel: 3, stride, channels, is_depthwise, relu6: true },
+                weight: weight.permute(&order[..])?.flatten_all()?.to_vec1()?,
+                bias: bias.to_vec1()?,
+            };
+            let image = wave(&[1, c_in, side, side], 0.3)?;
+            let values = image.permute((0, 2, 3, 1))?.flatten_all()?.to_vec1::<f32>()?;
+            let (found, out_side) = convolution.run(&values, side);
+            let before = usize::from(stride == 1 || side % 2 == 1);
+            let padded = image.pad_with_zeros(2, before, 1)?.pad_with_zeros(3, before, 1)?;
+            let groups = if is_depthwise { c_in } else { 1 };
+            let expected = padded.conv2d(&weight, 0, stride, 1, groups)?;
+            let expected = expected.broadcast_add(&bias.reshape((1, c_out, 1, 1))?)?;
+            let expected = expected.clamp(0f32, 6f32)?;
+            assert_eq!(expected.dims(), [1, c_out, out_side, out_side]);
+            let expected = expected.permute((0, 2, 3, 1))?.flatten_all()?.to_vec1::<f32>()?;
+            for (found, expected) in found.iter().zip(expected) {
+                assert!((found - expected).abs() < 1e-5, "{found}, {expected}");
+            }
+        }
+        Ok(())
+    }
 }

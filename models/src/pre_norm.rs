@@ -1,14 +1,20 @@
-//! The stack of pre-norm blocks in the encoders of CLIP, ViT and Whisper: `x + attention(norm(x))`,
-//! then `x + feed_forward(norm(x))`.
+//! Pre-norm blocks, `x + attention(norm(x))` and then `x + feed_forward(norm(x))`: those of T5 and
+//! Whisper's decoder, and the stack in the encoders of CLIP, ViT and Whisper.
+
+mod block;
+mod decoding;
 
 use candle_core::Tensor;
 
 use crate::adapter::Adapters;
 use crate::config::{check_dropout, check_epsilon, check_heads, check_layers, check_sizes};
 use crate::error::{ModelError, Result};
-use crate::kernels::{Activation, Attention, Mode, Segments};
+use crate::kernels::{Activation, Mode, Segments};
 use crate::layers::{LayerNorm, Linear, Projections};
 use crate::params::ParameterBuilder;
+pub use block::{BlockInputs, PreNormBlock};
+pub(crate) use block::{BlockOptions, FeedForward};
+pub(crate) use decoding::DecodingState;
 
 /// The shape of a stack of blocks.
 #[derive(Debug, Clone, Copy)]
@@ -57,18 +63,7 @@ pub(crate) struct InitStds {
 /// A stack of pre-norm blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct PreNormBlocks {
-    config: PreNormConfig,
-    layers: Vec<Layer>,
-}
-
-/// One block.
-#[derive(Debug, Clone)]
-struct Layer {
-    attention_norm: LayerNorm,
-    attention: Projections,
-    feed_forward_norm: LayerNorm,
-    up: Linear,
-    down: Linear,
+    layers: Vec<PreNormBlock>,
 }
 
 impl PreNormConfig {
@@ -86,17 +81,6 @@ impl PreNormConfig {
         check_epsilon("layer_norm_eps", self.layer_norm_eps)?;
         check_dropout(self.hidden_dropout, self.attention_dropout)
     }
-
-    /// Returns the number of parameter values in all blocks.
-    pub(crate) fn num_parameters(&self) -> usize {
-        let (d, m) = (self.hidden_size, self.intermediate_size);
-        let linear = |d_in: usize, d_out: usize, bias: bool| d_out * (d_in + usize::from(bias));
-        let qkv = self.qkv_bias.map(|bias| linear(d, d, bias));
-        let attention = qkv.iter().sum::<usize>() + linear(d, d, true);
-        let norms = 2 * 2 * d;
-        let feed_forward = linear(d, m, true) + linear(m, d, true);
-        self.num_hidden_layers * (attention + norms + feed_forward)
-    }
 }
 
 impl PreNormBlocks {
@@ -108,9 +92,9 @@ impl PreNormBlocks {
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         let layers = (0..config.num_hidden_layers)
-            .map(|i| Layer::new(&config, names, init_stds, &builder.pp(i)))
+            .map(|i| block(&config, names, init_stds, &builder.pp(i)))
             .collect::<Result<_>>()?;
-        Ok(Self { config, layers })
+        Ok(Self { layers })
     }
 
     /// Runs all blocks: `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask
@@ -144,7 +128,6 @@ impl PreNormBlocks {
         adapters: &Adapters,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let PreNormConfig { hidden_size, num_attention_heads: num_heads, .. } = self.config;
         let blocks = self.layers.len();
         if let Some(frozen) = stop_gradient_after.filter(|frozen| *frozen > blocks) {
             let reason = format!("stop-gradient after {frozen} blocks, but there are {blocks}");
@@ -157,72 +140,49 @@ impl PreNormBlocks {
             Some(frozen) if num_blocks_done <= frozen => x.detach(),
             _ => mode.detach(x),
         };
-        let scale = 1.0 / ((hidden_size / num_heads) as f32).sqrt();
         let mut state = detach(0, x);
         for (i, layer) in self.layers.iter().enumerate() {
-            let (config, segments, adapters) = (self.config, segments.clone(), adapters.clone());
-            let next = mode.block(layer, &[&state], move |layer, inputs, mode| {
-                let options = Attention {
-                    num_heads,
-                    scale,
-                    causal,
-                    segments: segments.clone(),
-                    dropout: mode.dropout(config.attention_dropout),
-                };
-                let next = layer.forward(&inputs[0], &options, &config, mode)?;
-                adapters.apply(i, &inputs[0], next, mode)
-            })?;
-            state = detach(i + 1, next);
+            let adapters = Some((adapters, i));
+            let inputs = BlockInputs { causal, adapters, ..BlockInputs::new(segments) };
+            state = detach(i + 1, layer.forward(&state, inputs, mode)?);
         }
         Ok(state)
     }
 }
 
-impl Layer {
-    fn new(
-        config: &PreNormConfig,
-        names: &Names,
-        init_stds: &InitStds,
-        builder: &ParameterBuilder,
-    ) -> Result<Self> {
-        let (d, m, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
-        let norm = |name: &str| LayerNorm::new(d, eps, &builder.pp(name));
-        let projection = |name: &str, bias: bool| {
-            let new_linear = if bias { Linear::new } else { Linear::without_bias };
-            new_linear(d, d, init_stds.query_key_value, &builder.pp(name))
-        };
-        Ok(Self {
-            attention_norm: norm(names.attention_norm)?,
-            attention: Projections {
-                query: projection(names.query, config.qkv_bias[0])?,
-                key: projection(names.key, config.qkv_bias[1])?,
-                value: projection(names.value, config.qkv_bias[2])?,
-                output: Linear::new(d, d, init_stds.output, &builder.pp(names.output))?,
-            },
-            feed_forward_norm: norm(names.feed_forward_norm)?,
+/// Creates the block with the parameters below the builder's path.
+fn block(
+    config: &PreNormConfig,
+    names: &Names,
+    init_stds: &InitStds,
+    builder: &ParameterBuilder,
+) -> Result<PreNormBlock> {
+    let (d, m, eps) = (config.hidden_size, config.intermediate_size, config.layer_norm_eps);
+    let norm = |name: &str| LayerNorm::new(d, eps, &builder.pp(name));
+    let projection = |name: &str, bias: bool| {
+        let new_linear = if bias { Linear::new } else { Linear::without_bias };
+        new_linear(d, d, init_stds.query_key_value, &builder.pp(name))
+    };
+    Ok(PreNormBlock {
+        options: BlockOptions {
+            num_heads: config.num_attention_heads,
+            scale: 1.0 / ((d / config.num_attention_heads) as f32).sqrt(),
+            hidden_dropout: config.hidden_dropout,
+            attention_dropout: config.attention_dropout,
+        },
+        norm: norm(names.attention_norm)?,
+        attention: Projections {
+            query: projection(names.query, config.qkv_bias[0])?,
+            key: projection(names.key, config.qkv_bias[1])?,
+            value: projection(names.value, config.qkv_bias[2])?,
+            output: Linear::new(d, d, init_stds.output, &builder.pp(names.output))?,
+        },
+        cross: None,
+        feed_forward_norm: norm(names.feed_forward_norm)?,
+        feed_forward: FeedForward::Plain {
             up: Linear::new(d, m, init_stds.up, &builder.pp(names.up))?,
             down: Linear::new(m, d, init_stds.down, &builder.pp(names.down))?,
-        })
-    }
-
-    /// Runs the block: `[T, D]` → `[T, D]`.
-    fn forward(
-        &self,
-        x: &Tensor,
-        options: &Attention,
-        config: &PreNormConfig,
-        mode: &Mode,
-    ) -> Result<Tensor> {
-        let dropout = || mode.dropout(config.hidden_dropout);
-        let mut chain = mode.chain();
-        let x = chain.input(x);
-        let normed = chain.norm(x, self.attention_norm.as_norm());
-        let attended = self.attention.self_attention(&mut chain, normed, None, options, mode);
-        let x = chain.residual(x, attended, dropout());
-        let normed = chain.norm(x, self.feed_forward_norm.as_norm());
-        let (up, down) = (self.up.parameters(mode), self.down.parameters(mode));
-        let ffn_output = chain.feed_forward(normed, up, down, config.hidden_act);
-        chain.residual(x, ffn_output, dropout());
-        Ok(chain.finish()?)
-    }
+            f: config.hidden_act,
+        },
+    })
 }

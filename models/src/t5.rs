@@ -1,7 +1,7 @@
 //! T5 v1.1 (arXiv 1910.10683, 2002.05202): a text-to-text encoder-decoder.
 //!
 //! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published
-//! names. As in [`crate::bert`], texts are packed, not padded. [`Decoder::generate`] generates the
+//! names. As in [`crate::text_encoder`], texts are packed, not padded. [`Decoder::generate`] generates the
 //! output texts.
 
 pub mod blocks;
@@ -17,11 +17,11 @@ use crate::compute::Compute;
 use crate::error::{ModelError, Result};
 pub use crate::generation::{GenerateOptions, Generated};
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
-use crate::layers::{Linear, RmsNorm};
+use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::weights::Weights;
-use blocks::{DecoderLayer, EncoderLayer, RelativeBias};
+use blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block, encoder_block};
 pub use config::T5Config;
 
 /// The encoder and the decoder.
@@ -45,8 +45,8 @@ pub struct TokenTable {
 pub struct Encoder {
     config: T5Config,
     bias: RelativeBias,
-    layers: Vec<EncoderLayer>,
-    final_norm: RmsNorm,
+    layers: Vec<PreNormBlock>,
+    final_norm: LayerNorm,
 }
 
 /// The decoder's blocks, final norm and output projection.
@@ -54,8 +54,8 @@ pub struct Encoder {
 pub struct Decoder {
     config: T5Config,
     bias: RelativeBias,
-    layers: Vec<DecoderLayer>,
-    final_norm: RmsNorm,
+    layers: Vec<PreNormBlock>,
+    final_norm: LayerNorm,
     lm_head: Linear,
 }
 
@@ -130,22 +130,22 @@ impl TokenTable {
 }
 
 /// Builds `count` blocks named `block.N`, and the relative position bias stored in the first block.
-fn stack<L>(
+fn stack(
     config: &T5Config,
     (count, bidirectional): (usize, bool),
     builder: &ParameterBuilder,
-    layer: impl Fn(&T5Config, &ParameterBuilder) -> Result<L>,
-) -> Result<(RelativeBias, Vec<L>)> {
+    block: impl Fn(&T5Config, &ParameterBuilder) -> Result<PreNormBlock>,
+) -> Result<(RelativeBias, Vec<PreNormBlock>)> {
     let blocks = builder.pp("block");
     let bias_path = "0.layer.0.SelfAttention.relative_attention_bias";
     let bias = RelativeBias::new(config, bidirectional, &blocks.pp(bias_path))?;
-    let layers = (0..count).map(|i| layer(config, &blocks.pp(i))).collect::<Result<_>>()?;
+    let layers = (0..count).map(|i| block(config, &blocks.pp(i))).collect::<Result<_>>()?;
     Ok((bias, layers))
 }
 
 /// Builds the norm after the last block.
-fn final_norm(config: &T5Config, builder: &ParameterBuilder) -> Result<RmsNorm> {
-    RmsNorm::new(config.d_model, config.layer_norm_epsilon, &builder.pp("final_layer_norm"))
+fn final_norm(config: &T5Config, builder: &ParameterBuilder) -> Result<LayerNorm> {
+    LayerNorm::rms(config.d_model, config.layer_norm_epsilon, &builder.pp("final_layer_norm"))
 }
 
 /// Returns an error unless the lengths sum to the number of encoder states.
@@ -168,7 +168,7 @@ impl Encoder {
     /// Builds the encoder from the parameters below the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let count_and_direction = (config.num_layers, true);
-        let (bias, layers) = stack(config, count_and_direction, builder, EncoderLayer::new)?;
+        let (bias, layers) = stack(config, count_and_direction, builder, encoder_block)?;
         let final_norm = final_norm(config, builder)?;
         Ok(Self { config: config.clone(), bias, layers, final_norm })
     }
@@ -179,8 +179,9 @@ impl Encoder {
         let max_length = max_query_length(segments);
         let bias = self.bias.forward(max_length, max_length)?;
         let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
+        let inputs = BlockInputs { bias: Some(&bias), ..BlockInputs::new(segments) };
         for layer in &self.layers {
-            x = mode.detach(layer.forward(&x, &bias, segments, None, mode)?);
+            x = mode.detach(layer.forward(&x, inputs, mode)?);
         }
         Ok(dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?)
     }
@@ -192,7 +193,7 @@ impl Decoder {
         let (d, v) = (config.d_model, config.vocab_size);
         let decoder = builder.pp("decoder");
         let count_and_direction = (config.decoder_layers(), false);
-        let (bias, layers) = stack(config, count_and_direction, &decoder, DecoderLayer::new)?;
+        let (bias, layers) = stack(config, count_and_direction, &decoder, decoder_block)?;
         let final_norm = final_norm(config, &decoder)?;
         let lm_head = Linear::without_bias(d, v, (d as f64).powf(-0.5), &builder.pp("lm_head"))?;
         Ok(Self { config: config.clone(), bias, layers, final_norm, lm_head })
@@ -218,9 +219,10 @@ impl Decoder {
         let max_length = max_query_length(segments);
         let bias = self.bias.forward(max_length, max_length)?;
         let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
+        let (bias, cross) = (Some(&bias), Some((states, &cross)));
+        let inputs = BlockInputs { causal: true, bias, cross, ..BlockInputs::new(segments) };
         for layer in &self.layers {
-            let cross = (states, &cross);
-            x = mode.detach(layer.forward(&x, &bias, segments, true, cross, mode)?);
+            x = mode.detach(layer.forward(&x, inputs, mode)?);
         }
         let x = dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?;
         self.lm_head.forward(&x, mode)

@@ -1,151 +1,166 @@
-//! A published text encoder, selected by the `model_type` in its folder's `config.json`.
+//! Text encoders: BERT (arXiv 1810.04805) with all encoders of its architecture (MiniLM,
+//! BERT-for-patents, E5, …), and DeBERTa-v2 and v3 (arXiv 2006.03654, 2111.09543), which adds
+//! disentangled attention. The `model_type` in the folder's `config.json` selects between them.
+//!
+//! References: `transformers` 5, `models/bert/modeling_bert.py` and
+//! `models/deberta_v2/modeling_deberta_v2.py`. Parameter names are the published names. Sequences
+//! are packed, not padded, so no work is spent on padding. Poolers and task heads are omitted. The
+//! two largest DeBERTa-v2 models have a convolution, which is not supported: their configurations
+//! are an error. Unlike the reference, only the relative embeddings that a batch needs are
+//! projected, and dropout applies only to these embeddings.
+
+mod block;
+mod config;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::Tensor;
-use serde::Deserialize;
 
-use crate::bert::{Bert, BertConfig};
-use crate::deberta::{Deberta, DebertaConfig};
+use crate::compute::Compute;
 use crate::error::{ModelError, Result};
-use crate::kernels::Mode;
+use crate::kernels::{Mode, dropout, embedding_sum};
+use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
-use crate::params::{Lookup, ParameterBuilder};
+use crate::params::{EmbeddingTable, Init, Lookup, ParameterBuilder, sum_of_rows};
 use crate::weights::Weights;
-
-/// The configuration of an encoder.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum TextEncoderConfig {
-    /// BERT, and encoders with the same architecture.
-    Bert(BertConfig),
-    /// DeBERTa-v2 and -v3.
-    Deberta(DebertaConfig),
-}
+use block::Block;
+pub use config::{DisentangledConfig, PositionTerms, TextEncoderConfig};
 
 /// An encoder of packed token sequences.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum TextEncoder {
-    /// BERT, and encoders with the same architecture.
-    Bert(Bert),
-    /// DeBERTa-v2 and -v3.
-    Deberta(Deberta),
+pub struct TextEncoder {
+    config: TextEncoderConfig,
+    compute: Compute,
+    word_embeddings: EmbeddingTable,
+    position_embeddings: Option<EmbeddingTable>,
+    token_type_embeddings: Option<EmbeddingTable>,
+    embedding_projection: Option<Linear>,
+    embedding_norm: LayerNorm,
+    relative_embeddings: Option<Tensor>,
+    relative_norm: Option<LayerNorm>,
+    blocks: Vec<Block>,
+}
+
+/// The relative positions of a batch.
+struct RelativePositions {
+    /// The embeddings of the relative positions that occur, `[R, D]`.
+    embeddings: Tensor,
+    /// The row of `embeddings` for each distance (query position minus key position), in ascending
+    /// order.
+    rows: Arc<[u32]>,
 }
 
 impl TextEncoderConfig {
-    /// Reads a published `config.json`.
+    /// Builds the encoder with the builder's weights, or with random initial weights.
     ///
     /// # Errors
-    /// [`ModelError::Io`]. [`ModelError::BadConfig`] if the model type is unknown, a field is
-    /// missing, or values contradict each other.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
-        Self::parse(&text, &path.display().to_string())
-    }
-
-    /// Parses the text of a `config.json`; `name` names it in errors.
-    pub fn parse(text: &str, name: &str) -> Result<Self> {
-        #[derive(Deserialize)]
-        struct ModelType {
-            model_type: String,
-        }
-        let bad_config = |reason: String| ModelError::BadConfig { what: name.to_string(), reason };
-        let with_config_name = |error| match error {
-            ModelError::BadConfig { what, reason } => bad_config(format!("`{what}`: {reason}")),
-            other => other,
-        };
-        let published: ModelType =
-            serde_json::from_str(text).map_err(|e| bad_config(e.to_string()))?;
-        match published.model_type.as_str() {
-            "bert" => {
-                let config: BertConfig =
-                    serde_json::from_str(text).map_err(|e| bad_config(e.to_string()))?;
-                config.validate().map_err(with_config_name)?;
-                Ok(Self::Bert(config))
-            }
-            "deberta-v2" => {
-                let config: DebertaConfig =
-                    serde_json::from_str(text).map_err(|e| bad_config(e.to_string()))?;
-                config.validate().map_err(with_config_name)?;
-                Ok(Self::Deberta(config))
-            }
-            other => {
-                let reason = format!("model_type `{other}` is not one of: bert, deberta-v2");
-                Err(bad_config(reason))
-            }
-        }
-    }
-
-    /// Builds the encoder with the builder's weights, or with random initial weights.
+    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
-        match self {
-            Self::Bert(config) => Ok(TextEncoder::Bert(Bert::new(config, builder)?)),
-            Self::Deberta(config) => Ok(TextEncoder::Deberta(Deberta::new(config, builder)?)),
-        }
+        self.validate()?;
+        let (d, std, eps) = (self.hidden_size, self.initializer_range, self.layer_norm_eps());
+        let e = self.embedding_size();
+        let (embeddings, encoder) = (builder.pp("embeddings"), builder.pp("encoder"));
+        let table = |name: &str, rows: usize| {
+            embeddings.pp(name).embedding_table("weight", [rows, e], Init::Normal(std))
+        };
+        let relative = self.relative();
+        let relative_table = |relative: &DisentangledConfig| {
+            let shape = [2 * relative.span(self.max_position_embeddings) as usize, d];
+            encoder.pp("rel_embeddings").get("weight", &shape, Init::Normal(std))
+        };
+        Ok(TextEncoder {
+            word_embeddings: table("word_embeddings", self.vocab_size)?,
+            position_embeddings: self
+                .max_positions()
+                .map(|positions| table("position_embeddings", positions))
+                .transpose()?,
+            token_type_embeddings: (self.type_vocab_size > 0)
+                .then(|| table("token_type_embeddings", self.type_vocab_size))
+                .transpose()?,
+            embedding_projection: (e != d)
+                .then(|| Linear::without_bias(e, d, std, &embeddings.pp("embed_proj")))
+                .transpose()?,
+            embedding_norm: LayerNorm::new(d, eps, &embeddings.pp("LayerNorm"))?,
+            relative_embeddings: relative.map(relative_table).transpose()?,
+            relative_norm: relative
+                .filter(|relative| relative.has_norm())
+                .map(|_| LayerNorm::new(d, eps, &encoder.pp("LayerNorm")))
+                .transpose()?,
+            blocks: (0..self.num_hidden_layers)
+                .map(|i| Block::new(self, &encoder.pp("layer").pp(i)))
+                .collect::<Result<_>>()?,
+            config: self.clone(),
+            compute: builder.compute(),
+        })
     }
 
     /// Opens published weights. Tensor names may start with `bert.` or `deberta.`, as in files of
     /// models with a task head.
     pub fn open_weights(&self, path: &Path) -> Result<Arc<Weights>> {
-        let prefix = match self {
-            Self::Bert(_) => "bert.",
-            Self::Deberta(_) => "deberta.",
-        };
+        let prefix = if self.disentangled.is_some() { "deberta." } else { "bert." };
         Ok(Arc::new(Weights::open(path)?.with_optional_prefix(prefix)?))
-    }
-
-    /// The size of the vocabulary.
-    pub fn vocab_size(&self) -> usize {
-        match self {
-            Self::Bert(config) => config.vocab_size,
-            Self::Deberta(config) => config.vocab_size,
-        }
-    }
-
-    /// The configured maximum length of a sequence, in tokens (`max_position_embeddings`).
-    pub fn max_length(&self) -> usize {
-        match self {
-            Self::Bert(config) => config.max_position_embeddings,
-            Self::Deberta(config) => config.max_position_embeddings,
-        }
-    }
-
-    /// The number of rows of the position table, which limits the sequence length. `None` if the
-    /// model has no position table: any length is accepted.
-    pub fn max_positions(&self) -> Option<usize> {
-        match self {
-            Self::Bert(config) => Some(config.max_position_embeddings),
-            Self::Deberta(config) => {
-                config.position_biased_input.then_some(config.max_position_embeddings)
-            }
-        }
-    }
-
-    /// Sets the dropout probabilities of residual branches and of attention weights.
-    pub fn set_dropout(&mut self, hidden: f64, attention: f64) {
-        match self {
-            Self::Bert(config) => {
-                config.hidden_dropout_prob = hidden;
-                config.attention_probs_dropout_prob = attention;
-            }
-            Self::Deberta(config) => {
-                config.hidden_dropout_prob = hidden;
-                config.attention_probs_dropout_prob = attention;
-            }
-        }
     }
 }
 
 impl TextEncoder {
     /// The width `D` of hidden states.
     pub fn hidden_size(&self) -> usize {
-        match self {
-            Self::Bert(bert) => bert.config().hidden_size,
-            Self::Deberta(deberta) => deberta.config().hidden_size,
+        self.config.hidden_size
+    }
+
+    /// Returns the hidden states `[T, D]` after the embeddings and after each block, for `T` packed
+    /// tokens. The last state is the output.
+    ///
+    /// # Errors
+    /// The errors of [`TextEncoder::encode`].
+    pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
+        let mut states = Vec::new();
+        let last = self.run(tokens, mode, |state| states.push(state.clone()))?;
+        states.push(last);
+        Ok(states)
+    }
+
+    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier blocks are freed as soon
+    /// as possible. A model without absolute positions accepts sequences of any length.
+    ///
+    /// # Errors
+    /// [`ModelError::BadInput`] for a position beyond the position table. [`ModelError::Candle`]
+    /// for a token id or type beyond its table.
+    pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        self.run(tokens, mode, |_| {})
+    }
+
+    /// Returns the last hidden state, `[T, D]`. Calls `on_state` with each earlier state, starting
+    /// with the embeddings.
+    fn run(
+        &self,
+        tokens: &PackedTokens,
+        mode: &Mode,
+        mut on_state: impl FnMut(&Tensor),
+    ) -> Result<Tensor> {
+        let x = self.embed(tokens, mode)?;
+        let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
+        let mut state = mode.detach(x);
+        let relative = self.relative_positions(tokens)?;
+        for block in &self.blocks {
+            on_state(&state);
+            let (config, tokens) = (self.config.clone(), tokens.clone());
+            let (mut inputs, mut rows) = (vec![state.clone()], None);
+            if let Some(relative) = &relative {
+                let mask = mode.dropout(config.hidden_dropout_prob);
+                let embeddings = dropout(&relative.embeddings, mask)?;
+                inputs.extend([embeddings.clone(), embeddings]);
+                rows = Some(relative.rows.clone());
+            }
+            let inputs: Vec<&Tensor> = inputs.iter().collect();
+            let next = mode.block(block, &inputs, move |block, inputs, mode| {
+                let relative = rows.as_ref().map(|rows| (&inputs[1..], rows));
+                block.forward(&inputs[0], relative, &config, &tokens, mode)
+            })?;
+            state = mode.detach(next);
         }
+        Ok(state)
     }
 
     /// The embedding tables, with the ids `[T]` that these tokens look up in each.
@@ -153,31 +168,51 @@ impl TextEncoder {
     /// # Errors
     /// [`ModelError::BadInput`] for a position beyond its table.
     pub fn lookups<'a>(&'a self, tokens: &'a PackedTokens) -> Result<Vec<Lookup<'a>>> {
-        match self {
-            Self::Bert(bert) => bert.lookups(tokens),
-            Self::Deberta(deberta) => deberta.lookups(tokens),
+        if let Some(positions) = self.config.max_positions() {
+            tokens.check_positions(positions)?;
         }
+        let positions = self.position_embeddings.iter().map(|table| (table, &tokens.positions));
+        let types = self.token_type_embeddings.iter().map(|table| (table, &tokens.types));
+        let words = std::iter::once((&self.word_embeddings, &tokens.ids));
+        Ok(words.chain(positions).chain(types).collect())
     }
 
-    /// Returns the hidden states `[T, D]` after the embeddings and after each block, for `T` packed
-    /// tokens. The last state is the output.
-    pub fn forward(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Vec<Tensor>> {
-        let mut states = Vec::new();
-        let collect_state = |state: &Tensor| states.push(state.clone());
-        let last = match self {
-            Self::Bert(bert) => bert.run(tokens, mode, collect_state)?,
-            Self::Deberta(deberta) => deberta.run(tokens, mode, collect_state)?,
+    /// Returns the embeddings before dropout, `[T, D]`.
+    fn embed(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
+        let mut x = self.compute.activations(&sum_of_rows(&self.lookups(tokens)?)?)?;
+        if let Some(projection) = &self.embedding_projection {
+            x = projection.forward(&x, mode)?;
+        }
+        self.embedding_norm.forward(&x)
+    }
+
+    /// Returns the relative positions that occur in a batch; `None` without relative attention.
+    fn relative_positions(&self, tokens: &PackedTokens) -> Result<Option<RelativePositions>> {
+        let (Some(table), Some(relative)) = (&self.relative_embeddings, self.config.relative())
+        else {
+            return Ok(None);
         };
-        states.push(last);
-        Ok(states)
-    }
-
-    /// Returns the last hidden state, `[T, D]`. Hidden states of earlier blocks are freed as soon
-    /// as possible.
-    pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        match self {
-            Self::Bert(bert) => bert.encode(tokens, mode),
-            Self::Deberta(deberta) => deberta.encode(tokens, mode),
+        if tokens.segments.branches().is_some() {
+            let reason = "branching sequences are not supported with relative attention";
+            return Err(ModelError::BadInput(reason.into()));
         }
+        let max_length =
+            tokens.sequences().iter().map(|span| span.length).max().unwrap_or(0) as i64;
+        let (mut occurring_rows, mut rows) = (Vec::new(), Vec::new());
+        // Rows ascend with the distance, so equal rows are adjacent.
+        for distance in 1 - max_length..max_length {
+            let row = relative.row(distance, self.config.max_position_embeddings);
+            if occurring_rows.last() != Some(&row) {
+                occurring_rows.push(row);
+            }
+            rows.push(occurring_rows.len() as u32 - 1);
+        }
+        let embeddings = embedding_sum(&[(table, occurring_rows.into())])?;
+        let embeddings = self.compute.activations(&embeddings)?;
+        let embeddings = match &self.relative_norm {
+            Some(norm) => norm.forward(&embeddings)?,
+            None => embeddings,
+        };
+        Ok(Some(RelativePositions { embeddings, rows: rows.into() }))
     }
 }

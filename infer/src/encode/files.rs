@@ -94,7 +94,7 @@ impl EncoderFiles {
         tokenizer: SegmentTokenizer,
     ) -> Result<Self> {
         let config = TextEncoderConfig::parse(&config_json, &name)?;
-        tokenizer.check_fits(config.vocab_size(), None)?;
+        tokenizer.check_fits(config.vocab_size, None)?;
         let (weights, tokenizer, pooling) = (None, Arc::new(tokenizer), Some(Pooling::Mean));
         Ok(Self { config_json, tokenizer_json, weights, config, tokenizer, name, pooling })
     }

@@ -37,9 +37,9 @@ impl Inputs {
         Self(Map::from_iter([("config".to_owned(), config)]))
     }
 
-    /// Creates the inputs of a model with a graph file, given by its hash.
-    pub(super) fn of_graph(sha256: &str) -> Self {
-        Self(Map::from_iter([("graph".to_owned(), sha256.into())]))
+    /// Creates the inputs of a model without a configuration file, given by its architecture.
+    pub(super) fn of_architecture(name: &str) -> Self {
+        Self(Map::from_iter([("architecture".to_owned(), name.into())]))
     }
 
     /// Adds the hash of a `tokenizer.json`, the tokenizer settings for each role (query, document,

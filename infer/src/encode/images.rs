@@ -1,11 +1,10 @@
 //! Image embeddings of MobileNetV2.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use candle_core::{Device, Tensor};
-use engram_data::DataError;
 use engram_data::image::{Preprocessing, Resize};
-use engram_models::mobilenet::{MobileNet, WEIGHTS_FILE};
+use engram_models::mobilenet::{EMBEDDING_SIZE, IMAGE_SIZE, MobileNet};
 
 use super::clip::flat_values;
 use super::identity::{Identity, Inputs};
@@ -20,27 +19,20 @@ pub(super) struct ImageModel {
 }
 
 impl ImageModel {
-    /// Builds the model from its graph file. `find` returns the path of another file of the model.
-    /// Returns the model and its identity.
-    pub(super) fn open(
-        graph: &Path,
-        find: &dyn Fn(&str) -> Result<PathBuf, DataError>,
-    ) -> Result<(Self, Identity)> {
-        let weights = find(WEIGHTS_FILE)?;
-        let network = MobileNet::read(graph, &weights)?;
-        let (height, width) = network.image_size();
-        // `MobileNet` has checked that the image sides are small.
-        let size = Resize::Exact { height: height as u32, width: width as u32 };
+    /// Builds the model from its weights. Returns the model and its identity.
+    pub(super) fn open(weights: &Path) -> Result<(Self, Identity)> {
+        let network = MobileNet::read(weights)?;
+        let side = IMAGE_SIZE as u32;
+        let size = Resize::Exact { height: side, width: side };
         let preprocessing = Preprocessing { resize: Some(size), ..Preprocessing::mobilenet() };
-        let hash = |file: &Path| digest::of_file(file).map_err(InferError::io(file));
-        let ((_, graph_sha256), (_, weights_sha256)) = (hash(graph)?, hash(&weights)?);
-        let inputs = Inputs::of_graph(&graph_sha256).images(&preprocessing);
-        let identity = inputs.with_weights(weights_sha256);
+        let (_, sha256) = digest::of_file(weights).map_err(InferError::io(weights))?;
+        let inputs = Inputs::of_architecture("mobilenet-v2").images(&preprocessing);
+        let identity = inputs.with_weights(sha256);
         Ok((Self { network, preprocessing }, identity))
     }
 
     pub(super) fn width(&self) -> usize {
-        self.network.embedding_size()
+        EMBEDDING_SIZE
     }
 
     pub(super) fn preprocessing(&self) -> &Preprocessing {
@@ -52,8 +44,7 @@ impl ImageModel {
         if images.is_empty() {
             return Ok(Vec::new());
         }
-        let (height, width) = self.network.image_size();
-        let shape = (images.len(), 3, height, width);
+        let shape = (images.len(), 3, IMAGE_SIZE, IMAGE_SIZE);
         let pixels =
             Tensor::from_vec(images.concat(), shape, &Device::Cpu).map_err(tensor_error)?;
         flat_values(&self.network.embed(&pixels)?)

@@ -57,7 +57,8 @@ impl TextModel {
         } else {
             digest::of_bytes(format!("{weights}\n{module_identity}"))
         };
-        let (default_limit, positions) = (files.config.max_length(), files.config.max_positions());
+        let (default_limit, positions) =
+            (files.config.max_position_embeddings, files.config.max_positions());
         let config = tokenizer_config.as_ref();
         let forms = PromptChoice::ROLES.map(|role| {
             text_form(&settings, settings.task_length(&role), config, default_limit, positions)

@@ -166,9 +166,7 @@ impl ClipVisionConfig {
     /// # Errors
     /// See [`ClipConfig::read`].
     pub fn read(path: &Path) -> Result<Self> {
-        let config: Self = read_published(path, CLIP_VISION)?;
-        in_file(path, config.validate())?;
-        Ok(config)
+        read_published(path, CLIP_VISION, Self::validate)
     }
 
     /// Checks that the values are valid and fit together.
@@ -201,8 +199,8 @@ impl ClipConfig {
             text_config_dict: Option<ClipTextConfig>,
             vision_config_dict: Option<ClipVisionConfig>,
         }
-        let older: OlderConfig = read_published(path, "clip")?;
-        let mut config: Self = read_published(path, "clip")?;
+        let older: OlderConfig = read_published(path, "clip", |_| Ok(()))?;
+        let mut config: Self = read_published(path, "clip", |_| Ok(()))?;
         config.text_config = older.text_config_dict.unwrap_or(config.text_config);
         config.vision_config = older.vision_config_dict.unwrap_or(config.vision_config);
         in_file(path, config.validate())?;

@@ -39,8 +39,6 @@ struct VisionTower {
 pub struct ClipImages {
     /// States of the class token and the patches before the last norm, `[B, 1 + P, D]`.
     pub last_hidden_state: Tensor,
-    /// States of the class tokens after the last norm, `[B, D]`.
-    pub pooled: Tensor,
     /// The image embeddings in the space shared with texts, not normalised, `[B, E]`.
     pub embeddings: Tensor,
 }
@@ -81,7 +79,7 @@ impl ClipVision {
         let pooled = embedding_sum(&[(&states, class_rows)])?;
         let pooled = self.tower.post_layer_norm.forward(&pooled)?;
         let embeddings = self.projection.forward(&full_precision(&pooled)?, mode)?;
-        Ok(ClipImages { last_hidden_state, pooled, embeddings })
+        Ok(ClipImages { last_hidden_state, embeddings })
     }
 }
 

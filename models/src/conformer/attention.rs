@@ -7,7 +7,6 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{ConformerConfig, ConformerCtc, ConformerCtcConfig, ConformerEncoder};
 use crate::adapter::Adapters;
 use crate::compute::to_host;
-use crate::config::{bad_field, check_sizes, in_file, read_published};
+use crate::config::{bad_field, check_sizes, read_published};
 use crate::error::Result;
 use crate::generation::GenerateOptions;
 use crate::kernels::{Activation, Mode};
@@ -26,7 +25,6 @@ use crate::speech::ctc::{Ctc, ctc_loss};
 use crate::speech::ctc_beam::{BOOSTED_BEAMS, BeamSearchOptions, beam_search};
 use crate::speech::decode::{BestPath, clips, forced_alignment, rows};
 use crate::speech::text_losses::mean_text_losses;
-use crate::weights::Weights;
 use crate::whisper::{Decoder, WhisperConfig};
 
 /// The sizes of the attention decoder.
@@ -78,9 +76,7 @@ impl ConformerAttentionConfig {
     /// [`crate::ModelError::Io`]. [`crate::ModelError::BadConfig`] for another model type or
     /// inconsistent values.
     pub fn read(path: &Path) -> Result<Self> {
-        let config: Self = read_published(path, Self::MODEL_TYPE)?;
-        in_file(path, config.validate())?;
-        Ok(config)
+        read_published(path, Self::MODEL_TYPE, Self::validate)
     }
 
     /// Checks the values that the types do not restrict.
@@ -155,17 +151,6 @@ impl ConformerAttention {
             decoder: Decoder::new(&config.whisper(), &builder.pp("decoder"))?,
             config: config.clone(),
         })
-    }
-
-    /// Loads the folder of a run: `config.json` and `model.safetensors`.
-    ///
-    /// # Errors
-    /// The errors of [`ConformerAttentionConfig::read`], [`Weights::open_folder`] and
-    /// [`ConformerAttention::new`].
-    pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
-        let config = ConformerAttentionConfig::read(&folder.join("config.json"))?;
-        let weights = Arc::new(Weights::open_folder(folder)?);
-        Self::new(&config, &builder.with_weights(weights))
     }
 
     /// Returns the configuration.

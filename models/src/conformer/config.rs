@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    bad_field, check_heads, check_layers, check_probability, check_sizes, in_file, read_published,
+    bad_field, check_heads, check_layers, check_probability, check_sizes, read_published,
 };
 use crate::error::Result;
 use crate::kernels::{Activation, Windows};
@@ -266,9 +266,7 @@ impl ConformerCtcConfig {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type or
     /// inconsistent values.
     pub fn read(path: &Path) -> Result<Self> {
-        let config: Self = read_published(path, "parakeet_ctc")?;
-        in_file(path, config.validate())?;
-        Ok(config)
+        read_published(path, "parakeet_ctc", Self::validate)
     }
 
     /// Checks the values that the types do not restrict.

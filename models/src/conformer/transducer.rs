@@ -1,17 +1,15 @@
 //! A Conformer with a transducer decoder (`ParakeetForRNNT`).
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::{ConformerConfig, ConformerEncoder};
-use crate::config::{in_file, read_published};
+use crate::config::read_published;
 use crate::error::Result;
 use crate::kernels::Activation;
 use crate::params::ParameterBuilder;
 use crate::transducer::{TransducerConfig, TransducerDecoder};
-use crate::weights::Weights;
 
 /// The configuration of a Conformer with a transducer, as published (`ParakeetRNNTConfig`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,9 +32,7 @@ impl ConformerTransducerConfig {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type or
     /// inconsistent values.
     pub fn read(path: &Path) -> Result<Self> {
-        let config: Self = read_published(path, Self::MODEL_TYPE)?;
-        in_file(path, config.validate())?;
-        Ok(config)
+        read_published(path, Self::MODEL_TYPE, Self::validate)
     }
 
     /// Conformer S (arXiv 2005.08100, table 1) with a vocabulary of `labels` and the blank, which is
@@ -113,17 +109,6 @@ impl ConformerTransducer {
             decoder: TransducerDecoder::new(&config.decoder, width, std, builder)?,
             config: config.clone(),
         })
-    }
-
-    /// Loads a published model's folder: `config.json` and `model.safetensors`.
-    ///
-    /// # Errors
-    /// The errors of [`ConformerTransducerConfig::read`], [`Weights::open_folder`] and
-    /// [`ConformerTransducer::new`].
-    pub fn load(folder: &Path, builder: &ParameterBuilder) -> Result<Self> {
-        let config = ConformerTransducerConfig::read(&folder.join("config.json"))?;
-        let weights = Arc::new(Weights::open_folder(folder)?);
-        Self::new(&config, &builder.with_weights(weights))
     }
 
     /// Returns the configuration.

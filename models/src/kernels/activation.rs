@@ -1,16 +1,16 @@
 //! Activation functions, alone or with the bias added in the same pass.
 
-mod device;
-
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::device::DeviceKernel;
-use super::math::{erf, exp, tanh};
-use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
-use super::rows::{ROWS, add, add_column_sums, new_values, zeros};
+use super::device::primitives::{activation_backward, add_bias_and_activate};
+use super::device::{BackwardPass, DeviceKernel, Saved};
+use super::math::Real;
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims};
+use super::rows::{ROWS, add_column_sums, new_values, zeros};
+use crate::compute::full_precision;
 
 /// An activation function, by its published name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -38,100 +38,101 @@ pub enum Activation {
     Sigmoid,
 }
 
-/// The tanh approximation is `x/2 (1 + tanh(TANH_SCALE (x + TANH_CUBIC x³)))`; `TANH_SCALE` is
-/// `sqrt(2 / π)`.
-const TANH_SCALE: f32 = 0.797_884_6;
-const TANH_CUBIC: f32 = 0.044_715;
-/// The factor in [`Activation::QuickGelu`].
-const QUICK_SCALE: f32 = 1.702;
-
 impl Activation {
     /// Returns the value and the derivative at `x`.
     #[inline(always)]
-    pub(crate) fn at(self, x: f32) -> (f32, f32) {
+    pub(crate) fn at<T: Real>(self, x: T) -> (T, T) {
+        let [one, half] = [T::of(1.0), T::of(0.5)];
         match self {
             Self::Gelu => {
-                let cdf = 0.5 * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2));
-                let pdf = 0.398_942_3 * exp(-0.5 * x * x);
+                let cdf = half * (one + (x * T::of(std::f64::consts::FRAC_1_SQRT_2)).erf());
+                let pdf = T::of(0.398_942_280_401_432_7) * (T::of(-0.5) * x * x).exp();
                 (x * cdf, x.mul_add(pdf, cdf))
             }
             Self::GeluTanh => {
-                let t = tanh(TANH_SCALE * (TANH_CUBIC * x * x).mul_add(x, x));
-                let derivative = TANH_SCALE * (3.0 * TANH_CUBIC * x).mul_add(x, 1.0);
-                let half = 0.5 * (1.0 + t);
-                (x * half, (0.5 * x * (1.0 - t * t)).mul_add(derivative, half))
+                // `x/2 (1 + tanh(scale (x + cubic x³)))`; `scale` is `sqrt(2 / π)`.
+                let [scale, cubic] = [T::of(0.797_884_560_802_865_4), T::of(0.044_715)];
+                let t = (scale * (cubic * x * x).mul_add(x, x)).tanh();
+                let derivative = scale * (T::of(3.0) * cubic * x).mul_add(x, one);
+                let value = half * (one + t);
+                (x * value, (half * x * (one - t * t)).mul_add(derivative, value))
             }
             Self::QuickGelu => {
-                let scaled = QUICK_SCALE * x;
-                let sigmoid = 1.0 / (1.0 + exp(-scaled.max(-80.0)));
-                (x * sigmoid, sigmoid * scaled.mul_add(1.0 - sigmoid, 1.0))
+                let scaled = T::of(1.702) * x;
+                let s = sigmoid(scaled);
+                (x * s, s * scaled.mul_add(one - s, one))
             }
-            Self::Relu => (if x < 0.0 { 0.0 } else { x }, if x > 0.0 { 1.0 } else { 0.0 }),
+            Self::Relu => {
+                let zero = T::of(0.0);
+                // The derivative at 0 is 0, as in PyTorch.
+                (if x < zero { zero } else { x }, if x > zero { one } else { zero })
+            }
             Self::Silu => {
-                let sigmoid = 1.0 / (1.0 + exp(-x.max(-80.0)));
-                (x * sigmoid, sigmoid * x.mul_add(1.0 - sigmoid, 1.0))
+                let s = sigmoid(x);
+                (x * s, s * x.mul_add(one - s, one))
             }
             Self::Tanh => {
-                let t = tanh(x);
-                (t, 1.0 - t * t)
+                let t = x.tanh();
+                (t, one - t * t)
             }
             Self::Sigmoid => {
-                let sigmoid = 1.0 / (1.0 + exp(-x.max(-80.0)));
-                (sigmoid, sigmoid * (1.0 - sigmoid))
+                let s = sigmoid(x);
+                (s, s * (one - s))
             }
-        }
-    }
-
-    /// Computes the same function with candle's differentiable operations.
-    pub(crate) fn composite(self, x: &Tensor) -> candle_core::Result<Tensor> {
-        match self {
-            Self::Gelu => x.gelu_erf(),
-            Self::GeluTanh => x.gelu(),
-            Self::QuickGelu => x * candle_nn::ops::sigmoid(&(x * 1.702)?)?,
-            // candle's ReLU has derivative 1 at 0. PyTorch and this kernel use 0.
-            Self::Relu => x.le(0.0)?.where_cond(&x.zeros_like()?, x),
-            Self::Silu => x.silu(),
-            Self::Tanh => x.tanh(),
-            Self::Sigmoid => candle_nn::ops::sigmoid(x),
         }
     }
 }
 
+/// The logistic function.
+#[inline(always)]
+pub(super) fn sigmoid<T: Real>(x: T) -> T {
+    // Below -80, the exponential may overflow. NaN counts as -80.
+    let x = if x > T::of(-80.0) { x } else { T::of(-80.0) };
+    T::of(1.0) / (T::of(1.0) + (T::of(0.0) - x).exp())
+}
+
+/// Evaluates an expression of the activation `$f`, which is a constant for these activations: the
+/// compiler then vectorises the loops.
+macro_rules! specialised {
+    ($f:ident, [$($constant:ident),+], $expression:expr) => {
+        match $f {
+            $(Activation::$constant => {
+                let $f = Activation::$constant;
+                $expression
+            })+
+            $f => $expression,
+        }
+    };
+}
+pub(super) use specialised;
+
 /// Applies `f` to each element: `x` of any shape → the same shape.
-pub fn activation(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
+pub fn activation(x: &Tensor, f: Activation) -> Result<Tensor> {
     apply(ActivationKernel(f), &[x])
 }
 
 /// Computes `f(x + bias)`: `x` `[.., D]`, `bias` `[D]` → `[.., D]`.
-pub fn bias_activation(x: &Tensor, bias: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
+pub fn bias_activation(x: &Tensor, bias: &Tensor, f: Activation) -> Result<Tensor> {
     apply(ActivationKernel(f), &[x, bias])
 }
 
 pub(super) struct ActivationKernel(pub(super) Activation);
 
 impl Kernel for ActivationKernel {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "activation"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let (x, bias, width) = input_parts(inputs)?;
         let output = new_values(x.len(), ROWS * width, |block, y| {
             forward_block(self.0, &x[block * ROWS * width..][..y.len()], bias, width, y);
         });
-        Ok((output, Shape::from(inputs[0].dims), ()))
+        Ok((output, Shape::from(inputs[0].dims), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
         let (x, bias, width) = input_parts(inputs)?;
         let mut dx = zeros(x.len());
         let blocks = dx.par_chunks_mut(ROWS * width).zip(x.par_chunks(ROWS * width));
@@ -141,16 +142,10 @@ impl Kernel for ActivationKernel {
         if let Some(Some(db)) = input_gradients.get_mut(1) {
             add_column_sums(&dx, width, width, db.as_sum());
         }
-        match &mut input_gradients[0] {
-            Some(buffer) if buffer.state == BufferState::Zeros => buffer.data = dx,
-            Some(buffer) => add(&dx, buffer.as_sum()),
-            None => {}
+        if let Some(buffer) = &mut input_gradients[0] {
+            buffer.add(dx);
         }
         Ok(())
-    }
-
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::Full
     }
 
     fn is_cheap(&self) -> bool {
@@ -160,29 +155,19 @@ impl Kernel for ActivationKernel {
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
     }
-
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        check(&dims)?;
-        match inputs {
-            [x, bias] => self.0.composite(&x.broadcast_add(bias)?),
-            _ => self.0.composite(&inputs[0]),
-        }
-    }
 }
 
 /// The values of the input, the values of the bias, and the width.
 type Parts<'a> = (&'a [f32], Option<&'a [f32]>, usize);
 
 /// Checks the inputs and returns them by role.
-fn input_parts<'a>(inputs: &[Input<'a>]) -> candle_core::Result<Parts<'a>> {
-    let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-    let width = check(&dims)?;
+fn input_parts<'a>(inputs: &[Input<'a>]) -> Result<Parts<'a>> {
+    let width = check(&dims_of(inputs))?;
     Ok((inputs[0].data, inputs.get(1).map(|bias| bias.data), width))
 }
 
 /// Checks the shapes of the input and the bias, and returns the width.
-fn check(dims: &[&[usize]]) -> candle_core::Result<usize> {
+fn check(dims: &[&[usize]]) -> Result<usize> {
     let width = dims[0].last().copied().unwrap_or(1);
     if let Some(bias) = dims.get(1).filter(|bias| **bias != [width]) {
         candle_core::bail!("activation: bias {bias:?} does not fit input {:?}", dims[0]);
@@ -190,15 +175,30 @@ fn check(dims: &[&[usize]]) -> candle_core::Result<usize> {
     Ok(width.max(1))
 }
 
+impl DeviceKernel for ActivationKernel {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
+        check(&tensor_dims(inputs))?;
+        let (x, bias) = match inputs {
+            // The bias is added in place.
+            [x, bias] => (x.copy()?, Some(full_precision(bias)?)),
+            _ => (inputs[0].clone(), None),
+        };
+        let [hidden, y] = add_bias_and_activate(x, bias.as_ref(), self.0)?;
+        Ok((y, Saved::tensors([hidden])))
+    }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        let (hidden, has_bias) = (&pass.saved.tensors[0], pass.inputs.len() == 2);
+        let sums = has_bias && pass.wanted[1];
+        let (dx, sums) = activation_backward(hidden, pass.gradient, self.0, sums)?;
+        Ok(if has_bias { vec![Some(dx), sums] } else { vec![Some(dx)] })
+    }
+}
+
 vectorised! {
     /// Computes `y = f(x + bias)`.
     fn forward_block(f: Activation, x: &[f32], bias: Option<&[f32]>, width: usize, y: &mut [f32]) {
-        match f {
-            Activation::Gelu => {
-                for_each_with_bias(x, bias, width, y, |x, y| *y = Activation::Gelu.at(x).0);
-            }
-            f => for_each_with_bias(x, bias, width, y, |x, y| *y = f.at(x).0),
-        }
+        specialised!(f, [Gelu], for_each_with_bias(x, bias, width, y, |x, y| *y = f.at(x).0));
     }
 
     /// Computes `dx = dy f'(x + bias)`.
@@ -211,31 +211,18 @@ vectorised! {
         dx: &mut [f32],
     ) {
         dx.copy_from_slice(dy);
-        match f {
-            Activation::Gelu => {
-                for_each_with_bias(x, bias, width, dx, |x, d| *d *= Activation::Gelu.at(x).1);
-            }
-            f => for_each_with_bias(x, bias, width, dx, |x, d| *d *= f.at(x).1),
-        }
+        specialised!(f, [Gelu], for_each_with_bias(x, bias, width, dx, |x, d| *d *= f.at(x).1));
     }
 
     /// Computes `g = f(h)` and `dh = dg f'(h)` in one pass. `dh` replaces `dg`.
     pub(crate) fn values_and_derivatives(f: Activation, h: &[f32], g: &mut [f32], dg: &mut [f32]) {
-        match f {
-            Activation::Gelu => value_and_gradient_pairs(Activation::Gelu, h, g, dg),
-            f => value_and_gradient_pairs(f, h, g, dg),
-        }
+        specialised!(f, [Gelu], value_and_gradient_pairs(f, h, g, dg));
     }
 
     /// Computes `g = f(h)`.
     pub(crate) fn activation_values(f: Activation, h: &[f32], g: &mut [f32]) {
         let width = h.len().max(1);
-        match f {
-            Activation::Gelu => {
-                for_each_with_bias(h, None, width, g, |h, g| *g = Activation::Gelu.at(h).0);
-            }
-            f => for_each_with_bias(h, None, width, g, |h, g| *g = f.at(h).0),
-        }
+        specialised!(f, [Gelu], for_each_with_bias(h, None, width, g, |h, g| *g = f.at(h).0));
     }
 }
 

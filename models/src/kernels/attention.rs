@@ -10,12 +10,12 @@ mod composite;
 mod device;
 mod tiles;
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::device::DeviceKernel;
 use super::dropout::Dropout;
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims};
 use super::rows::{add, zeros};
 use super::segments::{Segments, Span, split_spans};
 use composite::Composite;
@@ -65,7 +65,7 @@ pub fn attention(
     v: &Tensor,
     bias: Option<AttentionBias<'_>>,
     options: &Attention,
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     run(&[q, k, v], bias, options)
 }
 
@@ -77,7 +77,7 @@ pub fn self_attention(
     qkv: &Tensor,
     bias: Option<AttentionBias<'_>>,
     options: &Attention,
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     run(&[qkv], bias, options)
 }
 
@@ -86,7 +86,7 @@ fn run(
     sources: &[&Tensor],
     bias: Option<AttentionBias<'_>>,
     options: &Attention,
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     let mut inputs = sources.to_vec();
     inputs.extend(bias.iter().map(AttentionBias::tensor));
     apply(AttentionKernel::new(options, sources.len() == 3, bias), &inputs)
@@ -124,7 +124,7 @@ impl AttentionKernel {
     }
 
     /// Checks the shapes and returns the sizes.
-    fn check(&self, dims: &[&[usize]]) -> candle_core::Result<Sizes> {
+    fn check(&self, dims: &[&[usize]]) -> Result<Sizes> {
         let heads = self.options.num_heads;
         let matrix = |dims: &[usize]| match *dims {
             [rows, columns] => Ok((rows, columns)),
@@ -156,7 +156,7 @@ impl AttentionKernel {
 
     /// Checks the shape of the bias. Returns `[L_q, L_k]` of a shared bias, `None` for a bias per
     /// segment.
-    fn check_bias(&self, dims: &[usize], shared: bool) -> candle_core::Result<Option<[usize; 2]>> {
+    fn check_bias(&self, dims: &[usize], shared: bool) -> Result<Option<[usize; 2]>> {
         let heads = self.options.num_heads;
         let segments = &self.options.segments;
         if !shared {
@@ -208,20 +208,18 @@ impl AttentionKernel {
 
 impl Kernel for AttentionKernel {
     /// For each segment, head and query row: the log-sum-exp of the scores.
-    type Saved = Vec<Vec<f32>>;
-
     fn name(&self) -> &'static str {
         "attention"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let sizes = self.check(&dims)?;
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        let sizes = self.check(&dims_of(inputs))?;
         let (rows, width) = (sizes.query_rows, sizes.width);
         let (sources, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let mut output = zeros(rows * width);
         let parts = split_spans(&mut output, width, self.options.segments.queries());
-        let log_sums = parts
+        // For each segment, head and query row: the log-sum-exp of the scores.
+        let log_sums: Vec<Vec<f32>> = parts
             .into_par_iter()
             .zip(&heads)
             .map(|(part, heads)| {
@@ -235,19 +233,13 @@ impl Kernel for AttentionKernel {
                 log_sums
             })
             .collect();
-        Ok((output, Shape::from((rows, width)), log_sums))
+        Ok((output, Shape::from((rows, width)), Box::new(log_sums)))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        output: &[f32],
-        gradient: &[f32],
-        log_sums: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let sizes = self.check(&dims)?;
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, output, gradient) = (pass.inputs, pass.output, pass.gradient);
+        let log_sums = pass.saved::<Vec<Vec<f32>>>()?;
+        let sizes = self.check(&dims_of(inputs))?;
         let (sources, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let bias_index = inputs.len() - 1;
         let needs_bias_gradient = sources.bias.is_some() && input_gradients[bias_index].is_some();
@@ -303,9 +295,8 @@ impl Kernel for AttentionKernel {
         self.options.segments.branches().is_none().then_some(self)
     }
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        let width = self.check(&dims)?.width;
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        let width = self.check(&tensor_dims(inputs))?.width;
         let part = |i: usize| {
             if self.separate {
                 Ok(inputs[i].clone())

@@ -7,13 +7,12 @@
 mod device;
 mod steps;
 
-use candle_core::Tensor;
+use candle_core::{Result, Tensor};
 
 use super::activation::{Activation, ActivationKernel};
 use super::attention::{Attention, AttentionBias, AttentionKernel};
 use super::depthwise::Depthwise;
 use super::dropout::{Dropout, DropoutKernel};
-use super::erased::AnyKernel;
 use super::feed_forward::FeedForward;
 use super::gated::{Gated, Half};
 use super::linear::{LinearParameters, StackedLinear};
@@ -203,7 +202,7 @@ impl Chain {
     /// # Errors
     /// The errors of the kernels. Also if there are no kernels, if the output of a kernel before
     /// the last is not used, or if a kernel uses one value twice.
-    pub fn finish(self) -> candle_core::Result<Tensor> {
+    pub fn finish(self) -> Result<Tensor> {
         let is_used =
             |i| self.steps.list.iter().any(|step| step.sources.contains(&Source::Step(i)));
         if let Some(unused) = (0..self.steps.list.len().saturating_sub(1)).find(|i| !is_used(*i)) {
@@ -223,7 +222,7 @@ impl Chain {
 
     /// Runs the kernels without gradients. No state is saved, and each output is dropped after its
     /// last use.
-    fn run_without_graph(self) -> candle_core::Result<Tensor> {
+    fn run_without_graph(self) -> Result<Tensor> {
         let list = &self.steps.list;
         let last_use = |source: Source| {
             list.iter().rposition(|step| step.sources.contains(&source)).unwrap_or(0)
@@ -241,7 +240,7 @@ impl Chain {
                 candle_core::bail!("chain: {} uses a dropped value", step.kernel.name());
             };
             let inputs: Vec<&Tensor> = inputs.iter().collect();
-            outputs.push(Some(run(&step.kernel, &inputs)?));
+            outputs.push(Some(run(&*step.kernel, &inputs)?));
         }
         match outputs.pop().flatten() {
             Some(output) => Ok(output),
@@ -252,7 +251,7 @@ impl Chain {
     /// Adds a kernel with these inputs, and returns its output.
     fn push(&mut self, kernel: impl Kernel, sources: Vec<Value>) -> Value {
         let sources = sources.into_iter().map(|value| value.0).collect();
-        self.steps.list.push(Step { kernel: AnyKernel::new(kernel), sources });
+        self.steps.list.push(Step { kernel: Box::new(kernel), sources });
         Value(Source::Step(self.steps.list.len() - 1))
     }
 }

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use candle_core::{DType, Tensor};
+use candle_core::{DType, Result, Tensor};
+
+use super::operation::with_width;
 
 /// Multiplies batches of matrices with candle: `[.., M, K]` and `[.., K, N]` → `[.., M, N]`.
-pub(super) fn product(a: &Tensor, b: &Tensor) -> candle_core::Result<Tensor> {
+pub(super) fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     // On the CPU, candle does not multiply bf16.
     if a.dtype() == DType::BF16 && a.device().is_cpu() {
         let product = a.to_dtype(DType::F32)?.matmul(&b.to_dtype(DType::F32)?)?;
@@ -15,18 +17,14 @@ pub(super) fn product(a: &Tensor, b: &Tensor) -> candle_core::Result<Tensor> {
 }
 
 /// Multiplies each row with a weight: `x` `[.., K]`, `weight` `[N, K]` → `[.., N]`.
-pub(super) fn rows_product(x: &Tensor, weight: &Tensor) -> candle_core::Result<Tensor> {
+pub(super) fn rows_product(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
     let (columns, inner) = weight.dims2()?;
-    let mut dims = x.dims().to_vec();
-    if let Some(last) = dims.last_mut() {
-        *last = columns;
-    }
-    product(&x.reshape(((), inner))?, &weight.t()?)?.reshape(dims)
+    product(&x.reshape(((), inner))?, &weight.t()?)?.reshape(with_width(x.dims(), columns))
 }
 
 /// Selects rows of a table: `[V, D]`, ids `[T]` → `[T, D]`.
-pub(super) fn select_rows(table: &Tensor, ids: &Arc<[u32]>) -> candle_core::Result<Tensor> {
-    if table.device().is_cuda() && table.track_op() && super::device::is_supported(&[table]) {
+pub(super) fn select_rows(table: &Tensor, ids: &Arc<[u32]>) -> Result<Tensor> {
+    if table.device().is_cuda() && table.track_op() {
         // candle's own backward pass uses as many threads as the table has columns.
         return super::embedding_sum(&[(table, ids.clone())]);
     }

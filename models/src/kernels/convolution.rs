@@ -3,13 +3,13 @@
 //! The windows (receptive fields) are unfolded into rows and multiplied with the weight. A few
 //! images are unfolded at a time, so the rows stay in the CPU cache.
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::activation::Activation;
+use super::activation::{Activation, activation};
 use super::composite::rows_product;
 use super::matmul::{Matrix, matmul_on_this_thread};
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims};
 use super::rows::{ELEMENTS, add, add_column_sums};
 
 /// Images unfolded at a time.
@@ -40,7 +40,7 @@ pub fn convolution(
     weight: &Tensor,
     bias: &Tensor,
     options: Convolution,
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     apply(options, &[x, weight, bias])
 }
 
@@ -82,7 +82,7 @@ impl Sizes {
 
 impl Convolution {
     /// Checks the shapes of `x`, `weight` and `bias`, and returns the sizes.
-    fn sizes(&self, dims: &[&[usize]]) -> candle_core::Result<Sizes> {
+    fn sizes(&self, dims: &[&[usize]]) -> Result<Sizes> {
         let (
             &[batch, height, width, channels],
             &[out_channels, kernel_size, kernel_width, kernel_channels],
@@ -169,15 +169,12 @@ impl Convolution {
 }
 
 impl Kernel for Convolution {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "convolution"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let sizes = self.sizes(&dims)?;
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        let sizes = self.sizes(&dims_of(inputs))?;
         let (x, bias) = (inputs[0].data, inputs[2].data);
         let weight = Matrix::new(inputs[1].data, sizes.out_channels, sizes.window_size()).t();
         let mut output = vec![0.0; sizes.batch * sizes.output_size()];
@@ -199,19 +196,12 @@ impl Kernel for Convolution {
             },
         );
         let shape = (sizes.batch, sizes.out_height, sizes.out_width, sizes.out_channels);
-        Ok((output, Shape::from(shape), ()))
+        Ok((output, Shape::from(shape), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        output: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let sizes = self.sizes(&dims)?;
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, output, gradient) = (pass.inputs, pass.output, pass.gradient);
+        let sizes = self.sizes(&dims_of(inputs))?;
         let (out, window) = (sizes.out_channels, sizes.window_size());
         let masked_gradient = if self.relu { mask_gradient(output, gradient) } else { Vec::new() };
         let gradient = if self.relu { masked_gradient.as_slice() } else { gradient };
@@ -263,9 +253,8 @@ impl Kernel for Convolution {
         Ok(())
     }
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        let sizes = self.sizes(&dims)?;
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        let sizes = self.sizes(&tensor_dims(inputs))?;
         let padding = self.padding;
         let padded = inputs[0].pad_with_zeros(1, padding, padding)?;
         let padded = padded.pad_with_zeros(2, padding, padding)?.contiguous()?;
@@ -292,7 +281,7 @@ impl Kernel for Convolution {
             .reshape((sizes.batch * sizes.num_windows(), sizes.window_size()))?;
         let weight = inputs[1].reshape((sizes.out_channels, sizes.window_size()))?;
         let output = rows_product(&rows, &weight)?.broadcast_add(&inputs[2])?;
-        let output = if self.relu { Activation::Relu.composite(&output)? } else { output };
+        let output = if self.relu { activation(&output, Activation::Relu)? } else { output };
         output.reshape((sizes.batch, sizes.out_height, sizes.out_width, sizes.out_channels))
     }
 }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use candle_core::{D, Shape, Tensor};
+use candle_core::{D, Result, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::math::{exp, max, sum};
-use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
+use crate::compute::full_precision;
 
 /// The targets and options of a cross-entropy loss.
 #[derive(Debug, Clone)]
@@ -27,13 +28,13 @@ pub struct CrossEntropy {
 ///
 /// # Errors
 /// If the number of targets is not `N`, or a target is `V` or more.
-pub fn cross_entropy(logits: &Tensor, options: CrossEntropy) -> candle_core::Result<Tensor> {
+pub fn cross_entropy(logits: &Tensor, options: CrossEntropy) -> Result<Tensor> {
     apply(options, &[logits])
 }
 
 impl CrossEntropy {
     /// Checks the logits' shape and the targets, and returns the number of classes `V`.
-    fn check(&self, dims: &[usize]) -> candle_core::Result<usize> {
+    fn check(&self, dims: &[usize]) -> Result<usize> {
         let &[rows, width] = dims else {
             candle_core::bail!("cross-entropy: logits of shape {dims:?}, expected [N, V]");
         };
@@ -55,13 +56,11 @@ impl CrossEntropy {
 }
 
 impl Kernel for CrossEntropy {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "cross-entropy"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let width = self.check(inputs[0].dims)?;
         let rows = inputs[0].data.par_chunks(width.max(1)).enumerate();
         let losses = rows.map(|(row, logits)| {
@@ -70,17 +69,11 @@ impl Kernel for CrossEntropy {
             }
             row_loss(logits, self.targets[row] as usize, self.label_smoothing)
         });
-        Ok((losses.collect(), Shape::from(self.targets.len()), ()))
+        Ok((losses.collect(), Shape::from(self.targets.len()), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
         let width = self.check(inputs[0].dims)?.max(1);
         if let Some(dx) = &mut input_gradients[0] {
             let rows = inputs[0].data.par_chunks(width).zip(gradient);
@@ -94,23 +87,19 @@ impl Kernel for CrossEntropy {
         Ok(())
     }
 
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::FullOutput
-    }
-
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let logits = &inputs[0];
-        self.check(logits.dims())?;
-        let (rows, device) = (self.targets.len(), logits.device());
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        let given = &full_precision(&inputs[0])?;
+        self.check(given.dims())?;
+        let (rows, device) = (self.targets.len(), given.device());
         let counted: Vec<u8> = (0..rows).map(|row| u8::from(!self.is_ignored(row))).collect();
         let target = |row: usize| if self.is_ignored(row) { 0 } else { self.targets[row] };
         let targets = Tensor::from_iter((0..rows).map(target), device)?.reshape((rows, 1))?;
         let counted = Tensor::from_vec(counted, (rows, 1), device)?;
-        let is_masked = logits.detach().max_keepdim(D::Minus1)?.eq(f64::NEG_INFINITY)?;
+        let is_masked = given.detach().max_keepdim(D::Minus1)?.eq(f64::NEG_INFINITY)?;
         // Ignored and masked rows are set to 0: an infinite or NaN logit times 0 would be NaN.
         let kept = (&counted * is_masked.eq(0u8)?)?;
-        let logits = kept.broadcast_as(logits.shape())?.contiguous()?;
-        let logits = logits.where_cond(&inputs[0], &inputs[0].zeros_like()?)?;
+        let kept = kept.broadcast_as(given.shape())?.contiguous()?;
+        let logits = kept.where_cond(given, &given.zeros_like()?)?;
         let shifted = logits.broadcast_sub(&logits.detach().max_keepdim(D::Minus1)?)?;
         let total = shifted.exp()?.sum_keepdim(D::Minus1)?.log()?;
         let of_target = (shifted.gather(&targets, 1)? - &total)?;

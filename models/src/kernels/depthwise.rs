@@ -1,9 +1,9 @@
 //! Depthwise convolution over packed sequences.
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims};
 use super::rows::{ROWS, add, add_column_sums};
 use super::windows::{Geometry, Windows, transposed};
 
@@ -24,7 +24,7 @@ pub fn depthwise(
     bias: &Tensor,
     lengths: &[usize],
     windows: Windows,
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     apply(Depthwise { windows, lengths: lengths.to_vec() }, &[x, weight, bias])
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Depthwise {
 
 impl Depthwise {
     /// Checks the shapes and returns the layout of the windows.
-    fn geometry(&self, dims: &[&[usize]]) -> candle_core::Result<Geometry> {
+    fn geometry(&self, dims: &[&[usize]]) -> Result<Geometry> {
         let geometry = self.windows.geometry(dims[0], &self.lengths)?;
         let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
         if dims[1] != [channels, positions] || dims[2] != [channels] {
@@ -49,33 +49,23 @@ impl Depthwise {
 }
 
 impl Kernel for Depthwise {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "depthwise convolution"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let geometry = self.geometry(&dims)?;
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        let geometry = self.geometry(&dims_of(inputs))?;
         let weight = transpose(inputs[1].data, self.windows.kernel_positions());
         let mut output = vec![0.0; geometry.num_windows() * geometry.channels];
         output.par_chunks_mut(ROWS * geometry.channels).enumerate().for_each(|(block, y)| {
             forward_block(&geometry, inputs[0].data, (&weight, inputs[2].data), block * ROWS, y);
         });
-        Ok((output, Shape::from(geometry.output_dims(inputs[0].dims)), ()))
+        Ok((output, Shape::from(geometry.output_dims(inputs[0].dims)), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let geometry = self.geometry(&dims)?;
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
+        let geometry = self.geometry(&dims_of(inputs))?;
         let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
         if let Some(db) = &mut input_gradients[2] {
             add_column_sums(gradient, channels, channels, db.as_sum());
@@ -104,8 +94,8 @@ impl Kernel for Depthwise {
         Ok(())
     }
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        let dims = tensor_dims(inputs);
         let geometry = self.geometry(&dims)?;
         let products =
             geometry.gather_elements(&inputs[0])?.broadcast_mul(&transposed(&inputs[1])?)?;

@@ -1,4 +1,4 @@
-//! Kernels on a GPU and in bf16: an explicit forward and backward pass over tensors.
+//! Kernels on a GPU and in other dtypes than f32: an explicit forward and backward pass over tensors.
 //!
 //! candle's graph costs host time for each operation: its backward pass allocates a zero gradient
 //! for every edge and adds to it. A kernel with a device path is one operation of the graph. It
@@ -12,22 +12,23 @@ mod node;
 pub(super) mod primitives;
 mod profile;
 
-use candle_core::{DType, Tensor};
+use candle_core::{Result, Tensor};
 
 use super::operation::Kernel;
 pub(super) use node::apply;
 use profile::timed;
 pub use profile::{begin_profile, end_profile};
 
-/// A forward and backward pass over tensors without a graph, in f32 or bf16.
+/// A forward and backward pass over tensors without a graph, in f32 or bf16; in f64
+/// on the CPU, so that central differences can check them.
 pub(crate) trait DeviceKernel: Send + Sync {
     /// Returns the output and the tensors that the backward pass needs, from contiguous inputs.
     /// `wanted` tells which inputs need gradients. The output must have a storage of its own that
     /// no other tensor shares, and start at its first element.
-    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> candle_core::Result<(Tensor, Saved)>;
+    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> Result<(Tensor, Saved)>;
 
     /// Returns the gradients of the inputs, of any dtype; `None` for inputs that need none.
-    fn backward(&self, pass: &BackwardPass<'_>) -> candle_core::Result<Vec<Option<Tensor>>>;
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>>;
 }
 
 /// The values of a forward pass that the backward pass needs.
@@ -55,17 +56,12 @@ pub(crate) struct BackwardPass<'a> {
     pub wanted: &'a [bool],
 }
 
-/// Whether a device path can run: the first input is f32 or bf16.
-pub(super) fn is_supported(inputs: &[&Tensor]) -> bool {
-    inputs.first().is_some_and(|x| matches!(x.dtype(), DType::F32 | DType::BF16))
-}
-
 /// Runs the forward pass of any kernel. Without a device path, it runs the composite.
 pub(super) fn forward(
-    kernel: &impl Kernel,
+    kernel: &dyn Kernel,
     inputs: &[Tensor],
     wanted: &[bool],
-) -> candle_core::Result<(Tensor, Saved)> {
+) -> Result<(Tensor, Saved)> {
     timed((kernel.name(), "forward"), inputs, || match kernel.device() {
         Some(device) => device.forward(inputs, wanted),
         None => graph::forward(kernel, inputs, wanted),
@@ -74,9 +70,9 @@ pub(super) fn forward(
 
 /// Runs the backward pass of any kernel.
 pub(super) fn backward(
-    kernel: &impl Kernel,
+    kernel: &dyn Kernel,
     pass: &BackwardPass<'_>,
-) -> candle_core::Result<Vec<Option<Tensor>>> {
+) -> Result<Vec<Option<Tensor>>> {
     timed((kernel.name(), "backward"), pass.inputs, || match kernel.device() {
         Some(device) => device.backward(pass),
         None => graph::backward(pass),
@@ -87,11 +83,11 @@ pub(super) fn backward(
 pub(super) struct OfKernel<K>(pub K);
 
 impl<K: Kernel> DeviceKernel for OfKernel<K> {
-    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> candle_core::Result<(Tensor, Saved)> {
+    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> Result<(Tensor, Saved)> {
         forward(&self.0, inputs, wanted)
     }
 
-    fn backward(&self, pass: &BackwardPass<'_>) -> candle_core::Result<Vec<Option<Tensor>>> {
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
         backward(&self.0, pass)
     }
 }

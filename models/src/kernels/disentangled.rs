@@ -9,11 +9,11 @@ mod composite;
 use std::ops::Range;
 use std::sync::Arc;
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::matmul::{Matrix, matmul};
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims};
 use super::rows::add;
 use super::segments::{Segments, Span, split_spans};
 
@@ -45,7 +45,7 @@ pub fn disentangled_bias(
     pos_key: Option<&Tensor>,
     pos_query: Option<&Tensor>,
     options: &Disentangled,
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     let mut inputs = vec![qkv];
     inputs.extend(pos_key);
     inputs.extend(pos_query);
@@ -94,7 +94,7 @@ struct TermGradients {
 
 impl DisentangledBias {
     /// Checks the inputs and returns the width `D`.
-    fn check(&self, dims: &[&[usize]]) -> candle_core::Result<usize> {
+    fn check(&self, dims: &[&[usize]]) -> Result<usize> {
         let Disentangled { num_heads, segments, rows, .. } = &self.options;
         let &[tokens, columns] = dims[0] else {
             candle_core::bail!("disentangled bias: input {:?}, expected [T, 3 D]", dims[0]);
@@ -251,15 +251,12 @@ fn values_from(data: &[f32], start: usize) -> &[f32] {
 }
 
 impl Kernel for DisentangledBias {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "disentangled bias"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let width = self.check(&dims)?;
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        let width = self.check(&dims_of(inputs))?;
         let blocks = self.blocks(width);
         let scores: Vec<Span> = blocks.iter().map(|block| block.scores).collect();
         let mut output = vec![0.0; scores.iter().map(|span| span.length).sum()];
@@ -268,19 +265,12 @@ impl Kernel for DisentangledBias {
             .zip(&blocks)
             .for_each(|(bias, block)| self.block_forward(inputs, width, block, bias));
         let count = output.len();
-        Ok((output, Shape::from(count), ()))
+        Ok((output, Shape::from(count), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let width = self.check(&dims)?;
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
+        let width = self.check(&dims_of(inputs))?;
         let (heads, size) = (self.options.num_heads, width / self.options.num_heads);
         let blocks = self.blocks(width);
         let gradients: Vec<Vec<TermGradients>> = blocks
@@ -316,9 +306,8 @@ impl Kernel for DisentangledBias {
         Ok(())
     }
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        self.run_composite(inputs, self.check(&dims)?)
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        self.run_composite(inputs, self.check(&tensor_dims(inputs))?)
     }
 }
 

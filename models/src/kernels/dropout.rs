@@ -1,13 +1,11 @@
 //! Dropout with a stateless generator. A mask value is a function of the seed, the number of the
 //! dropout in the forward pass, and the element's index. Masks are never stored.
 
-mod device;
-
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::device::DeviceKernel;
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::device::{BackwardPass, DeviceKernel, Saved};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
 use super::rows::{ELEMENTS, new_values};
 
 /// One dropout mask.
@@ -48,18 +46,23 @@ impl Dropout {
         if hash >= self.threshold { self.scale } else { 0.0 }
     }
 
-    /// Multiplies each element of `x`, of any shape, with its factor, for composites.
-    pub(crate) fn masked(self, x: &Tensor) -> candle_core::Result<Tensor> {
-        match super::device::is_supported(&[x]) && x.device().is_cuda() {
-            true => dropout(x, Some(self)),
-            false => self.masked_on_host(x),
-        }
+    /// Multiplies each element of `x`, of any shape, with its factor, without a graph.
+    pub(crate) fn masked(self, x: &Tensor) -> Result<Tensor> {
+        self.masked_sum(x, None)
     }
 
-    /// The same with a mask that is computed on the CPU.
-    fn masked_on_host(self, x: &Tensor) -> candle_core::Result<Tensor> {
+    /// Computes `residual + dropout(x)` without a graph, for tensors of one shape and dtype.
+    pub(super) fn masked_sum(self, x: &Tensor, residual: Option<&Tensor>) -> Result<Tensor> {
+        #[cfg(feature = "cuda")]
+        if x.device().is_cuda() {
+            return crate::cuda::masked(x, residual, self, None);
+        }
         let mask: Vec<f32> = (0..x.elem_count()).map(|i| self.factor(i)).collect();
-        x.mul(&Tensor::from_vec(mask, x.shape(), x.device())?.to_dtype(x.dtype())?)
+        let masked = x.mul(&Tensor::from_vec(mask, x.shape(), x.device())?.to_dtype(x.dtype())?)?;
+        match residual {
+            Some(residual) => residual + masked,
+            None => Ok(masked),
+        }
     }
 
     /// The key, the threshold and the factor of elements that are not dropped, for CUDA kernels.
@@ -71,7 +74,7 @@ impl Dropout {
 
 /// Applies a dropout mask: dropped elements become 0 and the others are scaled up. `None` returns
 /// `x`. `x` of any shape → the same shape.
-pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor> {
+pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> Result<Tensor> {
     match mask {
         Some(mask) => apply(DropoutKernel(mask), &[x]),
         None => Ok(x.clone()),
@@ -81,24 +84,16 @@ pub fn dropout(x: &Tensor, mask: Option<Dropout>) -> candle_core::Result<Tensor>
 pub(super) struct DropoutKernel(pub(super) Dropout);
 
 impl Kernel for DropoutKernel {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "dropout"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        Ok((masked(self.0, inputs[0].data), Shape::from(inputs[0].dims), ()))
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        Ok((masked(self.0, inputs[0].data), Shape::from(inputs[0].dims), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        _: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let gradient = pass.gradient;
         if let Some(buffer) = &mut input_gradients[0] {
             add_masked(self.0, gradient, buffer.as_sum());
         }
@@ -107,10 +102,6 @@ impl Kernel for DropoutKernel {
 
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
-    }
-
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        self.0.masked(&inputs[0])
     }
 
     fn is_cheap(&self) -> bool {
@@ -132,6 +123,16 @@ pub(super) fn add_masked(mask: Dropout, from: &[f32], to: &mut [f32]) {
     blocks.enumerate().for_each(|(block, (to, from))| {
         add_masked_block(mask, block * ELEMENTS, from, to);
     });
+}
+
+impl DeviceKernel for DropoutKernel {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
+        Ok((self.0.masked(&inputs[0])?, Saved::default()))
+    }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(self.0.masked(pass.gradient)?)])
+    }
 }
 
 vectorised! {

@@ -1,22 +1,20 @@
 //! Sums of embedding lookups: token + position + segment embeddings in one pass.
 
-mod device;
-
 use std::sync::Arc;
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::composite::select_rows;
-use super::device::DeviceKernel;
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::device::{BackwardPass, DeviceKernel, Saved};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims};
 use super::rows::{ROWS, add, zeros};
+use crate::compute::full_precision;
 
 /// Looks up `ids` in each table and sums the rows: tables `[V_i, D]`, ids `[T]` each → `[T, D]`.
 ///
 /// # Errors
 /// If the id lists differ in length, the tables differ in width, or an id is beyond its table.
-pub fn embedding_sum(lookups: &[(&Tensor, Arc<[u32]>)]) -> candle_core::Result<Tensor> {
+pub fn embedding_sum(lookups: &[(&Tensor, Arc<[u32]>)]) -> Result<Tensor> {
     let tables: Vec<&Tensor> = lookups.iter().map(|(table, _)| *table).collect();
     let ids = lookups.iter().map(|(_, ids)| ids.clone()).collect();
     apply(EmbeddingSum { ids }, &tables)
@@ -63,7 +61,7 @@ struct EmbeddingSum {
 
 impl EmbeddingSum {
     /// Checks the tables and ids, and returns the number of tokens and the width.
-    fn check(&self, dims: &[&[usize]]) -> candle_core::Result<(usize, usize)> {
+    fn check(&self, dims: &[&[usize]]) -> Result<(usize, usize)> {
         let count = self.ids.first().map_or(0, |ids| ids.len());
         let width = dims.first().and_then(|d| d.last()).copied().unwrap_or(0);
         for (ids, dims) in self.ids.iter().zip(dims) {
@@ -84,15 +82,12 @@ impl EmbeddingSum {
 }
 
 impl Kernel for EmbeddingSum {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "embedding"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let (count, width) = self.check(&dims)?;
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        let (count, width) = self.check(&dims_of(inputs))?;
         let mut output = zeros(count * width);
         output.par_chunks_mut(ROWS * width).enumerate().for_each(|(block, rows)| {
             for (i, row) in rows.chunks_mut(width).enumerate() {
@@ -102,17 +97,11 @@ impl Kernel for EmbeddingSum {
                 }
             }
         });
-        Ok((output, Shape::from((count, width)), ()))
+        Ok((output, Shape::from((count, width)), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
         let width = inputs[0].dims.last().copied().unwrap_or(1);
         input_gradients.par_iter_mut().zip(&self.ids).for_each(|(buffer, ids)| {
             if let Some(buffer) = buffer {
@@ -125,20 +114,47 @@ impl Kernel for EmbeddingSum {
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
     }
+}
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        self.check(&dims)?;
+impl DeviceKernel for EmbeddingSum {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
+        self.check(&tensor_dims(inputs))?;
+        let dtype = inputs[0].dtype();
         let mut sum: Option<Tensor> = None;
         for (table, ids) in inputs.iter().zip(&self.ids) {
-            let rows = select_rows(table, ids)?;
+            let ids = Tensor::from_slice(ids, ids.len(), table.device())?;
+            let rows = table.index_select(&ids, 0)?.to_dtype(dtype)?;
             sum = Some(match sum {
                 Some(sum) => (sum + rows)?,
                 None => rows,
             });
         }
-        sum.ok_or_else(|| candle_core::Error::Msg("embedding: no tables given".into()))
+        match sum {
+            Some(sum) => Ok((sum, Saved::default())),
+            None => candle_core::bail!("embedding: no tables given"),
+        }
     }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        let tables = pass.inputs.iter().zip(&self.ids).zip(pass.wanted);
+        tables
+            .map(|((table, ids), wanted)| {
+                wanted.then(|| sum_rows(pass.gradient, ids, table.dims()[0])).transpose()
+            })
+            .collect()
+    }
+}
+
+/// Sums the rows of `x` by their ids, in f32: `[T, D]`, ids `[T]` → `[rows, D]`. Each value is the
+/// same in every run.
+fn sum_rows(x: &Tensor, ids: &Arc<[u32]>, rows: usize) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if x.device().is_cuda() {
+        return crate::cuda::sum_rows(x, ids, rows);
+    }
+    let x = full_precision(x)?;
+    let ids = Tensor::from_slice(ids, ids.len(), x.device())?;
+    Tensor::zeros((rows, x.dim(1)?), x.dtype(), x.device())?.index_add(&ids, &x, 0)
 }
 
 #[cfg(test)]

@@ -3,17 +3,21 @@
 //! Only the hidden values before the activation are stored. The backward pass recomputes the
 //! activation together with its derivative.
 
-mod device;
-
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Tensor};
 use rayon::prelude::*;
 
 use super::activation::{Activation, activation_values, values_and_derivatives};
-use super::composite::rows_product;
-use super::device::DeviceKernel;
+use super::composite::product;
+use super::device::primitives::{
+    activation_backward, add_bias, add_bias_and_activate, column_sums,
+};
+use super::device::{BackwardPass, DeviceKernel, Saved};
 use super::matmul::{Factor, Matrix, matmul, product_and_values, products};
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{
+    Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims, with_width,
+};
 use super::rows::{ELEMENTS, add_column_sums, zeros};
+use crate::compute::full_precision;
 
 /// Computes `f(x W₁ᵀ + b₁) W₂ᵀ + b₂`: `x` `[.., D]`, `w1` `[M, D]`, `b1` `[M]`, `w2` `[D_out, M]`,
 /// `b2` `[D_out]` → `[.., D_out]`.
@@ -22,7 +26,7 @@ pub fn feed_forward(
     (w1, b1): (&Tensor, &Tensor),
     (w2, b2): (&Tensor, &Tensor),
     f: Activation,
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     apply(FeedForward::new(f), &[x, w1, b1, w2, b2])
 }
 
@@ -47,7 +51,7 @@ struct Sizes {
 }
 
 /// Returns the sizes, from the shapes of `x`, `w1`, `b1`, `w2` and `b2`.
-fn sizes(dims: &[&[usize]]) -> candle_core::Result<Sizes> {
+fn sizes(dims: &[&[usize]]) -> Result<Sizes> {
     let d_in = dims[0].last().copied().unwrap_or(0);
     let elements: usize = dims[0].iter().product();
     match (dims[1], dims[2], dims[3], dims[4]) {
@@ -73,15 +77,12 @@ fn sizes(dims: &[&[usize]]) -> candle_core::Result<Sizes> {
 
 impl Kernel for FeedForward {
     /// `x W₁ᵀ + b₁`.
-    type Saved = Vec<f32>;
-
     fn name(&self) -> &'static str {
         "feed-forward"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let Sizes { d_in, mid, d_out, rows } = sizes(&dims)?;
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        let Sizes { d_in, mid, d_out, rows } = sizes(&dims_of(inputs))?;
         let x = Matrix::new(inputs[0].data, rows, d_in);
         let w1 = Matrix::new(inputs[1].data, mid, d_in).t();
         let factor = Factor { matrix: w1, bias: Some(inputs[2].data) };
@@ -90,19 +91,13 @@ impl Kernel for FeedForward {
         let g = Matrix::new(&activated, rows, mid);
         let w2 = Matrix::new(inputs[3].data, d_out, mid).t();
         let output = products(g, &[Factor { matrix: w2, bias: Some(inputs[4].data) }]);
-        Ok((output, inputs[0].shape_with_width(d_out), hidden))
+        Ok((output, inputs[0].shape_with_width(d_out), Box::new(hidden)))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        hidden: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let Sizes { d_in, mid, d_out, rows } = sizes(&dims)?;
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
+        let hidden = pass.saved::<Vec<f32>>()?;
+        let Sizes { d_in, mid, d_out, rows } = sizes(&dims_of(inputs))?;
         let dy = Matrix::new(gradient, rows, d_out);
         let w2 = Matrix::new(inputs[3].data, d_out, mid);
         let mut dh = products(dy, &[Factor { matrix: w2, bias: None }]);
@@ -138,12 +133,46 @@ impl Kernel for FeedForward {
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
     }
+}
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        sizes(&dims)?;
-        let hidden = rows_product(&inputs[0], &inputs[1])?.broadcast_add(&inputs[2])?;
-        let active = self.f.composite(&hidden)?;
-        rows_product(&active, &inputs[3])?.broadcast_add(&inputs[4])
+impl DeviceKernel for FeedForward {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
+        let dims = tensor_dims(inputs);
+        let Sizes { d_in, d_out, .. } = sizes(&dims)?;
+        let x = inputs[0].reshape(((), d_in))?;
+        let [w1, w2] = [1, 3].map(|i| inputs[i].to_dtype(x.dtype()));
+        let [b1, b2] = [2, 4].map(|i| full_precision(&inputs[i]));
+        let (w1, w2) = (w1?, w2?);
+        let [hidden, active] = add_bias_and_activate(product(&x, &w1.t()?)?, Some(&b1?), self.f)?;
+        let y = add_bias(product(&active, &w2.t()?)?, Some(&b2?))?;
+        Ok((
+            y.reshape(with_width(inputs[0].dims(), d_out))?,
+            Saved::tensors([hidden, active, w1, w2]),
+        ))
+    }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        let Sizes { d_in, d_out, .. } = sizes(&tensor_dims(pass.inputs))?;
+        let [hidden, active, w1, w2] = &pass.saved.tensors[..] else {
+            candle_core::bail!("feed-forward: no saved values");
+        };
+        let mut gradients = vec![None; 5];
+        let dy = pass.gradient.reshape(((), d_out))?;
+        if pass.wanted[3] {
+            gradients[3] = Some(product(&dy.t()?, active)?);
+        }
+        if pass.wanted[4] {
+            gradients[4] = Some(column_sums(&dy)?);
+        }
+        let (dh, sums) = activation_backward(hidden, &product(&dy, w2)?, self.f, pass.wanted[2])?;
+        gradients[2] = sums;
+        if pass.wanted[1] {
+            let x = pass.inputs[0].reshape(((), d_in))?;
+            gradients[1] = Some(product(&dh.t()?, &x)?);
+        }
+        if pass.wanted[0] {
+            gradients[0] = Some(product(&dh, w1)?.reshape(pass.inputs[0].shape())?);
+        }
+        Ok(gradients)
     }
 }

@@ -1,18 +1,19 @@
 //! The element-wise product of gated linear units (arXiv 1612.08083, 2002.05202). Each input row
 //! has two halves: the gate, which passes through the activation, and the value.
 
-use candle_core::{D, Shape, Tensor};
+use candle_core::{D, Result, Tensor};
 use rayon::prelude::*;
 
-use super::activation::Activation;
-use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
-use super::rows::{ROWS, add, zeros};
+use super::activation::{Activation, activation, specialised};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
+use super::rows::{ROWS, zeros};
+use crate::compute::full_precision;
 
 /// Computes `f(a) ⊙ b`: `x` `[.., 2 M]` holds `a` then `b` in each row → `[.., M]`.
 ///
 /// # Errors
 /// If the last dimension is odd or 0.
-pub fn gated(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
+pub fn gated(x: &Tensor, f: Activation) -> Result<Tensor> {
     apply(Gated { f, gate: Half::First }, &[x])
 }
 
@@ -21,7 +22,7 @@ pub fn gated(x: &Tensor, f: Activation) -> candle_core::Result<Tensor> {
 ///
 /// # Errors
 /// The same as for [`gated`].
-pub fn glu(x: &Tensor) -> candle_core::Result<Tensor> {
+pub fn glu(x: &Tensor) -> Result<Tensor> {
     apply(Gated::GLU, &[x])
 }
 
@@ -51,7 +52,7 @@ impl Half {
 }
 
 /// Returns the width `M` of a half.
-fn half_width(dims: &[usize]) -> candle_core::Result<usize> {
+fn half_width(dims: &[usize]) -> Result<usize> {
     match dims.last() {
         Some(width) if *width > 0 && width % 2 == 0 => Ok(width / 2),
         _ => candle_core::bail!("gated: the last dimension of {dims:?} must be even and positive"),
@@ -59,30 +60,22 @@ fn half_width(dims: &[usize]) -> candle_core::Result<usize> {
 }
 
 impl Kernel for Gated {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "gated"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let width = half_width(inputs[0].dims)?;
         let mut output = zeros(inputs[0].data.len() / 2);
         output
             .par_chunks_mut(ROWS * width)
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
             .for_each(|(y, x)| products(self.f, self.gate, x, width, y));
-        Ok((output, inputs[0].shape_with_width(width), ()))
+        Ok((output, inputs[0].shape_with_width(width), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
         let width = half_width(inputs[0].dims)?;
         let Some(buffer) = &mut input_gradients[0] else { return Ok(()) };
         let mut dx = zeros(inputs[0].data.len());
@@ -90,37 +83,27 @@ impl Kernel for Gated {
             .zip(inputs[0].data.par_chunks(2 * ROWS * width))
             .zip(gradient.par_chunks(ROWS * width))
             .for_each(|((dx, x), dy)| input_gradient(self.f, self.gate, x, width, dy, dx));
-        match buffer.state {
-            BufferState::Zeros => buffer.data = dx,
-            _ => add(&dx, buffer.as_sum()),
-        }
+        buffer.add(dx);
         Ok(())
-    }
-
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::Full
     }
 
     fn is_cheap(&self) -> bool {
         true
     }
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
         let width = half_width(inputs[0].dims())?;
         let (gate, other) = self.gate.gate_and_other((0, width));
-        let gate = inputs[0].narrow(D::Minus1, gate, width)?.contiguous()?;
-        self.f.composite(&gate)? * inputs[0].narrow(D::Minus1, other, width)?
+        let x = full_precision(&inputs[0])?;
+        let gate = activation(&x.narrow(D::Minus1, gate, width)?, self.f)?;
+        (gate * x.narrow(D::Minus1, other, width)?)?.to_dtype(inputs[0].dtype())
     }
 }
 
 vectorised! {
     /// Computes `y = f(a) b`, where `a` is the gate and `b` the other half.
     fn products(f: Activation, gate: Half, x: &[f32], width: usize, y: &mut [f32]) {
-        match f {
-            Activation::GeluTanh => gated_rows(gate, x, width, y, |a| Activation::GeluTanh.at(a).0),
-            Activation::Sigmoid => gated_rows(gate, x, width, y, |a| Activation::Sigmoid.at(a).0),
-            f => gated_rows(gate, x, width, y, |a| f.at(a).0),
-        }
+        specialised!(f, [GeluTanh, Sigmoid], gated_rows(gate, x, width, y, |a| f.at(a).0));
     }
 
     /// Writes the gradients of both halves to `dx`.
@@ -132,15 +115,7 @@ vectorised! {
         dy: &[f32],
         dx: &mut [f32],
     ) {
-        match f {
-            Activation::GeluTanh => {
-                row_gradients(gate, x, width, dy, dx, |a| Activation::GeluTanh.at(a));
-            }
-            Activation::Sigmoid => {
-                row_gradients(gate, x, width, dy, dx, |a| Activation::Sigmoid.at(a));
-            }
-            f => row_gradients(gate, x, width, dy, dx, |a| f.at(a)),
-        }
+        specialised!(f, [GeluTanh, Sigmoid], row_gradients(gate, x, width, dy, dx, |a| f.at(a)));
     }
 }
 

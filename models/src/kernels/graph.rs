@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{
-    CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, DType, Device, Layout, Shape,
+    CpuStorage, CudaStorage, CustomOp1, CustomOp2, CustomOp3, DType, Device, Layout, Result, Shape,
     Storage, Tensor,
 };
 
@@ -19,11 +19,7 @@ pub(crate) trait Operation: Send + Sync + 'static {
 
     /// Returns one gradient per input, given the output and its gradient. `None` for an input that
     /// needs no gradient, and for a parameter whose gradient is already in its buffer.
-    fn gradients(
-        &self,
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> candle_core::Result<Vec<Option<Tensor>>>;
+    fn gradients(&self, output: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>>;
 }
 
 /// Adds an operation with this output to the graph. All inputs are on one device.
@@ -31,7 +27,7 @@ pub(crate) fn attach<O: Operation>(
     operation: O,
     inputs: &[Tensor],
     output: (Storage, Shape),
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     let name = operation.name();
     let node = Node {
         operation,
@@ -51,7 +47,7 @@ pub(crate) fn attach<O: Operation>(
 }
 
 /// Returns a copy of a tensor's values, as the output of an operation.
-pub(crate) fn copy_output(tensor: &Tensor) -> candle_core::Result<(Storage, Shape)> {
+pub(crate) fn copy_output(tensor: &Tensor) -> Result<(Storage, Shape)> {
     let is_whole = tensor.is_contiguous() && tensor.layout().start_offset() == 0;
     let tensor = if is_whole { tensor.clone() } else { tensor.force_contiguous()? };
     let (storage, layout) = tensor.storage_and_layout();
@@ -69,7 +65,7 @@ impl Prepared {
         Self { name, output: Mutex::new(Some(output)) }
     }
 
-    fn take(&self) -> candle_core::Result<(Storage, Shape)> {
+    fn take(&self) -> Result<(Storage, Shape)> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         match output.take() {
             Some(output) => Ok(output),
@@ -77,14 +73,14 @@ impl Prepared {
         }
     }
 
-    fn take_on_cpu(&self) -> candle_core::Result<(CpuStorage, Shape)> {
+    fn take_on_cpu(&self) -> Result<(CpuStorage, Shape)> {
         match self.take()? {
             (Storage::Cpu(storage), shape) => Ok((storage, shape)),
             _ => candle_core::bail!("{}: inputs on the CPU, but not the output", self.name),
         }
     }
 
-    fn take_on_cuda(&self) -> candle_core::Result<(CudaStorage, Shape)> {
+    fn take_on_cuda(&self) -> Result<(CudaStorage, Shape)> {
         match self.take()? {
             (Storage::Cuda(storage), shape) => Ok((storage, shape)),
             _ => candle_core::bail!("{}: inputs on a GPU, but not the output", self.name),
@@ -108,15 +104,15 @@ impl<O: Operation> CustomOp1 for Node<O> {
         self.operation.name()
     }
 
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> candle_core::Result<(CpuStorage, Shape)> {
+    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
         self.output.take_on_cpu()
     }
 
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> candle_core::Result<(CudaStorage, Shape)> {
+    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
         self.output.take_on_cuda()
     }
 
-    fn bwd(&self, _: &Tensor, out: &Tensor, grad: &Tensor) -> candle_core::Result<Option<Tensor>> {
+    fn bwd(&self, _: &Tensor, out: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
         Ok(self.operation.gradients(out, grad)?.swap_remove(0))
     }
 }
@@ -132,7 +128,7 @@ impl<O: Operation> CustomOp2 for Node<O> {
         _: &Layout,
         _: &CpuStorage,
         _: &Layout,
-    ) -> candle_core::Result<(CpuStorage, Shape)> {
+    ) -> Result<(CpuStorage, Shape)> {
         self.output.take_on_cpu()
     }
 
@@ -142,7 +138,7 @@ impl<O: Operation> CustomOp2 for Node<O> {
         _: &Layout,
         _: &CudaStorage,
         _: &Layout,
-    ) -> candle_core::Result<(CudaStorage, Shape)> {
+    ) -> Result<(CudaStorage, Shape)> {
         self.output.take_on_cuda()
     }
 
@@ -152,7 +148,7 @@ impl<O: Operation> CustomOp2 for Node<O> {
         second: &Tensor,
         out: &Tensor,
         grad: &Tensor,
-    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>)> {
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let mut gradients = self.operation.gradients(out, grad)?;
         if self.num_inputs == 2 {
             let second = gradients.swap_remove(1);
@@ -166,7 +162,7 @@ impl<O: Operation> CustomOp2 for Node<O> {
 }
 
 /// Builds a chain of one-element tensors with `inputs` attached, two per link.
-fn relay(inputs: &[Tensor], device: &Device, relayed: &Relayed) -> candle_core::Result<Tensor> {
+fn relay(inputs: &[Tensor], device: &Device, relayed: &Relayed) -> Result<Tensor> {
     let zero = Tensor::zeros(1, DType::F32, device)?;
     let mut chain: Option<Tensor> = None;
     let mut start = inputs.len();
@@ -204,7 +200,7 @@ impl CustomOp3 for Relay {
         _: &Layout,
         _: &CpuStorage,
         _: &Layout,
-    ) -> candle_core::Result<(CpuStorage, Shape)> {
+    ) -> Result<(CpuStorage, Shape)> {
         self.output.take_on_cpu()
     }
 
@@ -216,7 +212,7 @@ impl CustomOp3 for Relay {
         _: &Layout,
         _: &CudaStorage,
         _: &Layout,
-    ) -> candle_core::Result<(CudaStorage, Shape)> {
+    ) -> Result<(CudaStorage, Shape)> {
         self.output.take_on_cuda()
     }
 
@@ -227,7 +223,7 @@ impl CustomOp3 for Relay {
         next: &Tensor,
         _: &Tensor,
         _: &Tensor,
-    ) -> candle_core::Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let mut relayed = self.relayed.lock().unwrap_or_else(PoisonError::into_inner);
         let mut take = |i: usize| relayed.get_mut(i).and_then(Option::take);
         let first = take(self.first);

@@ -2,12 +2,14 @@
 //! lattice. The log-softmax is fused into the kernel. The CTC and transducer losses differ only in
 //! their [`Lattice`].
 
-use candle_core::{DType, Device, Shape, Tensor};
+use candle_core::{DType, Device, Result, Shape, Tensor};
 use rayon::prelude::*;
 
+use super::device::{BackwardPass, DeviceKernel, Saved};
 use super::math::{exp, max, sum};
-use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
 use super::wide::{WideFloat, exponentials};
+use crate::compute::full_precision;
 
 /// The paths of one clip. At every row of logits, a path may emit one of a few classes, the
 /// *emissions* of the row. All rows have the same number of emissions.
@@ -42,10 +44,7 @@ pub(crate) trait Lattice: Send + Sync + 'static {
 ///
 /// # Panics
 /// If a class is not below `V`.
-pub(crate) fn lattice_loss<L: Lattice>(
-    logits: &Tensor,
-    clips: Vec<L>,
-) -> candle_core::Result<Tensor> {
+pub(crate) fn lattice_loss<L: Lattice>(logits: &Tensor, clips: Vec<L>) -> Result<Tensor> {
     let &[rows, width] = logits.dims() else {
         candle_core::bail!("{}: logits of shape {:?}, expected [T, V]", L::NAME, logits.dims());
     };
@@ -194,29 +193,22 @@ impl<L: Lattice> LatticeLoss<L> {
 }
 
 impl<L: Lattice> Kernel for LatticeLoss<L> {
-    type Saved = Vec<ForwardState>;
-
     fn name(&self) -> &'static str {
         L::NAME
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let clips = self.clips.par_iter().zip(self.split(inputs[0].data));
         let states: Vec<ForwardState> = clips
             .map(|(clip, logits)| ForwardState::new((clip, logits, self.width), Softmax::new))
             .collect();
         let losses = states.iter().map(|state| state.loss as f32).collect();
-        Ok((losses, Shape::from(self.clips.len()), states))
+        Ok((losses, Shape::from(self.clips.len()), Box::new(states)))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        states: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
+        let states = pass.saved::<Vec<ForwardState>>()?;
         let Some(dx) = &mut input_gradients[0] else { return Ok(()) };
         let accumulate = dx.beta() != 0.0;
         let clips = self.clips.par_iter().zip(states).zip(gradient);
@@ -247,55 +239,55 @@ impl<L: Lattice> Kernel for LatticeLoss<L> {
         Ok(())
     }
 
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::FullOutput
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        Some(self)
+    }
+}
+
+/// Computes the losses and the gradients in f64 on the CPU.
+impl<L: Lattice> DeviceKernel for LatticeLoss<L> {
+    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> Result<(Tensor, Saved)> {
+        let (device, dtype) = (inputs[0].device(), full_precision(&inputs[0])?.dtype());
+        let logits = inputs[0].to_dtype(DType::F64)?.flatten_all()?.to_vec1::<f64>()?;
+        let mut gradient = vec![0.0; if wanted[0] { logits.len() } else { 0 }];
+        let gradients = if wanted[0] { self.split_mut(&mut gradient) } else { Vec::new() };
+        let clips = self.clips.par_iter().zip(self.split(&logits));
+        let states: Vec<ForwardState> = clips
+            .clone()
+            .map(|(clip, logits)| ForwardState::new((clip, logits, self.width), Softmax::in_f64))
+            .collect();
+        clips.zip(&states).zip(gradients).for_each(|(((clip, logits), state), gradient)| {
+            if state.loss.is_finite() {
+                state.gradient((clip, logits, self.width), gradient, gradient_in_f64);
+            }
+        });
+        let losses: Vec<f64> = states.iter().map(|state| state.loss).collect();
+        let tensor = |values: Vec<f64>, shape: &[usize]| {
+            Tensor::from_vec(values, shape, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
+        };
+        let saved = if wanted[0] {
+            // A loss that is not finite gets no gradient, whatever the gradient of the loss is.
+            let is_finite = losses.iter().map(|loss| u8::from(loss.is_finite()));
+            let clip_of_row = self.clips.iter().zip(0u32..);
+            let clip_of_row = clip_of_row.flat_map(|(clip, i)| vec![i; clip.rows()]);
+            Saved::tensors([
+                tensor(gradient, inputs[0].dims())?,
+                Tensor::from_iter(is_finite, device)?,
+                Tensor::from_iter(clip_of_row, device)?,
+            ])
+        } else {
+            Saved::default()
+        };
+        Ok((tensor(losses, &[self.clips.len()])?, saved))
     }
 
-    /// Computes the losses and the gradient in f64 on the CPU. To give the graph this gradient, a
-    /// term that is always 0 is added to the losses: the product of logits and gradient, minus its
-    /// detached value. Second-order gradients are wrong.
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let logits = &inputs[0];
-        let cpu = logits.detach().to_dtype(DType::F64)?.to_device(&Device::Cpu)?;
-        let values = cpu.flatten_all()?.to_vec1::<f64>()?;
-        let mut gradient = vec![0.0; values.len()];
-        let clips = self.clips.par_iter().zip(self.split(&values));
-        let losses: Vec<f64> = clips
-            .zip(self.split_mut(&mut gradient))
-            .map(|((clip, logits), gradient)| {
-                let state = ForwardState::new((clip, logits, self.width), Softmax::in_f64);
-                if state.loss.is_finite() {
-                    state.gradient((clip, logits, self.width), gradient, gradient_in_f64);
-                }
-                state.loss
-            })
-            .collect();
-        let (clips, (dtype, device)) = (self.clips.len(), (logits.dtype(), logits.device()));
-        let tensor = |values: Vec<f64>, dims: (usize, usize)| {
-            Tensor::from_vec(values, dims, &Device::Cpu)?.to_dtype(dtype)?.to_device(device)
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        let [gradient, is_finite, clip_of_row] = &pass.saved.tensors[..] else {
+            candle_core::bail!("{}: no saved gradient", L::NAME);
         };
-        let is_finite_loss: Vec<u8> =
-            losses.iter().map(|loss| u8::from(loss.is_finite())).collect();
-        let losses = tensor(losses, (clips, 1))?;
-        if !logits.track_op() || !is_finite_loss.contains(&1) {
-            return losses.squeeze(1);
-        }
-        let mut row_is_in_clip = vec![0.0; clips * logits.dim(0)?];
-        let mut offset = 0;
-        for (clip, lattice) in self.clips.iter().enumerate() {
-            row_is_in_clip[clip * logits.dim(0)? + offset..][..lattice.rows()].fill(1.0);
-            offset += lattice.rows();
-        }
-        let row_is_in_clip = tensor(row_is_in_clip, (clips, logits.dim(0)?))?;
-        let gradient = tensor(gradient, logits.dims2()?)?;
-        // A masked class (minus infinity) times a gradient of 0 would be NaN.
-        let finite_logits = gradient.ne(0.0)?.where_cond(logits, &gradient.zeros_like()?)?;
-        let row_sums = (finite_logits * gradient)?.sum_keepdim(1)?;
-        let zero_with_gradient = row_is_in_clip.matmul(&(&row_sums - row_sums.detach())?)?;
-        // A loss that is not finite gets no gradient.
-        let is_finite_loss =
-            Tensor::from_vec(is_finite_loss, (clips, 1), &Device::Cpu)?.to_device(device)?;
-        is_finite_loss.where_cond(&(zero_with_gradient + &losses)?, &losses)?.squeeze(1)
+        let dy = is_finite.where_cond(pass.gradient, &pass.gradient.zeros_like()?)?;
+        let dy = dy.index_select(clip_of_row, 0)?.unsqueeze(1)?;
+        Ok(vec![Some(gradient.broadcast_mul(&dy)?)])
     }
 }
 

@@ -5,24 +5,23 @@ use std::borrow::Cow;
 
 mod device;
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Tensor};
 
-use super::composite::rows_product;
 use super::device::DeviceKernel;
 use super::dropout::{Dropout, add_masked, masked};
 use super::matmul::{Factor, Matrix, matmul, products};
 use super::nf4::QuantisedMatrix;
-use super::operation::{BufferState, Gradient, Input, Kernel, apply};
+use super::operation::{BufferState, Gradient, Input, Kernel, Output, Pass, apply, dims_of};
 use super::rows::add_column_sums;
 
 /// A linear layer: `x` `[.., D_in]`, `weight` `[D_out, D_in]`, `bias` `[D_out]` → `[.., D_out]`.
-pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> candle_core::Result<Tensor> {
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
     stacked_linear(x, &[LinearParameters::new(weight, bias)])
 }
 
 /// Applies several linear layers to one input and concatenates the outputs: `x` `[.., D_in]`,
 /// weights `[D_i, D_in]` → `[.., ΣD_i]`. The parameters stay separate tensors, as published.
-pub fn stacked_linear(x: &Tensor, layers: &[LinearParameters<'_>]) -> candle_core::Result<Tensor> {
+pub fn stacked_linear(x: &Tensor, layers: &[LinearParameters<'_>]) -> Result<Tensor> {
     let mut inputs = vec![x];
     inputs.extend(layers.iter().flat_map(LinearParameters::tensors));
     apply(StackedLinear::new(layers), &inputs)
@@ -158,7 +157,7 @@ impl StackedLinear {
     }
 
     /// Returns the layers, the input width and the output width.
-    fn layers(&self, dims: &[&[usize]]) -> candle_core::Result<(Vec<Layer<'_>>, usize, usize)> {
+    fn layers(&self, dims: &[&[usize]]) -> Result<(Vec<Layer<'_>>, usize, usize)> {
         let Some(&d_in) = dims[0].last() else {
             candle_core::bail!("linear: the input is a scalar, expected [.., D_in]");
         };
@@ -209,7 +208,7 @@ impl Branch {
         plan: BranchPlan,
         dims: &[&[usize]],
         [width, d_in]: [usize; 2],
-    ) -> candle_core::Result<Self> {
+    ) -> Result<Self> {
         match (dims[down], dims[down + 1]) {
             (&[rank, down_width], &[up_height, up_rank])
                 if rank > 0 && [down_width, up_height, up_rank] == [d_in, width, rank] =>
@@ -278,27 +277,15 @@ impl Branch {
             dx.state = BufferState::Sum;
         }
     }
-
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let x = match self.plan.dropout {
-            Some(mask) => mask.masked(&inputs[0])?,
-            None => inputs[0].clone(),
-        };
-        let hidden = rows_product(&x, &inputs[self.down])?;
-        rows_product(&hidden, &inputs[self.up])? * f64::from(self.plan.scale)
-    }
 }
 
 impl Kernel for StackedLinear {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "linear"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let (layers, d_in, d_out) = self.layers(&dims)?;
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        let (layers, d_in, d_out) = self.layers(&dims_of(inputs))?;
         let rows = inputs[0].data.len() / d_in;
         let weights: Vec<_> = layers.iter().map(|layer| layer.weight.values(inputs)).collect();
         let factors = layers.iter().zip(&weights).map(|(layer, weight)| Factor {
@@ -312,19 +299,12 @@ impl Kernel for StackedLinear {
                 branch.add_to(inputs, rows, &mut output[layer.column..], d_out);
             }
         }
-        Ok((output, inputs[0].shape_with_width(d_out), ()))
+        Ok((output, inputs[0].shape_with_width(d_out), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let (layers, d_in, d_out) = self.layers(&dims)?;
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
+        let (layers, d_in, d_out) = self.layers(&dims_of(inputs))?;
         let rows = inputs[0].data.len() / d_in;
         let x = Matrix::new(inputs[0].data, rows, d_in);
         for layer in &layers {
@@ -352,30 +332,5 @@ impl Kernel for StackedLinear {
 
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
-    }
-
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        let (layers, _, _) = self.layers(&dims)?;
-        let mut outputs = Vec::new();
-        for layer in layers {
-            let mut y = match layer.weight {
-                WeightSource::Input(index) => rows_product(&inputs[0], &inputs[index])?,
-                WeightSource::Quantised(matrix) => {
-                    rows_product(&inputs[0], &matrix.tensor_like(&inputs[0])?)?
-                }
-            };
-            if let Some(bias) = layer.bias {
-                y = y.broadcast_add(&inputs[bias])?;
-            }
-            if let Some(branch) = &layer.low_rank {
-                y = (y + branch.composite(inputs)?)?;
-            }
-            outputs.push(y);
-        }
-        match outputs.len() {
-            1 => Ok(outputs.swap_remove(0)),
-            _ => Tensor::cat(&outputs, candle_core::D::Minus1),
-        }
     }
 }

@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 
-use super::activation::Activation;
+use super::activation::{Activation, activation, sigmoid};
 use super::composite::{rows_product, select_rows};
-use super::math::{exp, tanh};
+use super::math::tanh;
 use super::matmul::{Matrix, matmul};
-use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims};
 use super::rows::add;
+use crate::compute::full_precision;
 
 /// Runs an LSTM layer: input gates `[T, 4 H]`, recurrent weight `W_hh` `[4 H, H]`, and the hidden
 /// and cell states before the first step, `[N, H]` each → `[T, 2 H]`. Each output row holds the
@@ -26,7 +27,7 @@ pub fn lstm(
     recurrent: &Tensor,
     (hidden, cell): (&Tensor, &Tensor),
     lengths: &[usize],
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     apply(LstmKernel { steps: Steps::new(lengths) }, &[gates, recurrent, hidden, cell])
 }
 
@@ -68,7 +69,7 @@ impl Steps {
     }
 
     /// Checks the inputs' dimensions, and returns the width `H`.
-    fn width(&self, dims: &[&[usize]]) -> candle_core::Result<usize> {
+    fn width(&self, dims: &[&[usize]]) -> Result<usize> {
         let width = dims[1].last().copied().unwrap_or(0);
         let sequences = self.order.len();
         let expected: [&[usize]; 4] = [
@@ -94,15 +95,12 @@ impl Steps {
 
 impl Kernel for LstmKernel {
     /// The gates of each row after their activation, `[T, 4 H]`.
-    type Saved = Vec<f32>;
-
     fn name(&self) -> &'static str {
         "lstm"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let width = self.steps.width(&dims)?;
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        let width = self.steps.width(&dims_of(inputs))?;
         let recurrent = Matrix::new(inputs[1].data, 4 * width, width).t();
         let mut hidden = self.steps.sorted(inputs[2].data, width);
         let mut cells = self.steps.sorted(inputs[3].data, width);
@@ -123,17 +121,12 @@ impl Kernel for LstmKernel {
                 c.copy_from_slice(cell);
             }
         }
-        Ok((output, Shape::from((self.steps.num_rows, 2 * width)), gates))
+        Ok((output, Shape::from((self.steps.num_rows, 2 * width)), Box::new(gates)))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        output: &[f32],
-        gradient: &[f32],
-        gates: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, output, gradient) = (pass.inputs, pass.output, pass.gradient);
+        let gates = pass.saved::<Vec<f32>>()?;
         let (steps, width) = (&self.steps, inputs[1].dims[1]);
         let recurrent = Matrix::new(inputs[1].data, 4 * width, width);
         let sequences = steps.order.len();
@@ -194,13 +187,10 @@ impl Kernel for LstmKernel {
         Ok(())
     }
 
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::Full
-    }
-
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        let (steps, width) = (&self.steps, self.steps.width(&dims)?);
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
+        let dtype = inputs[0].dtype();
+        let inputs = inputs.iter().map(full_precision).collect::<Result<Vec<_>>>()?;
+        let (steps, width) = (&self.steps, self.steps.width(&tensor_dims(&inputs))?);
         let order: Arc<[u32]> = steps.order.iter().map(|i| *i as u32).collect();
         let (mut hidden, mut cells) =
             (select_rows(&inputs[2], &order)?, select_rows(&inputs[3], &order)?);
@@ -209,24 +199,22 @@ impl Kernel for LstmKernel {
             let rows: Arc<[u32]> = rows.iter().map(|row| *row as u32).collect();
             let products = rows_product(&hidden.narrow(0, 0, rows.len())?, &inputs[1])?;
             let gates = (select_rows(&inputs[0], &rows)? + products)?;
-            let gate = |i: usize, f: Activation| {
-                f.composite(&gates.narrow(1, i * width, width)?.contiguous()?)
-            };
+            let gate = |i: usize, f: Activation| activation(&gates.narrow(1, i * width, width)?, f);
             let kept = (gate(1, Activation::Sigmoid)? * cells.narrow(0, 0, rows.len())?)?;
             let added = (gate(0, Activation::Sigmoid)? * gate(2, Activation::Tanh)?)?;
             cells = (kept + added)?;
-            hidden = (gate(3, Activation::Sigmoid)? * cells.tanh()?)?;
+            hidden = (gate(3, Activation::Sigmoid)? * activation(&cells, Activation::Tanh)?)?;
             outputs.push(Tensor::cat(&[&hidden, &cells], 1)?);
         }
         if outputs.is_empty() {
-            return Tensor::zeros((0, 2 * width), inputs[0].dtype(), inputs[0].device());
+            return Tensor::zeros((0, 2 * width), dtype, inputs[0].device());
         }
         // The index of each row in the concatenated steps.
         let mut indices = vec![0; steps.num_rows];
         for (index, row) in (0..).zip(steps.rows.iter().flatten()) {
             indices[*row] = index;
         }
-        select_rows(&Tensor::cat(&outputs, 0)?, &indices.into())
+        select_rows(&Tensor::cat(&outputs, 0)?, &indices.into())?.to_dtype(dtype)
     }
 }
 
@@ -277,9 +265,4 @@ vectorised! {
             d_cell[j] = dc * f;
         }
     }
-}
-
-#[inline(always)]
-fn sigmoid(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x.max(-80.0)))
 }

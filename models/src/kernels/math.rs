@@ -4,6 +4,8 @@
 //! instruction set (`multiversion`). `mul_add` is fused on every instruction set, so the results do
 //! not depend on the instruction set.
 
+use std::ops::{Add, Div, Mul, Sub};
+
 /// `e^x` to about 2 units in the last place; 0 below -87.3, and `e^88` above 88.
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
@@ -52,6 +54,57 @@ pub(crate) fn tanh(x: f32) -> f32 {
     1.0 - 2.0 / (exp(2.0 * x.clamp(-20.0, 20.0)) + 1.0)
 }
 
+/// A number of an activation: f32 in the fused kernels, f64 in gradient checks.
+pub(crate) trait Real:
+    Copy
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+{
+    fn of(value: f64) -> Self;
+    fn exp(self) -> Self;
+    fn erf(self) -> Self;
+    fn tanh(self) -> Self;
+    fn mul_add(self, factor: Self, summand: Self) -> Self;
+}
+
+/// Implements [`Real`] with these functions.
+macro_rules! real {
+    ($number:ty, $exp:expr, $erf:expr, $tanh:expr) => {
+        impl Real for $number {
+            #[inline(always)]
+            fn of(value: f64) -> Self {
+                value as Self
+            }
+
+            #[inline(always)]
+            fn exp(self) -> Self {
+                $exp(self)
+            }
+
+            #[inline(always)]
+            fn erf(self) -> Self {
+                $erf(self)
+            }
+
+            #[inline(always)]
+            fn tanh(self) -> Self {
+                $tanh(self)
+            }
+
+            #[inline(always)]
+            fn mul_add(self, factor: Self, summand: Self) -> Self {
+                <$number>::mul_add(self, factor, summand)
+            }
+        }
+    };
+}
+
+real!(f32, exp, erf, tanh);
+real!(f64, f64::exp, candle_core::cpu::erf::erf_f64, f64::tanh);
+
 /// The number of running sums. They fix the order of addition, which is the same on every machine.
 const LANES: usize = 16;
 
@@ -95,8 +148,8 @@ pub(crate) fn max(a: &[f32]) -> f32 {
     fold(lanes, |a, b| if a > b { a } else { b })
 }
 
-#[inline(always)]
 /// Reduces the lanes to one value, in a fixed order.
+#[inline(always)]
 fn fold(mut lanes: [f32; LANES], f: impl Fn(f32, f32) -> f32) -> f32 {
     let mut width = LANES / 2;
     while width > 0 {

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use rayon::prelude::*;
 
 /// The values of a block, in row-major order.
@@ -117,7 +117,7 @@ struct Nf4Tensors {
 
 impl Nf4Tensors {
     /// Copies whole blocks to a device. `None` if the last block is not whole.
-    fn new(values: &Nf4, device: &Device) -> candle_core::Result<Option<Self>> {
+    fn new(values: &Nf4, device: &Device) -> Result<Option<Self>> {
         if !values.len.is_multiple_of(BLOCK) {
             return Ok(None);
         }
@@ -131,7 +131,7 @@ impl Nf4Tensors {
     }
 
     /// The values, `[blocks, 64]`.
-    fn dequantise(&self) -> candle_core::Result<Tensor> {
+    fn dequantise(&self) -> Result<Tensor> {
         // The largest index of an integer type selects zeros in candle, and 255 is a code.
         let codes = self.codes.flatten_all()?.to_dtype(DType::U32)?;
         let levels = self.levels.index_select(&codes, 0)?;
@@ -164,7 +164,7 @@ impl QuantisedMatrix {
 
     /// Returns the values as a tensor on the device and in the dtype of `x`. On a GPU, the quantised
     /// values stay there.
-    pub(super) fn tensor_like(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+    pub(super) fn tensor_like(&self, x: &Tensor) -> Result<Tensor> {
         let shape = (self.rows, self.columns);
         let on_gpu = if x.device().is_cpu() { None } else { self.on_gpu(x.device())? };
         let tensor = match on_gpu {
@@ -175,7 +175,7 @@ impl QuantisedMatrix {
     }
 
     /// The values on a GPU, copied at the first call. `None` if the last block is not whole.
-    fn on_gpu(&self, device: &Device) -> candle_core::Result<Option<Nf4Tensors>> {
+    fn on_gpu(&self, device: &Device) -> Result<Option<Nf4Tensors>> {
         let mut shared = self.values.write().unwrap_or_else(PoisonError::into_inner);
         if shared.on_gpu.is_none() {
             shared.on_gpu = Nf4Tensors::new(&shared.values, device)?;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_give_the_same_values_bit_for_bit() -> candle_core::Result<()> {
+    fn tensors_give_the_same_values_bit_for_bit() -> Result<()> {
         let values: Vec<f32> = (0..640).map(|i| ((i * i) as f32 * 0.017).sin() * 2.0).collect();
         let quantised = Nf4::quantise(&values);
         let tensors = Nf4Tensors::new(&quantised, &Device::Cpu)?.expect("whole blocks");

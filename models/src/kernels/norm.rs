@@ -1,15 +1,14 @@
 //! LayerNorm and RMSNorm, alone or fused with dropout and the residual sum.
 
-mod device;
-
-use candle_core::{D, Shape, Tensor};
+use candle_core::{D, Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::device::DeviceKernel;
+use super::device::{BackwardPass, DeviceKernel, Saved};
 use super::dropout::{Dropout, add_masked_block};
 use super::math::{sum, sum2};
-use super::operation::{BufferState, CompositePrecision, Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims};
 use super::rows::{ROWS, add, zeros};
+use crate::compute::full_precision;
 
 /// The parameters of a norm over the last dimension.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +23,7 @@ pub struct Norm<'a> {
 }
 
 /// Normalises over the last dimension: `x` `[.., D]` → `[.., D]`.
-pub fn norm(x: &Tensor, norm: Norm<'_>) -> candle_core::Result<Tensor> {
+pub fn norm(x: &Tensor, norm: Norm<'_>) -> Result<Tensor> {
     run(&[x], norm, None)
 }
 
@@ -35,11 +34,11 @@ pub fn residual_norm(
     residual: &Tensor,
     norm: Norm<'_>,
     dropout: Option<Dropout>,
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     run(&[x, residual], norm, dropout)
 }
 
-fn run(x: &[&Tensor], norm: Norm<'_>, dropout: Option<Dropout>) -> candle_core::Result<Tensor> {
+fn run(x: &[&Tensor], norm: Norm<'_>, dropout: Option<Dropout>) -> Result<Tensor> {
     let mut inputs = x.to_vec();
     inputs.push(norm.weight);
     inputs.extend(norm.bias);
@@ -72,7 +71,7 @@ impl NormKernel {
     }
 
     /// Checks the shapes and returns the width.
-    fn check(&self, dims: &[&[usize]]) -> candle_core::Result<usize> {
+    fn check(&self, dims: &[&[usize]]) -> Result<usize> {
         let width = dims[0].last().copied().unwrap_or(0);
         let num_residuals = usize::from(self.residual);
         let fits =
@@ -84,9 +83,8 @@ impl NormKernel {
     }
 
     /// Returns the inputs by role.
-    fn roles<'a>(&self, inputs: &[Input<'a>]) -> candle_core::Result<Roles<'a>> {
-        let dims: Vec<_> = inputs.iter().map(|input| input.dims).collect();
-        let width = self.check(&dims)?;
+    fn roles<'a>(&self, inputs: &[Input<'a>]) -> Result<Roles<'a>> {
+        let width = self.check(&dims_of(inputs))?;
         let num_residuals = usize::from(self.residual);
         Ok(Roles {
             x: inputs[0].data,
@@ -99,18 +97,16 @@ impl NormKernel {
 }
 
 impl Kernel for NormKernel {
-    /// The mean and the reciprocal standard deviation of each row; for RMSNorm, 0 and the
-    /// reciprocal root mean square.
-    type Saved = Vec<[f32; 2]>;
-
     fn name(&self) -> &'static str {
         "norm"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let roles = self.roles(inputs)?;
         let width = roles.width;
         let mut output = zeros(roles.x.len());
+        // The mean and the reciprocal standard deviation of each row; for RMSNorm, 0 and the
+        // reciprocal root mean square.
         let mut statistics = vec![[0.0; 2]; roles.x.len() / width];
         output
             .par_chunks_mut(ROWS * width)
@@ -121,17 +117,12 @@ impl Kernel for NormKernel {
                 residual_sums(&roles, self.dropout, start, y);
                 normalise(&roles, self.epsilon, y, statistics);
             });
-        Ok((output, Shape::from(inputs[0].dims), statistics))
+        Ok((output, Shape::from(inputs[0].dims), Box::new(statistics)))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        statistics: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
+        let statistics = pass.saved::<Vec<[f32; 2]>>()?;
         let roles = self.roles(inputs)?;
         let width = roles.width;
         let num_residuals = usize::from(self.residual);
@@ -172,17 +163,10 @@ impl Kernel for NormKernel {
             });
         }
         if let (true, Some(dr)) = (self.residual, &mut other_gradients[0]) {
-            match dr.state {
-                // The gradient of the sum equals the residual's gradient: move the buffer.
-                BufferState::Zeros => dr.data = ds,
-                _ => add(&ds, dr.as_sum()),
-            }
+            // The gradient of the sum equals the residual's gradient.
+            dr.add(ds);
         }
         Ok(())
-    }
-
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::Full
     }
 
     fn is_cheap(&self) -> bool {
@@ -192,24 +176,134 @@ impl Kernel for NormKernel {
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
     }
+}
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        self.check(&dims)?;
-        let mut x = inputs[0].clone();
+/// The inputs by role, in their own dtypes; weight and bias in f32.
+struct DeviceRoles<'a> {
+    x: &'a Tensor,
+    residual: Option<Tensor>,
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl NormKernel {
+    fn device_roles<'a>(&self, inputs: &'a [Tensor]) -> Result<DeviceRoles<'a>> {
+        self.check(&tensor_dims(inputs))?;
+        let parameters = 1 + usize::from(self.residual);
+        let residual = self.residual.then(|| inputs[1].to_dtype(inputs[0].dtype()));
+        let bias = self.centred.then(|| full_precision(&inputs[parameters + 1]));
+        Ok(DeviceRoles {
+            x: &inputs[0],
+            residual: residual.transpose()?,
+            weight: full_precision(&inputs[parameters])?,
+            bias: bias.transpose()?,
+        })
+    }
+
+    /// Returns `residual + dropout(x)` in f32.
+    fn sums(&self, roles: &DeviceRoles<'_>) -> Result<Tensor> {
+        let mut sums = full_precision(roles.x)?;
         if let Some(dropout) = self.dropout {
-            x = dropout.masked(&x)?;
+            sums = dropout.masked(&sums)?;
         }
-        let num_residuals = usize::from(self.residual);
-        if self.residual {
-            x = x.add(&inputs[1])?;
+        match &roles.residual {
+            Some(residual) => sums + full_precision(residual)?,
+            None => Ok(sums),
         }
+    }
+
+    #[cfg(feature = "cuda")]
+    fn sums_on_gpu<'a>(&self, roles: &'a DeviceRoles<'_>) -> crate::cuda::Sums<'a> {
+        let residual = roles.residual.as_ref();
+        crate::cuda::Sums { x: roles.x, residual, mask: self.dropout }
+    }
+}
+
+/// Computes in f32.
+impl DeviceKernel for NormKernel {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
+        let roles = self.device_roles(inputs)?;
+        #[cfg(feature = "cuda")]
+        if roles.x.device().is_cuda() {
+            let sums = self.sums_on_gpu(&roles);
+            let (y, statistics) =
+                crate::cuda::norm(sums, &roles.weight, roles.bias.as_ref(), self.epsilon)?;
+            return Ok((y, Saved::tensors([statistics])));
+        }
+        let mut sums = self.sums(&roles)?;
+        let mut mean = sums.mean_keepdim(D::Minus1)?;
+        if !self.centred {
+            mean = mean.zeros_like()?;
+        }
+        sums = sums.broadcast_sub(&mean)?;
+        let variance = (sums.sqr()?.mean_keepdim(D::Minus1)? + f64::from(self.epsilon))?;
+        let inverse = variance.sqrt()?.recip()?;
+        let mut y = sums.broadcast_mul(&inverse)?.broadcast_mul(&roles.weight)?;
+        if let Some(bias) = &roles.bias {
+            y = y.broadcast_add(bias)?;
+        }
+        Ok((y.to_dtype(roles.x.dtype())?, Saved::tensors([mean, inverse])))
+    }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        let roles = self.device_roles(pass.inputs)?;
+        let parameters = 1 + usize::from(self.residual);
+        let wants_parameters = pass.wanted[parameters..].contains(&true);
+        let mut gradients = vec![None; pass.inputs.len()];
+        #[cfg(feature = "cuda")]
+        if roles.x.device().is_cuda() {
+            let sums = self.sums_on_gpu(&roles);
+            let statistics = &pass.saved.tensors[0];
+            if wants_parameters {
+                let [dw, db] =
+                    crate::cuda::norm_parameters_backward(sums, pass.gradient, statistics)?;
+                gradients[parameters] = Some(dw);
+                if self.centred {
+                    gradients[parameters + 1] = Some(db);
+                }
+            }
+            let wanted = [pass.wanted[0], self.residual && pass.wanted[1]];
+            let [dx, dresidual] = crate::cuda::norm_backward(
+                sums,
+                &roles.weight,
+                pass.gradient,
+                statistics,
+                self.centred,
+                wanted,
+            )?;
+            gradients[0] = dx;
+            if self.residual {
+                gradients[1] = dresidual;
+            }
+            return Ok(gradients);
+        }
+        let [mean, inverse] = &pass.saved.tensors[..] else {
+            candle_core::bail!("norm: no saved statistics");
+        };
+        let dy = full_precision(pass.gradient)?;
+        let normed = self.sums(&roles)?.broadcast_sub(mean)?.broadcast_mul(inverse)?;
+        if wants_parameters {
+            let rows = |x: &Tensor| x.reshape(((), x.dim(D::Minus1)?))?.sum(0);
+            gradients[parameters] = Some(rows(&(&dy * &normed)?)?);
+            if self.centred {
+                gradients[parameters + 1] = Some(rows(&dy)?);
+            }
+        }
+        let g = dy.broadcast_mul(&roles.weight)?;
+        let mean_product = (&g * &normed)?.mean_keepdim(D::Minus1)?;
+        let mut ds = (&g - normed.broadcast_mul(&mean_product)?)?;
         if self.centred {
-            x = x.broadcast_sub(&x.mean_keepdim(D::Minus1)?)?;
+            ds = ds.broadcast_sub(&g.mean_keepdim(D::Minus1)?)?;
         }
-        let variance = (x.sqr()?.mean_keepdim(D::Minus1)? + f64::from(self.epsilon))?;
-        let y = x.broadcast_div(&variance.sqrt()?)?.broadcast_mul(&inputs[num_residuals + 1])?;
-        if self.centred { y.broadcast_add(&inputs[num_residuals + 2]) } else { Ok(y) }
+        let ds = ds.broadcast_mul(inverse)?;
+        gradients[0] = Some(match self.dropout {
+            Some(dropout) => dropout.masked(&ds)?,
+            None => ds.clone(),
+        });
+        if self.residual {
+            gradients[1] = Some(ds);
+        }
+        Ok(gradients)
     }
 }
 

@@ -4,14 +4,15 @@
 //! The gradient of a parameter is instead written to (or accumulated in) the parameter's buffer in
 //! [`crate::gradients::Gradients`]. candle receives no gradient for it.
 //!
-//! On other devices and dtypes than f32 on the CPU, an operation runs on its device path
-//! ([`super::device`]) if it has one and the dtype is f32 or bf16. Else it runs as its *composite*:
-//! the same computation as a series of candle operations with correct gradients.
+//! On other devices and in other dtypes than f32 on the CPU, an operation runs on its device path
+//! ([`super::device`]) if it has one. Otherwise it runs as its *composite*: the same computation as
+//! a series of candle operations with correct gradients.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::sync::LazyLock;
 
-use candle_core::{CpuStorage, DType, Device, Shape, Storage, Tensor};
+use candle_core::{CpuStorage, DType, Device, Result, Shape, Storage, Tensor};
 use rayon::prelude::*;
 
 use super::device::{self, DeviceKernel};
@@ -20,59 +21,60 @@ use super::rows::zeros;
 use crate::gradients::{return_buffer, take_buffer};
 
 /// A fused forward and backward pass over f32 slices on the CPU. A kernel is a plan: it can run
-/// several times.
+/// several times. It has a device path or a composite.
 pub(crate) trait Kernel: Send + Sync + 'static {
-    /// The values of a forward pass that the backward pass needs, besides inputs and output.
-    type Saved: Send + Sync + 'static;
-
     /// The name for error messages.
     fn name(&self) -> &'static str;
 
-    /// Returns the output, its shape and the saved state, from contiguous inputs.
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)>;
+    /// Returns the output, its shape and the values that the backward pass needs besides inputs and
+    /// output, from contiguous inputs.
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output>;
 
-    /// Writes the gradients of the inputs into `input_gradients`, given the output, its gradient
-    /// and the saved state. `None` there marks an input that needs no gradient.
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        output: &[f32],
-        gradient: &[f32],
-        saved: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()>;
+    /// Writes the gradients of the inputs into `input_gradients`. `None` there marks an input that
+    /// needs no gradient.
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()>;
 
-    /// Computes the same function with candle's differentiable operations.
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor>;
+    /// The passes over tensors on a GPU and in other dtypes; `None` for a kernel with a composite.
+    fn device(&self) -> Option<&dyn DeviceKernel> {
+        None
+    }
+
+    /// Computes the same function with candle's differentiable operations. All inputs have the
+    /// first input's dtype.
+    fn composite(&self, _inputs: &[Tensor]) -> Result<Tensor> {
+        candle_core::bail!("{} has no composite", self.name())
+    }
 
     /// Whether the output takes little time to compute again. The backward pass of such a kernel
     /// does not read its output.
     fn is_cheap(&self) -> bool {
         false
     }
-
-    /// The passes over tensors on a GPU and in bf16, if the kernel has them.
-    fn device(&self) -> Option<&dyn DeviceKernel> {
-        None
-    }
-
-    /// The precision of the composite.
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::OfInput
-    }
 }
 
-/// The precision of a composite, given its first input's dtype.
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum CompositePrecision {
-    /// All inputs are converted to the first input's dtype.
-    OfInput,
-    /// Half precision is converted to f32, and the output back.
-    Full,
-    /// Half precision is converted to f32, also in the output.
-    FullOutput,
-    /// The composite converts its inputs itself.
-    Mixed,
+/// The output of a forward pass, its shape, and the saved values.
+pub(crate) type Output = (Vec<f32>, Shape, SavedValues);
+
+/// The values of a forward pass that the backward pass needs, of a type of the kernel's own.
+pub(crate) type SavedValues = Box<dyn Any + Send + Sync>;
+
+/// The values that a backward pass reads.
+pub(crate) struct Pass<'a> {
+    pub inputs: &'a [Input<'a>],
+    pub output: &'a [f32],
+    /// The gradient of the output.
+    pub gradient: &'a [f32],
+    pub saved: &'a SavedValues,
+}
+
+impl Pass<'_> {
+    /// Returns the saved values, which have type `T`.
+    pub fn saved<T: 'static>(&self) -> Result<&T> {
+        match self.saved.downcast_ref() {
+            Some(saved) => Ok(saved),
+            None => candle_core::bail!("a backward pass got the saved values of another kernel"),
+        }
+    }
 }
 
 /// One input of a kernel: contiguous values and their dimensions.
@@ -85,12 +87,27 @@ pub(crate) struct Input<'a> {
 impl Input<'_> {
     /// Returns the input's shape with another last dimension.
     pub fn shape_with_width(&self, width: usize) -> Shape {
-        let mut dims = self.dims.to_vec();
-        if let Some(last) = dims.last_mut() {
-            *last = width;
-        }
-        Shape::from(dims)
+        Shape::from(with_width(self.dims, width))
     }
+}
+
+/// Returns dimensions with another last dimension.
+pub(super) fn with_width(dims: &[usize], width: usize) -> Vec<usize> {
+    let mut dims = dims.to_vec();
+    if let Some(last) = dims.last_mut() {
+        *last = width;
+    }
+    dims
+}
+
+/// Returns the dimensions of each input.
+pub(super) fn dims_of<'a>(inputs: &[Input<'a>]) -> Vec<&'a [usize]> {
+    inputs.iter().map(|input| input.dims).collect()
+}
+
+/// Returns the dimensions of each tensor.
+pub(super) fn tensor_dims(tensors: &[Tensor]) -> Vec<&[usize]> {
+    tensors.iter().map(Tensor::dims).collect()
 }
 
 /// The gradient of one input: its buffer and the state of the buffer.
@@ -124,21 +141,24 @@ impl Gradient {
         self.state = BufferState::Sum;
         &mut self.data
     }
+
+    /// Adds a complete gradient. A buffer of zeros is replaced by it.
+    pub fn add(&mut self, gradient: Vec<f32>) {
+        match self.state {
+            BufferState::Zeros => self.data = gradient,
+            _ => super::rows::add(&gradient, self.as_sum()),
+        }
+    }
 }
 
-/// Runs a kernel outside the graph. On other devices and dtypes than f32 on the CPU, runs its
-/// composite, which candle adds to the graph.
-pub(crate) fn run(kernel: &impl Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
+/// Runs a kernel on inputs without a graph.
+pub(crate) fn run(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
     if !is_fused(inputs) {
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
-        if let Some(kernel) = kernel.device()
-            && device::is_supported(&inputs.iter().collect::<Vec<_>>())
-        {
-            let inputs = inputs.iter().map(|x| x.detach().contiguous());
-            let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
-            return Ok(kernel.forward(&inputs, &vec![false; inputs.len()])?.0);
-        }
-        return run_composite(kernel, &inputs);
+        let Some(device) = kernel.device() else { return run_composite(kernel, &inputs) };
+        let inputs = inputs.iter().map(|x| x.detach().contiguous());
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        return Ok(device.forward(&inputs, &vec![false; inputs.len()])?.0);
     }
     let inputs = contiguous(inputs)?;
     let (output, shape, _) = with_inputs(&inputs, |inputs| kernel.forward(inputs))?;
@@ -146,8 +166,8 @@ pub(crate) fn run(kernel: &impl Kernel, inputs: &[&Tensor]) -> candle_core::Resu
 }
 
 /// Applies a kernel to its inputs. The result is part of the graph if any input is.
-pub(crate) fn apply(kernel: impl Kernel, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
-    if !is_fused(inputs) && device::is_supported(inputs) && kernel.device().is_some() {
+pub(crate) fn apply(kernel: impl Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
+    if !is_fused(inputs) && kernel.device().is_some() {
         return device::apply(device::OfKernel(kernel), inputs);
     }
     if !is_fused(inputs) || inputs.iter().all(|x| !x.track_op()) {
@@ -159,37 +179,24 @@ pub(crate) fn apply(kernel: impl Kernel, inputs: &[&Tensor]) -> candle_core::Res
     attach(node, &inputs, (Storage::Cpu(CpuStorage::F32(output)), shape))
 }
 
-/// Runs a kernel's composite with the kernel's precision.
-pub(super) fn run_composite(
-    kernel: &impl Kernel,
-    inputs: &[Tensor],
-) -> candle_core::Result<Tensor> {
+/// Runs a kernel's composite in the dtype of its first input.
+pub(super) fn run_composite(kernel: &dyn Kernel, inputs: &[Tensor]) -> Result<Tensor> {
     let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
-    let computed = match (kernel.precision(), dtype) {
-        (CompositePrecision::Mixed, _) => return kernel.composite(inputs),
-        (CompositePrecision::Full | CompositePrecision::FullOutput, DType::F16 | DType::BF16) => {
-            DType::F32
-        }
-        _ => dtype,
-    };
-    let inputs = inputs.iter().map(|x| x.to_dtype(computed)).collect::<Result<Vec<_>, _>>()?;
-    let output = kernel.composite(&inputs)?;
-    match kernel.precision() {
-        CompositePrecision::FullOutput => Ok(output),
-        _ => output.to_dtype(dtype),
-    }
+    let inputs = inputs.iter().map(|x| x.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
+    kernel.composite(&inputs)
 }
 
 thread_local! {
-    /// Whether composites replace the fused kernels on this thread.
-    static ONLY_COMPOSITES: Cell<bool> = const { Cell::new(false) };
+    /// Whether composites and device paths replace the fused kernels on this thread.
+    static WITHOUT_FUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `f` with composites in place of the fused kernels on this thread, for gradient checks.
-pub(crate) fn with_composites<R>(f: impl FnOnce() -> R) -> R {
-    let before = ONLY_COMPOSITES.replace(true);
+/// Runs `f` with composites and device paths in place of the fused kernels on this thread, for
+/// gradient checks.
+pub(crate) fn without_fused_kernels<R>(f: impl FnOnce() -> R) -> R {
+    let before = WITHOUT_FUSED.replace(true);
     let result = f();
-    ONLY_COMPOSITES.set(before);
+    WITHOUT_FUSED.set(before);
     result
 }
 
@@ -198,19 +205,19 @@ pub(crate) fn with_composites<R>(f: impl FnOnce() -> R) -> R {
 fn is_fused(inputs: &[&Tensor]) -> bool {
     static ALLOWED: LazyLock<bool> =
         LazyLock::new(|| std::env::var_os("ENGRAM_FUSED").is_none_or(|value| value != "0"));
-    let is_allowed = *ALLOWED && !ONLY_COMPOSITES.get();
+    let is_allowed = *ALLOWED && !WITHOUT_FUSED.get();
     is_allowed && inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu())
 }
 
-fn contiguous(inputs: &[&Tensor]) -> candle_core::Result<Vec<Tensor>> {
+fn contiguous(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     inputs.iter().map(|x| x.contiguous()).collect()
 }
 
 /// A kernel as an operation of candle's graph.
-struct KernelNode<K: Kernel> {
+struct KernelNode<K> {
     kernel: K,
     inputs: Vec<Tensor>,
-    saved: K::Saved,
+    saved: SavedValues,
 }
 
 impl<K: Kernel> Operation for KernelNode<K> {
@@ -218,11 +225,7 @@ impl<K: Kernel> Operation for KernelNode<K> {
         self.kernel.name()
     }
 
-    fn gradients(
-        &self,
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> candle_core::Result<Vec<Option<Tensor>>> {
+    fn gradients(&self, output: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let mut buffered = vec![false; self.inputs.len()];
         let mut input_gradients: Vec<Option<Gradient>> = Vec::with_capacity(self.inputs.len());
         for (input, buffered) in self.inputs.iter().zip(&mut buffered) {
@@ -242,7 +245,8 @@ impl<K: Kernel> Operation for KernelNode<K> {
         with_inputs(&outputs, |outputs| {
             let (output, gradient) = (outputs[0].data, outputs[1].data);
             with_inputs(&self.inputs, |inputs| {
-                self.kernel.backward(inputs, output, gradient, &self.saved, &mut input_gradients)
+                let pass = Pass { inputs, output, gradient, saved: &self.saved };
+                self.kernel.backward(&pass, &mut input_gradients)
             })
         })?;
         let mut gradients = Vec::with_capacity(input_gradients.len());
@@ -263,10 +267,7 @@ impl<K: Kernel> Operation for KernelNode<K> {
 }
 
 /// Runs `f` on the contiguous f32 values of CPU tensors.
-fn with_inputs<R>(
-    tensors: &[Tensor],
-    f: impl FnOnce(&[Input<'_>]) -> candle_core::Result<R>,
-) -> candle_core::Result<R> {
+fn with_inputs<R>(tensors: &[Tensor], f: impl FnOnce(&[Input<'_>]) -> Result<R>) -> Result<R> {
     let guards: Vec<_> = tensors.iter().map(|t| t.storage_and_layout()).collect();
     let mut inputs = Vec::with_capacity(tensors.len());
     for ((storage, layout), tensor) in guards.iter().zip(tensors) {

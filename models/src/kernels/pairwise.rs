@@ -1,12 +1,13 @@
 //! The activated sum of all pairs of rows of two packed sequences: the hidden states of a
 //! transducer's joint network.
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::activation::Activation;
-use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
+use super::activation::{Activation, activation, specialised};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
 use super::rows::zeros;
+use crate::compute::full_precision;
 
 /// Computes `f(a_t + b_u)` for all pairs of rows of each sequence: `a` `[Σ T_i, D]` and `b`
 /// `[Σ U_i, D]` → `[Σ T_i U_i, D]`, where `lengths` holds `(T_i, U_i)`. Row `t U_i + u` of a
@@ -19,7 +20,7 @@ pub fn pairwise(
     b: &Tensor,
     f: Activation,
     lengths: &[(usize, usize)],
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     apply(Pairwise { f, lengths: lengths.to_vec() }, &[a, b])
 }
 
@@ -47,7 +48,7 @@ impl Pairwise {
     }
 
     /// Checks the dimensions, and returns the width and the number of output rows.
-    fn check(&self, a: &[usize], b: &[usize]) -> candle_core::Result<(usize, usize)> {
+    fn check(&self, a: &[usize], b: &[usize]) -> Result<(usize, usize)> {
         let sum = |f: fn(&(usize, usize)) -> usize| self.lengths.iter().map(f).sum::<usize>();
         let (t, u, rows) = (sum(|n| n.0), sum(|n| n.1), sum(|n| n.0 * n.1));
         let width = a.last().copied().unwrap_or(0);
@@ -61,13 +62,11 @@ impl Pairwise {
 }
 
 impl Kernel for Pairwise {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "pairwise"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let (width, rows) = self.check(inputs[0].dims, inputs[1].dims)?;
         let (a, b) = (inputs[0].data, inputs[1].data);
         let mut output = zeros(rows * width);
@@ -82,17 +81,11 @@ impl Kernel for Pairwise {
                 .zip(a.par_chunks(width))
                 .for_each(|(output, a)| activated_sums(self.f, a, b, output));
         }
-        Ok((output, Shape::from((rows, width)), ()))
+        Ok((output, Shape::from((rows, width)), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
         let width = inputs[0].dims[1];
         for (side, buffer) in input_gradients.iter_mut().enumerate() {
             let Some(buffer) = buffer else { continue };
@@ -118,44 +111,32 @@ impl Kernel for Pairwise {
         Ok(())
     }
 
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::Full
-    }
-
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
         let (width, rows) = self.check(inputs[0].dims(), inputs[1].dims())?;
         let mut outputs = Vec::with_capacity(self.lengths.len());
         for Sequence { starts, lengths: (t, u) } in self.sequences() {
             if t * u > 0 {
-                let a = inputs[0].narrow(0, starts[0], t)?.unsqueeze(1)?;
-                let b = inputs[1].narrow(0, starts[1], u)?.unsqueeze(0)?;
+                let a = full_precision(&inputs[0].narrow(0, starts[0], t)?)?.unsqueeze(1)?;
+                let b = full_precision(&inputs[1].narrow(0, starts[1], u)?)?.unsqueeze(0)?;
                 outputs.push(a.broadcast_add(&b)?.reshape((t * u, width))?);
             }
         }
         if outputs.is_empty() {
             return Tensor::zeros((rows, width), inputs[0].dtype(), inputs[0].device());
         }
-        self.f.composite(&Tensor::cat(&outputs, 0)?)
+        activation(&Tensor::cat(&outputs, 0)?, self.f)?.to_dtype(inputs[0].dtype())
     }
 }
 
 vectorised! {
     /// Computes `f(a + b)` for each row of `b`.
     fn activated_sums(f: Activation, a: &[f32], b: &[f32], output: &mut [f32]) {
-        match f {
-            Activation::Tanh => sums_of_rows(a, b, output, |x| Activation::Tanh.at(x).0),
-            Activation::Relu => sums_of_rows(a, b, output, |x| Activation::Relu.at(x).0),
-            f => sums_of_rows(a, b, output, |x| f.at(x).0),
-        }
+        specialised!(f, [Tanh, Relu], sums_of_rows(a, b, output, |x| f.at(x).0));
     }
 
     /// Adds the gradient of one pair of rows to `sum`.
     fn add_gradient(f: Activation, a: &[f32], b: &[f32], dy: &[f32], sum: &mut [f32]) {
-        match f {
-            Activation::Tanh => add_products(a, b, dy, sum, |x| Activation::Tanh.at(x).1),
-            Activation::Relu => add_products(a, b, dy, sum, |x| Activation::Relu.at(x).1),
-            f => add_products(a, b, dy, sum, |x| f.at(x).1),
-        }
+        specialised!(f, [Tanh, Relu], add_products(a, b, dy, sum, |x| f.at(x).1));
     }
 }
 

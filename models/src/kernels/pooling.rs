@@ -1,22 +1,22 @@
 //! Means over spans of tokens.
 
-mod device;
-
 use std::sync::Arc;
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::device::DeviceKernel;
-use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
+use super::composite::product;
+use super::device::{BackwardPass, DeviceKernel, Saved};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
 use super::rows::add;
 use super::segments::Span;
+use crate::compute::full_precision;
 
 /// Returns the mean row of each span (spans may overlap): `x` `[T, D]`, `S` spans → `[S, D]`.
 ///
 /// # Errors
 /// If a span is empty or extends beyond the rows.
-pub fn span_mean(x: &Tensor, spans: Arc<[Span]>) -> candle_core::Result<Tensor> {
+pub fn span_mean(x: &Tensor, spans: Arc<[Span]>) -> Result<Tensor> {
     apply(SpanMean { spans }, &[x])
 }
 
@@ -26,7 +26,7 @@ struct SpanMean {
 
 impl SpanMean {
     /// Checks the spans and returns the width `D`.
-    fn check(&self, dims: &[usize]) -> candle_core::Result<usize> {
+    fn check(&self, dims: &[usize]) -> Result<usize> {
         let &[rows, width] = dims else {
             candle_core::bail!("span mean: an input of shape {dims:?}, expected [T, D]");
         };
@@ -39,13 +39,11 @@ impl SpanMean {
 }
 
 impl Kernel for SpanMean {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "span mean"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let width = self.check(inputs[0].dims)?;
         let mut output = vec![0.0; self.spans.len() * width];
         output.par_chunks_mut(width.max(1)).zip(&*self.spans).for_each(|(mean, span)| {
@@ -56,17 +54,11 @@ impl Kernel for SpanMean {
             let scale = 1.0 / span.length as f32;
             mean.iter_mut().for_each(|v| *v *= scale);
         });
-        Ok((output, Shape::from((self.spans.len(), width)), ()))
+        Ok((output, Shape::from((self.spans.len(), width)), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
         let width = self.check(inputs[0].dims)?;
         if let Some(dx) = &mut input_gradients[0] {
             let dx = dx.as_sum();
@@ -81,21 +73,44 @@ impl Kernel for SpanMean {
         Ok(())
     }
 
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::Full
-    }
-
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
     }
+}
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        self.check(inputs[0].dims())?;
-        let means: Vec<Tensor> = self
-            .spans
-            .iter()
-            .map(|span| inputs[0].narrow(0, span.start, span.length)?.mean(0))
-            .collect::<candle_core::Result<_>>()?;
-        Tensor::stack(&means, 0)
+impl SpanMean {
+    /// The matrix `[S, T]` whose product with the rows gives the means.
+    fn matrix(&self, x: &Tensor) -> Result<Tensor> {
+        let rows = x.dim(0)?;
+        let mut matrix = vec![0.0f32; self.spans.len() * rows];
+        for (row, span) in matrix.chunks_mut(rows).zip(&*self.spans) {
+            row[span.start..span.start + span.length].fill(1.0 / span.length as f32);
+        }
+        let matrix = Tensor::from_vec(matrix, (self.spans.len(), rows), x.device())?;
+        matrix.to_dtype(full_precision(x)?.dtype())
+    }
+}
+
+impl DeviceKernel for SpanMean {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
+        let x = &inputs[0];
+        self.check(x.dims())?;
+        #[cfg(feature = "cuda")]
+        if x.device().is_cuda() && !self.spans.is_empty() {
+            let (y, spans) = crate::cuda::span_means(x, &self.spans)?;
+            return Ok((y, Saved::tensors([spans])));
+        }
+        let means = product(&self.matrix(x)?, &full_precision(x)?)?;
+        Ok((means.to_dtype(x.dtype())?, Saved::default()))
+    }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        let x = &pass.inputs[0];
+        #[cfg(feature = "cuda")]
+        if let [spans] = &pass.saved.tensors[..] {
+            return Ok(vec![Some(crate::cuda::span_means_backward(pass.gradient, spans, x)?)]);
+        }
+        let gradient = full_precision(pass.gradient)?;
+        Ok(vec![Some(product(&self.matrix(x)?.t()?, &gradient)?)])
     }
 }

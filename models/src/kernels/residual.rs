@@ -1,20 +1,18 @@
 //! The residual sum at the end of a pre-norm block.
 
-mod device;
-
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::device::DeviceKernel;
+use super::device::{BackwardPass, DeviceKernel, Saved};
 use super::dropout::{Dropout, add_masked_block};
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
 use super::rows::{ELEMENTS, add};
 
 /// Computes `x + dropout(y)` for two tensors of the same shape; `x + y` with `dropout` `None`.
 ///
 /// # Errors
 /// If the shapes differ.
-pub fn residual(x: &Tensor, y: &Tensor, dropout: Option<Dropout>) -> candle_core::Result<Tensor> {
+pub fn residual(x: &Tensor, y: &Tensor, dropout: Option<Dropout>) -> Result<Tensor> {
     apply(Residual { scale: 1.0, dropout }, &[x, y])
 }
 
@@ -37,34 +35,28 @@ impl Residual {
     }
 }
 
-impl Kernel for Residual {
-    type Saved = ();
+/// Checks that the shapes are equal.
+fn check(x: &[usize], y: &[usize]) -> Result<()> {
+    if x != y {
+        candle_core::bail!("residual: shapes {x:?} and {y:?} differ");
+    }
+    Ok(())
+}
 
+impl Kernel for Residual {
     fn name(&self) -> &'static str {
         "residual"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
-        if inputs[0].dims != inputs[1].dims {
-            candle_core::bail!(
-                "residual: shapes {:?} and {:?} differ",
-                inputs[0].dims,
-                inputs[1].dims
-            );
-        }
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
+        check(inputs[0].dims, inputs[1].dims)?;
         let mut output = inputs[0].data.to_vec();
         self.add_branch(inputs[1].data, &mut output);
-        Ok((output, Shape::from(inputs[0].dims), ()))
+        Ok((output, Shape::from(inputs[0].dims), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        _: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let gradient = pass.gradient;
         if let Some(dx) = &mut input_gradients[0] {
             Self { scale: 1.0, dropout: None }.add_branch(gradient, dx.as_sum());
         }
@@ -81,12 +73,30 @@ impl Kernel for Residual {
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
     }
+}
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        match self.dropout {
-            None => &inputs[0] + (&inputs[1] * f64::from(self.scale))?,
-            Some(dropout) => &inputs[0] + dropout.scaled_by(self.scale).masked(&inputs[1])?,
-        }
+impl Residual {
+    /// The factors of the branch as a mask.
+    fn mask(&self) -> Dropout {
+        self.dropout.unwrap_or(Dropout::new(0.0, 0)).scaled_by(self.scale)
+    }
+}
+
+impl DeviceKernel for Residual {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
+        check(inputs[0].dims(), inputs[1].dims())?;
+        let branch = inputs[1].to_dtype(inputs[0].dtype())?;
+        Ok((self.mask().masked_sum(&branch, Some(&inputs[0]))?, Saved::default()))
+    }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        let is_identity = self.dropout.is_none() && self.scale == 1.0;
+        let branch = match pass.wanted[1] {
+            true if is_identity => Some(pass.gradient.clone()),
+            true => Some(self.mask().masked_sum(pass.gradient, None)?),
+            false => None,
+        };
+        Ok(vec![Some(pass.gradient.clone()), branch])
     }
 }
 

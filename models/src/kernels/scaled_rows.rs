@@ -1,24 +1,24 @@
 //! Multiplies each row by its own weight.
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
 use super::math::sum2;
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
 use super::rows::ROWS;
 
 /// Multiplies each row by its weight: `x` `[T, D]`, `weights` `[T, 1]` → `[T, D]`.
 ///
 /// # Errors
 /// If the shapes do not match.
-pub fn scaled_rows(x: &Tensor, weights: &Tensor) -> candle_core::Result<Tensor> {
+pub fn scaled_rows(x: &Tensor, weights: &Tensor) -> Result<Tensor> {
     apply(ScaledRows, &[x, weights])
 }
 
 pub(super) struct ScaledRows;
 
 /// Checks the shapes and returns the width `D`.
-fn check(x: &[usize], weights: &[usize]) -> candle_core::Result<usize> {
+fn check(x: &[usize], weights: &[usize]) -> Result<usize> {
     match (x, weights) {
         (&[rows, width], &[weights, 1]) if rows == weights && width > 0 => Ok(width),
         _ => candle_core::bail!("scaled rows: input {x:?} does not match weights {weights:?}"),
@@ -26,13 +26,11 @@ fn check(x: &[usize], weights: &[usize]) -> candle_core::Result<usize> {
 }
 
 impl Kernel for ScaledRows {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "scaled rows"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let width = check(inputs[0].dims, inputs[1].dims)?;
         let mut output = inputs[0].data.to_vec();
         output.par_chunks_mut(ROWS * width).zip(inputs[1].data.par_chunks(ROWS)).for_each(
@@ -42,17 +40,11 @@ impl Kernel for ScaledRows {
                 }
             },
         );
-        Ok((output, Shape::from(inputs[0].dims), ()))
+        Ok((output, Shape::from(inputs[0].dims), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
         let width = check(inputs[0].dims, inputs[1].dims)?;
         let (x_gradient, weight_gradient) = input_gradients.split_at_mut(1);
         if let Some(dx) = &mut x_gradient[0] {
@@ -76,7 +68,7 @@ impl Kernel for ScaledRows {
         true
     }
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
         check(inputs[0].dims(), inputs[1].dims())?;
         inputs[0].broadcast_mul(&inputs[1])
     }

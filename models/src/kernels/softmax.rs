@@ -1,46 +1,37 @@
 //! Softmax over the last dimension.
 
-mod device;
-
-use candle_core::{D, Shape, Tensor};
+use candle_core::{D, Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::device::DeviceKernel;
+use super::device::{BackwardPass, DeviceKernel, Saved};
 use super::math::{exp, max, sum2};
-use super::operation::{CompositePrecision, Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
+use crate::compute::full_precision;
 
 /// Computes the softmax over the last dimension: `x` `[.., N]` → `[.., N]`. A row of minus
 /// infinities becomes zeros.
-pub fn softmax(x: &Tensor) -> candle_core::Result<Tensor> {
+pub fn softmax(x: &Tensor) -> Result<Tensor> {
     apply(Softmax, &[x])
 }
 
 struct Softmax;
 
 impl Kernel for Softmax {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "softmax"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
         let mut output = inputs[0].data.to_vec();
         output.par_chunks_mut(width).for_each(|row| {
             softmax_row(row);
         });
-        Ok((output, Shape::from(inputs[0].dims), ()))
+        Ok((output, Shape::from(inputs[0].dims), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        output: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, output, gradient) = (pass.inputs, pass.output, pass.gradient);
         let width = inputs[0].dims.last().copied().unwrap_or(1).max(1);
         if let Some(dx) = &mut input_gradients[0] {
             let rows = output.par_chunks(width).zip(gradient.par_chunks(width));
@@ -52,21 +43,35 @@ impl Kernel for Softmax {
         Ok(())
     }
 
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::Full
-    }
-
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
     }
+}
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let x = &inputs[0];
+/// Computes in f32.
+impl DeviceKernel for Softmax {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
+        let (x, dtype) = (full_precision(&inputs[0])?, inputs[0].dtype());
+        #[cfg(feature = "cuda")]
+        if x.device().is_cuda() {
+            return Ok((crate::cuda::softmax(&x)?.to_dtype(dtype)?, Saved::default()));
+        }
         // As in the kernel, a row of minus infinities gives zeros.
-        let top = x.detach().max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
+        let top = x.max_keepdim(D::Minus1)?.maximum(f64::from(f32::MIN))?;
         let shifted = x.broadcast_sub(&top)?.exp()?;
         // The largest entry adds 1, so a sum other than 0 is at least 1.
-        shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?.maximum(0.5)?)
+        let y = shifted.broadcast_div(&shifted.sum_keepdim(D::Minus1)?.maximum(0.5)?)?;
+        Ok((y.to_dtype(dtype)?, Saved::default()))
+    }
+
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        let (y, dy) = (full_precision(pass.output)?, full_precision(pass.gradient)?);
+        #[cfg(feature = "cuda")]
+        if y.device().is_cuda() {
+            return Ok(vec![Some(crate::cuda::softmax_backward(&y, &dy)?)]);
+        }
+        let mean = (&y * &dy)?.sum_keepdim(D::Minus1)?;
+        Ok(vec![Some((y * dy.broadcast_sub(&mean)?)?)])
     }
 }
 

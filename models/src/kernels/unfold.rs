@@ -1,9 +1,9 @@
 //! Unfolds the windows of packed sequences into rows, so that a convolution becomes a linear layer.
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::operation::{Gradient, Input, Kernel, apply};
+use super::operation::{Gradient, Input, Kernel, Output, Pass, apply};
 use super::rows::ROWS;
 use super::windows::{Geometry, Windows, transposed};
 
@@ -14,7 +14,7 @@ use super::windows::{Geometry, Windows, transposed};
 ///
 /// # Errors
 /// If the lengths do not sum to the number of rows, or a window size or stride is 0.
-pub fn unfold(x: &Tensor, lengths: &[usize], windows: Windows) -> candle_core::Result<Tensor> {
+pub fn unfold(x: &Tensor, lengths: &[usize], windows: Windows) -> Result<Tensor> {
     apply(Unfold { windows, lengths: lengths.to_vec() }, &[x])
 }
 
@@ -24,19 +24,17 @@ struct Unfold {
 }
 
 impl Unfold {
-    fn geometry(&self, dims: &[usize]) -> candle_core::Result<Geometry> {
+    fn geometry(&self, dims: &[usize]) -> Result<Geometry> {
         self.windows.geometry(dims, &self.lengths)
     }
 }
 
 impl Kernel for Unfold {
-    type Saved = ();
-
     fn name(&self) -> &'static str {
         "unfold"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let geometry = self.geometry(inputs[0].dims)?;
         let (x, channels, positions) =
             (inputs[0].data, geometry.channels, self.windows.kernel_positions());
@@ -54,17 +52,11 @@ impl Kernel for Unfold {
                 });
             }
         });
-        Ok((output, Shape::from((geometry.num_windows(), width)), ()))
+        Ok((output, Shape::from((geometry.num_windows(), width)), Box::new(())))
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        _: &[f32],
-        gradient: &[f32],
-        _: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, gradient) = (pass.inputs, pass.gradient);
         let geometry = self.geometry(inputs[0].dims)?;
         let (channels, positions) = (geometry.channels, self.windows.kernel_positions());
         let width = channels * positions;
@@ -84,7 +76,7 @@ impl Kernel for Unfold {
         Ok(())
     }
 
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+    fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
         let geometry = self.geometry(inputs[0].dims())?;
         let rows = transposed(&geometry.gather_elements(&inputs[0])?)?;
         rows.reshape((geometry.num_windows(), geometry.channels * self.windows.kernel_positions()))

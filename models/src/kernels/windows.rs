@@ -1,7 +1,7 @@
 //! The layout of convolution windows in packed sequences: over rows (time), or over rows and
 //! columns (time and width, such as the mel bands of a spectrogram).
 
-use candle_core::{D, Tensor};
+use candle_core::{D, Result, Tensor};
 
 use super::segments::Span;
 
@@ -55,11 +55,7 @@ impl Windows {
 
     /// Computes the layout of windows in packed sequences of `lengths` rows, for an input `[T, C]`
     /// or `[T, W, C]`.
-    pub(super) fn geometry(
-        self,
-        dims: &[usize],
-        lengths: &[usize],
-    ) -> candle_core::Result<Geometry> {
+    pub(super) fn geometry(self, dims: &[usize], lengths: &[usize]) -> Result<Geometry> {
         let (rows, width, channels) = match *dims {
             [rows, channels] => (rows, 1, channels),
             [rows, width, channels] => (rows, width, channels),
@@ -181,7 +177,7 @@ impl Geometry {
     }
 
     /// Gathers the elements of each window with candle's operations: `[windows, positions, C]`.
-    pub(super) fn gather_elements(&self, x: &Tensor) -> candle_core::Result<Tensor> {
+    pub(super) fn gather_elements(&self, x: &Tensor) -> Result<Tensor> {
         let positions = self.windows.kernel_positions();
         // The index after the last element selects a row of zeros.
         let mut elements = vec![self.num_elements() as u32; self.num_windows() * positions];
@@ -212,6 +208,6 @@ impl Geometry {
 }
 
 /// Returns a contiguous copy of the transpose: `[.., A, B]` → `[.., B, A]`.
-pub(super) fn transposed(x: &Tensor) -> candle_core::Result<Tensor> {
+pub(super) fn transposed(x: &Tensor) -> Result<Tensor> {
     x.transpose(D::Minus2, D::Minus1)?.contiguous()
 }

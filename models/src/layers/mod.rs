@@ -17,4 +17,4 @@ pub(crate) use linear::LinearWeight;
 pub(crate) use low_rank::Branch;
 pub use low_rank::{LowRank, LowRankPattern, branch_weight, is_branch, merge, up_projection};
 pub use lstm::{Lstm, LstmState};
-pub use norm::{LayerNorm, RmsNorm};
+pub use norm::LayerNorm;

@@ -12,7 +12,7 @@ use crate::layers::Linear;
 use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
 use crate::t5::TokenTable;
-use crate::t5::blocks::{EncoderLayer, RelativeBias};
+use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, encoder_block};
 use crate::vit::ViT;
 
 /// Queries or entries: texts, each with at most one image.
@@ -69,7 +69,7 @@ pub(super) struct BaseEncoder {
     config: RevealConfig,
     token_table: TokenTable,
     bias: RelativeBias,
-    layers: Vec<EncoderLayer>,
+    layers: Vec<PreNormBlock>,
     image: ViT,
     /// The projection from the image encoder's width to `D`.
     image_head: Linear,
@@ -88,7 +88,7 @@ impl BaseEncoder {
             token_table: TokenTable::new(&config.t5, &builder.pp("shared"))?,
             bias: RelativeBias::new(&config.t5, true, &blocks.pp(path))?,
             layers: layers
-                .map(|i| EncoderLayer::new(&config.t5, &blocks.pp(i)))
+                .map(|i| encoder_block(&config.t5, &blocks.pp(i)))
                 .collect::<Result<_>>()?,
             image: ViT::new(&config.image, &builder.pp("image_encoder"))?,
             image_head: Linear::new(width, config.t5.d_model, std, &builder.pp("image_head"))?,
@@ -150,8 +150,9 @@ impl BaseEncoder {
         let bias = self.bias.forward(max_length, max_length)?;
         let dropout_mask = mode.dropout(self.config.t5.dropout_rate);
         let mut x = dropout(&mode.detach(self.token_table.forward(&tokens.ids)?), dropout_mask)?;
+        let inputs = BlockInputs { bias: Some(&bias), ..BlockInputs::new(&tokens.segments) };
         for (i, layer) in self.layers.iter().enumerate() {
-            x = mode.detach(layer.forward(&x, &bias, &tokens.segments, None, mode)?);
+            x = mode.detach(layer.forward(&x, inputs, mode)?);
             if i + 1 == self.config.frozen_text_layers {
                 x = x.detach();
             }

@@ -13,9 +13,9 @@ use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::{ModelError, Result};
 use crate::kernels::{Mode, dropout, embedding_sum, scaled_rows};
-use crate::layers::RmsNorm;
+use crate::layers::LayerNorm;
 use crate::params::ParameterBuilder;
-use crate::t5::blocks::{EncoderLayer, RelativeBias};
+use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, encoder_block};
 
 /// The entries retrieved for a batch of queries, query after query.
 #[derive(Debug, Clone, Copy)]
@@ -34,8 +34,8 @@ pub struct Retrieved<'a> {
 pub(super) struct Fusion {
     config: RevealConfig,
     bias: RelativeBias,
-    layers: Vec<EncoderLayer>,
-    final_norm: RmsNorm,
+    layers: Vec<PreNormBlock>,
+    final_norm: LayerNorm,
 }
 
 impl Fusion {
@@ -43,13 +43,13 @@ impl Fusion {
     /// `encoder.final_layer_norm` and `fusion.relative_attention_bias`.
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (t5, encoder) = (&config.t5, builder.pp("encoder"));
-        let block = |i| EncoderLayer::new(t5, &encoder.pp("block").pp(i));
+        let block = |i| encoder_block(t5, &encoder.pp("block").pp(i));
         let bias = builder.pp("fusion.relative_attention_bias");
         let norm = encoder.pp("final_layer_norm");
         Ok(Self {
             bias: RelativeBias::new(t5, true, &bias)?,
             layers: (config.text_layers()..t5.num_layers).map(block).collect::<Result<_>>()?,
-            final_norm: RmsNorm::new(t5.d_model, t5.layer_norm_epsilon, &norm)?,
+            final_norm: LayerNorm::rms(t5.d_model, t5.layer_norm_epsilon, &norm)?,
             config: config.clone(),
         })
     }
@@ -74,11 +74,13 @@ impl Fusion {
         let joined = BaseStates { states: x.clone(), lengths };
         let max_length = joined.lengths.iter().copied().max().unwrap_or(1);
         let (bias, segments) = (self.bias.forward(max_length, max_length)?, joined.segments());
+        let (bias, weights) = (Some(&bias), weights.as_ref());
+        let inputs = BlockInputs { bias, weights, ..BlockInputs::new(&segments) };
         for layer in &self.layers {
-            x = mode.detach(layer.forward(&x, &bias, &segments, weights.as_ref(), mode)?);
+            x = mode.detach(layer.forward(&x, inputs, mode)?);
         }
         x = self.final_norm.forward(&x)?;
-        if let Some(weights) = &weights {
+        if let Some(weights) = weights {
             x = scaled_rows(&x, weights)?;
         }
         let states = dropout(&x, mode.dropout(self.config.t5.dropout_rate))?;

@@ -8,9 +8,9 @@ use super::config::RevealConfig;
 use crate::compute::full_precision;
 use crate::error::{ModelError, Result};
 use crate::kernels::Mode;
-use crate::layers::{Linear, RmsNorm};
+use crate::layers::{LayerNorm, Linear};
 use crate::params::ParameterBuilder;
-use crate::t5::blocks::{EncoderLayer, RelativeBias};
+use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, encoder_block};
 
 /// Added to the sum of squares before the square root, as in the released code.
 const EPSILON: f64 = 1e-10;
@@ -19,19 +19,19 @@ const EPSILON: f64 = 1e-10;
 #[derive(Debug, Clone)]
 pub(super) struct QueryKeyHead {
     bias: RelativeBias,
-    layers: Vec<EncoderLayer>,
-    final_norm: RmsNorm,
+    layers: Vec<PreNormBlock>,
+    final_norm: LayerNorm,
 }
 
 impl QueryKeyHead {
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         let t5 = &config.t5;
-        let block = |i| EncoderLayer::new(t5, &builder.pp("block").pp(i));
+        let block = |i| encoder_block(t5, &builder.pp("block").pp(i));
         let norm = builder.pp("final_layer_norm");
         Ok(Self {
             bias: RelativeBias::new(t5, true, &builder.pp("relative_attention_bias"))?,
             layers: (0..config.head_layers).map(block).collect::<Result<_>>()?,
-            final_norm: RmsNorm::new(t5.d_model, t5.layer_norm_epsilon, &norm)?,
+            final_norm: LayerNorm::rms(t5.d_model, t5.layer_norm_epsilon, &norm)?,
         })
     }
 
@@ -49,8 +49,9 @@ impl QueryKeyHead {
         };
         let segments = states.segments();
         let mut x = states.states.clone();
+        let inputs = BlockInputs { bias: Some(&bias), ..BlockInputs::new(&segments) };
         for layer in lower_layers {
-            x = mode.detach(layer.forward(&x, &bias, &segments, None, mode)?);
+            x = mode.detach(layer.forward(&x, inputs, mode)?);
         }
         // Only the first token's state is used.
         let first = last_layer.first_rows(&x, &states.lengths, &bias, mode)?;

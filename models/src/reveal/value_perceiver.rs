@@ -9,18 +9,18 @@ use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
-use crate::layers::RmsNorm;
+use crate::layers::LayerNorm;
 use crate::params::{Init, ParameterBuilder};
-use crate::t5::blocks::{DecoderLayer, RelativeBias};
+use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block};
 
 /// The value head.
 #[derive(Debug, Clone)]
 pub(super) struct ValuePerceiver {
-    norm: RmsNorm,
+    norm: LayerNorm,
     /// `[M, D]`.
     latents: Tensor,
     bias: RelativeBias,
-    layers: Vec<DecoderLayer>,
+    layers: Vec<PreNormBlock>,
     scale: f64,
     dropout: f64,
 }
@@ -28,11 +28,11 @@ pub(super) struct ValuePerceiver {
 impl ValuePerceiver {
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
         let t5 = &config.t5;
-        let block = |i| DecoderLayer::new(t5, &builder.pp("block").pp(i));
+        let block = |i| decoder_block(t5, &builder.pp("block").pp(i));
         let shape = [config.value_tokens, t5.d_model];
         let norm = builder.pp("layer_norm");
         Ok(Self {
-            norm: RmsNorm::new(t5.d_model, t5.layer_norm_epsilon, &norm)?,
+            norm: LayerNorm::rms(t5.d_model, t5.layer_norm_epsilon, &norm)?,
             latents: builder.get("latents", &shape, Init::Normal(1.0))?,
             bias: RelativeBias::new(t5, true, &builder.pp("relative_attention_bias"))?,
             layers: (0..config.head_layers).map(block).collect::<Result<_>>()?,
@@ -53,9 +53,10 @@ impl ValuePerceiver {
         let dropout_mask = mode.dropout(self.dropout);
         let latents = embedding_sum(&[(&self.latents, rows)])?.to_dtype(states.dtype())?;
         let mut x = dropout(&latents, dropout_mask)?;
+        let (bias, cross) = (Some(&bias), Some((&states, &cross)));
+        let inputs = BlockInputs { bias, cross, ..BlockInputs::new(&segments) };
         for layer in &self.layers {
-            let cross = (&states, &cross);
-            x = mode.detach(layer.forward(&x, &bias, &segments, false, cross, mode)?);
+            x = mode.detach(layer.forward(&x, inputs, mode)?);
         }
         Ok((x * self.scale)?)
     }

@@ -17,14 +17,6 @@ pub struct Ctc {
     pub blank: u32,
 }
 
-impl Ctc {
-    /// Returns the number of clips with too few frames for their target.
-    pub fn num_infeasible(&self) -> usize {
-        let clips = self.lengths.iter().zip(&self.targets);
-        clips.filter(|(frames, target)| !is_feasible(**frames, target)).count()
-    }
-}
-
 /// Whether `frames` are enough for a target. Each label needs a frame, and so does the blank
 /// between two equal neighbours. An empty target needs one frame.
 pub fn is_feasible(frames: usize, target: &[u32]) -> bool {

@@ -17,13 +17,6 @@ pub struct Transducer {
     pub blank: u32,
 }
 
-impl Transducer {
-    /// Returns the number of clips without frames.
-    pub fn num_infeasible(&self) -> usize {
-        self.lengths.iter().filter(|frames| **frames == 0).count()
-    }
-}
-
 /// Computes `-log p(target)` of each clip in nats, where `p` sums over all alignments of labels and
 /// frames. `logits` `[Σ_b T_b (U_b + 1), V]` are unnormalised, one clip after the other → `[B]`.
 /// Row `t (U_b + 1) + u` of a clip is frame `t` after `u` labels.

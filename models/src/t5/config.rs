@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::{
-    bad_field, check_epsilon, check_layers_of, check_sizes, in_file, read_published,
+    bad_field, check_epsilon, check_layers_of, check_probability, check_sizes, in_file,
+    read_published,
 };
 use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
@@ -107,7 +108,7 @@ impl T5Config {
     /// [`ModelError::Io`]. [`ModelError::BadConfig`] if the file belongs to another model, a size
     /// is missing, or values contradict each other.
     pub fn read(path: &Path) -> Result<Self> {
-        let mut fields: serde_json::Map<String, Value> = read_published(path, "t5")?;
+        let mut fields: serde_json::Map<String, Value> = read_published(path, "t5", |_| Ok(()))?;
         let bad_config =
             |reason| ModelError::BadConfig { what: path.display().to_string(), reason };
         if let Some(field) = REQUIRED_FIELDS.iter().find(|field| !fields.contains_key(**field)) {
@@ -152,10 +153,7 @@ impl T5Config {
             let reason = format!("must be more than half of the {buckets} buckets");
             return Err(bad_field("relative_attention_max_distance", reason));
         }
-        if !(0.0..1.0).contains(&self.dropout_rate) {
-            let reason = format!("{} is not a probability below 1", self.dropout_rate);
-            return Err(bad_field("dropout_rate", reason));
-        }
+        check_probability("dropout_rate", self.dropout_rate)?;
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
         if self.feed_forward_proj != "gated-gelu" {
             let reason = format!("`{}` is not `gated-gelu`, as in v1.1", self.feed_forward_proj);

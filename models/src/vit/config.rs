@@ -4,8 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::convolution_stem::ConvolutionStem;
-use crate::config::{bad_field, check_sizes, in_file, read_published};
+use crate::config::{bad_field, check_sizes, read_published};
 use crate::error::Result;
 use crate::kernels::Activation;
 use crate::patch_embedding::PatchGrid;
@@ -96,9 +95,7 @@ impl ViTConfig {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model type differs or values
     /// contradict each other.
     pub fn read(path: &Path) -> Result<Self> {
-        let config: Self = read_published(path, "vit")?;
-        in_file(path, config.validate())?;
-        Ok(config)
+        read_published(path, "vit", Self::validate)
     }
 
     /// Checks that the values are valid and fit together.
@@ -136,21 +133,6 @@ impl ViTConfig {
     /// The number of tokens of an image: its patches, and the class token if there is one.
     pub fn num_tokens(&self) -> usize {
         usize::from(self.class_token) + self.num_patches()
-    }
-
-    /// The number of parameter values, computed from shapes without building the model. The
-    /// configuration must be valid ([`ViTConfig::validate`]).
-    pub fn num_parameters(&self) -> usize {
-        let d = self.hidden_size;
-        let patches = d * (self.patch_grid().patch_width() + 1);
-        let stem = match self.stem_channels.as_slice() {
-            [] => 0,
-            _ => ConvolutionStem::num_parameters(self),
-        };
-        let positions = self.num_tokens() * d;
-        let class = if self.class_token { d } else { 0 };
-        let last_norm = 2 * d;
-        patches + stem + positions + class + self.blocks().num_parameters() + last_norm
     }
 
     pub(super) fn patch_grid(&self) -> PatchGrid {

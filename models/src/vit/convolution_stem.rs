@@ -53,18 +53,6 @@ impl ConvolutionStem {
         })
     }
 
-    /// The number of parameter values.
-    pub(super) fn num_parameters(config: &ViTConfig) -> usize {
-        let channels = &config.stem_channels;
-        let widths = std::iter::once(&config.num_channels).chain(channels);
-        let convolutions = widths
-            .zip(channels)
-            .map(|(c, out_channels)| out_channels * (KERNEL_SIZE * KERNEL_SIZE * c + 1));
-        let patch_side = config.patch_size >> channels.len();
-        let last = channels.last().unwrap_or(&config.num_channels);
-        convolutions.sum::<usize>() + config.hidden_size * (patch_side * patch_side * last + 1)
-    }
-
     /// Applies the stem to images: `[B, C, S, S]` → `[B, P, D]`, patches row by row.
     pub(super) fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let mut x = pixels.permute((0, 2, 3, 1))?.contiguous()?;

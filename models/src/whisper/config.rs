@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    bad_field, check_dropout, check_heads, check_layers_of, check_sizes, in_file, read_published,
+    bad_field, check_dropout, check_heads, check_layers_of, check_sizes, read_published,
 };
 use crate::error::Result;
 use crate::kernels::Activation;
@@ -94,9 +94,7 @@ impl WhisperConfig {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type, or
     /// inconsistent values.
     pub fn read(path: &Path) -> Result<Self> {
-        let config: Self = read_published(path, "whisper")?;
-        in_file(path, config.validate())?;
-        Ok(config)
+        read_published(path, "whisper", Self::validate)
     }
 
     /// Checks the values that the types do not restrict.

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::decoder::Decoder;
 use crate::error::{ModelError, Result};
-use crate::kernels::{Mode, Segments, Span};
+use crate::kernels::{Segments, Span};
 use crate::layers::CrossKeyValues;
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
@@ -78,15 +78,16 @@ impl Decoder {
         let cross = Segments::to_key_spans(&lengths, clip_spans);
         let mut x = self.embed(inputs.ids.clone(), inputs.positions.clone())?.detach();
         for (i, layer) in self.layers.iter().enumerate() {
-            let (keys, values) = layer.cross_key_values(states, &Mode::inference())?;
-            let (keys, values) = (keys.detach(), values.detach());
+            let (keys, values) = layer.cross_key_values(states)?;
             let (next, queries) = layer.forward_with_queries(
                 &x,
                 &inputs.segments,
                 CrossKeyValues { keys: &keys, values: &values, segments: &cross },
             )?;
             x = next.detach();
-            visit(i, &queries.detach(), &keys)?;
+            if let Some(queries) = queries {
+                visit(i, &queries.detach(), &keys)?;
+            }
         }
         Ok(x)
     }

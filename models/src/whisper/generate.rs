@@ -1,17 +1,14 @@
 //! Transcription of a batch of clips.
 
-use std::sync::Arc;
-
 use candle_core::{DType, Tensor};
 
 use super::decoder::Decoder;
 use super::rules::{DecodingRules, LengthLimits, TokenRules};
 use crate::error::{ModelError, Result};
 use crate::generation::boosting::BoostTree;
-use crate::generation::cache::KeyValueCache;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
-use crate::kernels::{Mode, Segments, Span, log_sum_exp};
-use crate::layers::CrossKeyValues;
+use crate::kernels::log_sum_exp;
+use crate::pre_norm::DecodingState;
 use crate::speech::AudioStates;
 
 /// The transcript of a clip.
@@ -24,15 +21,11 @@ pub struct WhisperTranscript {
     pub no_speech_prob: f32,
 }
 
-/// The decoder state while texts are generated.
-struct DecodingState<'a> {
+/// The decoder with its rules and its state.
+struct Generator<'a> {
     decoder: &'a Decoder,
     rules: &'a dyn TokenRules,
-    /// Cross-attention keys and values of the clips, per layer: `[T_k, D]`.
-    keys: Vec<(Tensor, Tensor)>,
-    /// The span of encoder states of each clip.
-    clip_spans: Vec<Span>,
-    cache: KeyValueCache,
+    state: DecodingState<'a>,
     /// The index of `<|startoftranscript|>` in the prompt. The logits after this token give the
     /// probability of the no-speech token.
     start_index: usize,
@@ -113,32 +106,24 @@ impl Decoder {
         if clips == 0 {
             return Ok((Vec::new(), Vec::new()));
         }
-        let states = audio.states.detach();
-        let keys_and_values = |layer: &super::decoder::Layer| {
-            let (keys, values) = layer.cross_key_values(&states, &Mode::inference())?;
-            Ok((keys.detach(), values.detach()))
-        };
-        let (slots, width) = (clips * options.num_beams, self.config.d_model);
-        let (dtype, device) = (states.dtype(), states.device());
-        let mut state = DecodingState {
+        let (states, beams) = (&audio.states, options.num_beams);
+        let mut generator = Generator {
             decoder: self,
             rules,
-            keys: self.layers.iter().map(keys_and_values).collect::<Result<_>>()?,
-            clip_spans: Segments::packed(&audio.lengths).keys().to_vec(),
-            cache: KeyValueCache::new(self.layers.len(), slots, width, dtype, device)?,
+            state: DecodingState::new(&self.layers, states, &audio.lengths, beams)?,
             start_index,
             no_speech_probs: Vec::new(),
         };
         let first_slots: Vec<usize> = (0..clips).map(|clip| clip * options.num_beams).collect();
         for token in earlier_tokens {
-            state.forward_step(&vec![*token; clips], &first_slots, &vec![1; clips])?;
+            generator.forward_step(&vec![*token; clips], &first_slots, &vec![1; clips])?;
         }
-        let texts = search(clips, options, &mut state)?;
-        Ok((texts, state.no_speech_probs))
+        let texts = search(clips, options, &mut generator)?;
+        Ok((texts, generator.no_speech_probs))
     }
 }
 
-impl DecodingState<'_> {
+impl Generator<'_> {
     /// Returns the states `[S, D]` of the last tokens of the texts in `slots`.
     fn forward_step(
         &mut self,
@@ -146,22 +131,10 @@ impl DecodingState<'_> {
         slots: &[usize],
         counts: &[usize],
     ) -> Result<Tensor> {
-        let unfinished_clips =
-            || self.clip_spans.iter().zip(counts).filter(|(_, count)| **count > 0);
-        let spans: Arc<[Span]> = unfinished_clips().map(|(span, _)| *span).collect();
-        let cross = Segments::to_key_spans(
-            &unfinished_clips().map(|(_, count)| *count).collect::<Vec<_>>(),
-            spans,
-        );
-        let index = self.cache.length();
-        let step = self.cache.next(slots)?;
+        let index = self.state.length();
         let positions = vec![index as u32; tokens.len()].into();
-        let mut x = self.decoder.embed(tokens.into(), positions)?.detach();
-        let layers = self.decoder.layers.iter().zip(self.cache.layers()).zip(&self.keys);
-        for ((layer, cache), (keys, values)) in layers {
-            let cross = CrossKeyValues { keys, values, segments: &cross };
-            x = layer.step(&x, cache, &step, cross)?.detach();
-        }
+        let x = self.decoder.embed(tokens.into(), positions)?.detach();
+        let x = self.state.step(x, slots, counts, |_| Ok(None))?;
         if index == self.start_index {
             self.no_speech_probs = self.no_speech_probabilities(&x)?;
         }
@@ -180,14 +153,14 @@ impl DecodingState<'_> {
     }
 }
 
-impl NextTokens for DecodingState<'_> {
+impl NextTokens for Generator<'_> {
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
         let x = self.forward_step(tokens, slots, counts)?;
         Ok(self.decoder.logits(&x)?.detach())
     }
 
     fn copy(&mut self, pairs: &[(usize, usize)]) -> Result<()> {
-        self.cache.copy(pairs)
+        self.state.copy(pairs)
     }
 
     fn adjust(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {

@@ -2,16 +2,15 @@
 
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor};
+use candle_core::DType;
 use engram_models::Result;
-use engram_models::compute::Compute;
 use engram_models::generation::GenerateOptions;
 use engram_models::generation::boosting::{Bonus, BoostTree, WordBoundaries};
 use engram_models::kernels::Mode;
-use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::whisper::{
-    DecodingRules, Whisper, WhisperConfig, WhisperTokens, WhisperTranscript,
-};
+use engram_models::whisper::{DecodingRules, Whisper, WhisperConfig, WhisperTranscript};
+
+use super::reference::{builder, waves};
+use super::whisper::rules;
 
 fn whisper() -> Result<Whisper> {
     let config = WhisperConfig {
@@ -31,31 +30,7 @@ fn whisper() -> Result<Whisper> {
         eos_token_id: 1,
         ..WhisperConfig::default()
     };
-    let frozen = vec![ParameterGroup::all_frozen()];
-    Whisper::new(&config, &ParameterBuilder::new(7, frozen, &Compute::cpu()))
-}
-
-fn rules() -> DecodingRules {
-    let tokens = WhisperTokens {
-        start: 2,
-        end: 1,
-        no_timestamps: 3,
-        no_speech: Some(4),
-        previous: None,
-        transcribe: None,
-        translate: None,
-        language_model: None,
-    };
-    let (suppress_tokens, begin_suppress_tokens) = (vec![5, 6], vec![7]);
-    let (max_tokens, boosts) = (vec![7, 7], Vec::new());
-    DecodingRules {
-        tokens,
-        suppress_tokens,
-        begin_suppress_tokens,
-        timestamps: false,
-        max_tokens,
-        boosts,
-    }
+    Whisper::new(&config, &builder(7, DType::F32))
 }
 
 /// Boosting puts a word into the text, changes no clip without boosted words, and does not change
@@ -63,11 +38,10 @@ fn rules() -> DecodingRules {
 #[test]
 fn boosted_words_are_transcribed() -> Result<()> {
     let whisper = whisper()?;
-    let values: Vec<f32> = (0..36 * 6).map(|i| (i as f32 * 0.7).sin()).collect();
-    let frames = Tensor::from_vec(values, (36, 6), &Device::Cpu)?;
+    let frames = waves(&[36, 6], 0.7, DType::F32)?;
     let audio = whisper.encode(&frames, &[24, 12], &Mode::inference())?;
     let generate = |num_beams, boosts: &[Option<Arc<BoostTree>>]| {
-        let rules = DecodingRules { boosts: boosts.to_vec(), ..rules() };
+        let rules = DecodingRules { boosts: boosts.to_vec(), ..rules([7, 7]) };
         let (max_new_tokens, options) = (8, GenerateOptions::default());
         let options = GenerateOptions { max_new_tokens, num_beams, ..options };
         whisper.decoder().generate(&audio, &[2, 3], &rules, &options)

@@ -3,50 +3,28 @@
 //!
 //! `tests/reference/clip.py` creates the fixtures.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use super::reference::{
-    assert_gradients, assert_output, expected, fixture, relative_difference, values,
-};
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig, contrastive_loss};
-use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
-use engram_models::weights::Weights;
+use engram_models::params::{ParameterBuilder, Parameters};
 
-const MODELS: [&str; 2] = ["clip", "clip_old"];
+use super::reference::{
+    assert_config_errors, assert_gradients, assert_output, builder, expected, fixture,
+    frozen_builder, read_config, relative_difference, sequences, values, weights,
+};
 
-fn load(name: &str, dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Clip, Parameters)> {
+fn load(name: &str, builder: ParameterBuilder) -> Result<(Clip, Parameters)> {
     let config = ClipConfig::read(&fixture(name, "config.json"))?;
-    let weights = Arc::new(Weights::open(&fixture(name, "model.safetensors"))?);
-    let builder = ParameterBuilder::new(0, groups, &Compute { dtype, ..Compute::cpu() })
-        .with_weights(weights);
+    let builder = builder.with_weights(weights(name)?);
     Ok((Clip::new(&config, &builder)?, builder.finish()?))
 }
 
-struct Expected {
-    texts: PackedTokens,
-    tensors: HashMap<String, Tensor>,
-}
-
-fn read_expected(name: &str) -> Result<Expected> {
-    let tensors = expected(name)?;
-    let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
-    let (ids, mut texts, mut start) = (list("ids")?, Vec::new(), 0);
-    for length in list("lengths")? {
-        texts.push(ids[start..start + length as usize].to_vec());
-        start += length as usize;
-    }
-    Ok(Expected { texts: PackedTokens::new(&texts), tensors })
-}
-
 fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
-    let (clip, parameters) = load(name, dtype, Vec::new())?;
-    let Expected { texts, tensors } = read_expected(name)?;
+    let (clip, parameters) = load(name, builder(0, dtype))?;
+    let tensors = expected(name)?;
+    let texts = PackedTokens::new(&sequences(&tensors["ids"], &tensors["lengths"])?);
     let texts = clip.encode_texts(&texts, &Mode::evaluate())?;
     let images = clip.vision().forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
     let logits = clip.logits(&images.embeddings, &texts.embeddings)?;
@@ -65,24 +43,21 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
 
 #[test]
 fn states_embeddings_and_every_gradient_equal_the_reference() -> Result<()> {
-    MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
-}
-
-/// The candle operations that replace the kernels in f64 equal the reference.
-#[test]
-fn the_composites_equal_the_reference() -> Result<()> {
-    MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
+    for name in ["clip", "clip_old"] {
+        check(name, DType::F32, 5e-6)?;
+        check(name, DType::F64, 1e-6)?;
+    }
+    Ok(())
 }
 
 /// Checks the vision encoder alone, with a configuration as `transformers` writes it.
 #[test]
 fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
     let config = ClipVisionConfig::read(&fixture("clip_vision", "config.json"))?;
-    let weights = Arc::new(Weights::open(&fixture("clip_vision", "model.safetensors"))?);
     let tensors = expected("clip_vision")?;
     for (dtype, tolerance) in [(DType::F32, 5e-6), (DType::F64, 1e-6)] {
-        let builder = ParameterBuilder::new(0, Vec::new(), &Compute { dtype, ..Compute::cpu() });
-        let vision = ClipVision::new(&config, &builder.with_weights(Arc::clone(&weights)))?;
+        let builder = builder(0, dtype).with_weights(weights("clip_vision")?);
+        let vision = ClipVision::new(&config, &builder)?;
         let images = vision.forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
         for (what, actual) in
             [("image_hidden", &images.last_hidden_state), ("image_embeddings", &images.embeddings)]
@@ -102,7 +77,7 @@ fn the_vision_encoder_alone_equals_the_reference() -> Result<()> {
 /// embedding.
 #[test]
 fn tokens_after_the_end_of_a_text_do_not_change_its_embedding() -> Result<()> {
-    let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let (clip, _) = load("clip", frozen_builder())?;
     let embed = |texts: &[&[u32]]| -> Result<Vec<f32>> {
         values(&clip.encode_texts(&PackedTokens::new(texts), &Mode::inference())?.embeddings)
     };
@@ -115,7 +90,7 @@ fn tokens_after_the_end_of_a_text_do_not_change_its_embedding() -> Result<()> {
 
 #[test]
 fn mismatched_inputs_are_errors() -> Result<()> {
-    let (clip, _) = load("clip", DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let (clip, _) = load("clip", frozen_builder())?;
     let error_of = |ids: Vec<u32>| {
         let result = clip.encode_texts(&PackedTokens::new(&[ids]), &Mode::inference());
         result.expect_err("an error").to_string()
@@ -130,24 +105,20 @@ fn mismatched_inputs_are_errors() -> Result<()> {
 }
 
 #[test]
-fn older_config_fields_take_precedence() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("config.json");
-    let config = r#"{"model_type": "clip", "text_config": {"hidden_size": 32, "eos_token_id": 2},
+fn older_config_fields_take_precedence() -> Result<()> {
+    let text = r#"{"model_type": "clip", "text_config": {"hidden_size": 32, "eos_token_id": 2},
         "text_config_dict": {"hidden_size": 64}, "vision_config": {"patch_size": 14},
         "vision_config_dict": null}"#;
-    std::fs::write(&path, config).expect("a file");
-    let config = ClipConfig::read(&path).expect("a configuration");
+    let config = read_config(ClipConfig::read, text)?;
     // As in transformers 5.23, fields missing in `text_config_dict` have their defaults.
     assert_eq!((config.text_config.hidden_size, config.text_config.eos_token_id), (64, 49407));
     assert_eq!(config.vision_config.patch_size, 14);
+    Ok(())
 }
 
 #[test]
-fn invalid_configurations_are_errors() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("config.json");
-    for (text, reason) in [
+fn invalid_configurations_are_errors() -> Result<()> {
+    let cases = [
         (r#"{"model_type": "bert"}"#, "model_type is `bert`; expected `clip`"),
         (r#"{"model_type": "clip", "projection_dim": 0}"#, "projection_dim"),
         (r#"{"model_type": "clip", "vision_config": {"patch_size": 0}}"#, "patch_size"),
@@ -155,12 +126,9 @@ fn invalid_configurations_are_errors() {
         (r#"{"model_type": "clip", "text_config": {"num_attention_heads": 7}}"#, "7 heads"),
         (r#"{"model_type": "clip", "text_config": {"hidden_act": "x"}}"#, "unknown variant"),
         (r#"{"model_type": "clip""#, "EOF"),
-    ] {
-        std::fs::write(&path, text).expect("a file");
-        let error = ClipConfig::read(&path).expect_err(text).to_string();
-        assert!(error.contains(reason) && error.contains("config.json"), "{error}");
-    }
-    std::fs::write(&path, r#"{"model_type": "clip"}"#).expect("a file");
-    let defaults = ClipConfig::read(&path).expect("the published defaults");
+    ];
+    assert_config_errors(ClipConfig::read, &cases);
+    let defaults = read_config(ClipConfig::read, r#"{"model_type": "clip"}"#)?;
     assert_eq!((defaults.vision_config.num_patches(), defaults.projection_dim), (49, 512));
+    Ok(())
 }

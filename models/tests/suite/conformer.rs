@@ -4,12 +4,12 @@
 //!
 //! `tests/reference/conformer.py` creates the fixtures.
 
-use std::sync::Arc;
-
 use super::reference::{
-    assert_gradients, assert_output, expected, fixture, relative_difference, values,
+    assert_every_third_frame, assert_gradients, assert_output, builder, expected, fixture,
+    integers, largest_difference, lengths, tensors, weights,
 };
 use candle_core::{DType, Device, Tensor, Var};
+use engram_models::Result;
 use engram_models::adapter::{AdapterConfig, Adapters};
 use engram_models::compute::Compute;
 use engram_models::conformer::{
@@ -23,27 +23,18 @@ use engram_models::speech::AudioStates;
 use engram_models::speech::best_rq::{BestRq, BestRqConfig};
 use engram_models::speech::ctc::{Ctc, ctc_loss};
 use engram_models::speech::log_mel::{Frames, LogMel};
-use engram_models::weights::Weights;
-use engram_models::{ModelError, Result};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-
-fn load(dtype: DType) -> Result<(ConformerCtc, ParameterBuilder)> {
-    let config = ConformerCtcConfig::read(&fixture("conformer", "config.json"))?;
-    let builder = ParameterBuilder::new(0, Vec::new(), &Compute { dtype, ..Compute::cpu() });
-    let weights = Arc::new(Weights::open(&fixture("conformer", "model.safetensors"))?);
-    Ok((ConformerCtc::new(&config, &builder.with_weights(weights))?, builder))
-}
 
 #[test]
 fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
     let tensors = expected("conformer")?;
-    let list =
-        |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
-    let lengths: Vec<usize> = list("lengths")?.iter().map(|length| *length as usize).collect();
-    let targets = vec![list("text.0")?, list("text.1")?];
+    let lengths = lengths(&tensors["lengths"])?;
+    let targets = vec![integers(&tensors["text.0"])?, integers(&tensors["text.1"])?];
+    let config = ConformerCtcConfig::read(&fixture("conformer", "config.json"))?;
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
-        let (model, builder) = load(dtype)?;
+        let builder = builder(0, dtype).with_weights(weights("conformer")?);
+        let model = ConformerCtc::new(&config, &builder)?;
         let parameters = builder.finish()?;
         let frames = Var::from_tensor(&tensors["frames"].to_dtype(dtype)?)?;
         let mode = Mode::evaluate();
@@ -58,11 +49,9 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let losses = ctc_loss(&logits, ctc)?;
         assert_output(("conformer", "losses"), &losses, &tensors, tolerance)?;
         let loss = losses.mean_all()?;
-        let frames_gradient = loss.backward()?;
-        let frames_gradient =
-            frames_gradient.get(frames.as_tensor()).expect("a gradient of the frames");
-        let expected = values(&tensors["frames_gradient"])?;
-        assert!(relative_difference(&values(frames_gradient)?, &expected) < tolerance, "{dtype:?}");
+        let gradients = loss.backward()?;
+        let gradient = gradients.get(frames.as_tensor()).expect("a gradient of the frames");
+        assert_output(("conformer", "frames_gradient"), gradient, &tensors, tolerance)?;
         assert_gradients("conformer", &loss, &parameters, &tensors, tolerance)?;
         // Batch statistics are frozen parameters.
         let frozen = parameters.iter().filter(|p| !p.is_trainable()).map(|p| p.name());
@@ -74,22 +63,14 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
 
 #[test]
 fn frames_equal_the_reference() -> Result<()> {
-    let read = |file| candle_core::safetensors::load(fixture("", file), &Device::Cpu);
-    let samples = read("log_mel.safetensors")?["samples"].to_dtype(DType::F32)?;
+    let samples = tensors("", "log_mel.safetensors")?["samples"].to_dtype(DType::F32)?;
     let samples = (samples / 32_768.0)?.to_vec1::<f32>()?;
-    let expected = read("log_mel_normalised.safetensors")?["frames"].to_vec2::<f32>()?;
     let computed = LogMel::conformer(80)?.frames(&samples, 0);
     assert_eq!(computed.len(), samples.len() / 160);
-    assert_eq!(expected.len(), computed.len().div_ceil(3));
-    for (i, expected) in expected.iter().enumerate() {
-        let row = &computed.values[3 * i * 80..][..80];
-        for (found, expected) in row.iter().zip(expected) {
-            // torch computes the transform in f32 too, and quiet bands have few significant digits
-            // left.
-            assert!((found - expected).abs() < 3e-4, "frame {}: {found}, {expected}", 3 * i);
-        }
-    }
-    Ok(())
+    // torch computes the transform in f32 too, and quiet bands have few significant digits left.
+    let expected = &tensors("", "log_mel_normalised.safetensors")?["frames"];
+    assert_eq!(expected.dim(0)?, computed.len().div_ceil(3));
+    assert_every_third_frame(&computed, expected, 3e-4)
 }
 
 /// The configuration of a small encoder.
@@ -117,9 +98,7 @@ fn gradients_of_frames_equal_central_differences() -> Result<()> {
             let config = ConformerConfig { subsampling, convolution_norm, ..small() };
             check_gradients(&[(frames.clone(), &[12, 4])], |t| {
                 let dtype = t[0].dtype();
-                let builder =
-                    ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() });
-                let encoder = ConformerEncoder::new(&config, &builder)?;
+                let encoder = ConformerEncoder::new(&config, &builder(3, dtype))?;
                 let audio_tokens = encoder.embed(&t[0], &[7, 5])?;
                 Ok(encoder.forward(audio_tokens, &Adapters::NONE, &Mode::evaluate())?.states)
             })?;
@@ -139,12 +118,7 @@ fn clips_do_not_attend_to_each_other() -> Result<()> {
     let both = encode(&frames, &[14, 9])?;
     let second = encode(&frames.narrow(0, 14, 9)?, &[9])?;
     assert_eq!(both.lengths, [4, 3]);
-    let second_states = both.states.narrow(0, 4, 3)?.to_vec2::<f32>()?;
-    for (a, b) in
-        second_states.iter().flatten().zip(second.states.to_vec2::<f32>()?.iter().flatten())
-    {
-        assert!((a - b).abs() < 1e-5);
-    }
+    assert!(largest_difference(&both.states.narrow(0, 4, 3)?, &second.states)? < 1e-5);
     assert!(encoder.embed(&frames, &[23, 0]).is_err());
     Ok(())
 }

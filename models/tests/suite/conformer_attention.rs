@@ -1,7 +1,6 @@
 //! The Conformer with an attention decoder and a CTC head: losses, gradients, and decoding.
 
-use candle_core::{DType, Tensor, Var};
-use engram_models::compute::Compute;
+use candle_core::{DType, Var};
 use engram_models::conformer::{
     AttentionDecoderConfig, ConformerAsrConfig, ConformerAsrModel, ConformerAttention,
     ConformerAttentionConfig, ConformerConfig,
@@ -13,6 +12,8 @@ use engram_models::speech::AudioStates;
 use engram_models::speech::ctc::{Ctc, ctc_loss};
 use engram_models::speech::ctc_beam::{BeamSearchOptions, beam_search};
 use engram_models::{ModelError, Result};
+
+use super::reference::{builder, read_config, values};
 
 const BLANK: u32 = 5;
 
@@ -39,7 +40,7 @@ fn config(ctc_weight: f64) -> ConformerAttentionConfig {
 }
 
 fn model(ctc_weight: f64, dtype: DType) -> Result<(ConformerAttention, Parameters)> {
-    let builder = ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() });
+    let builder = builder(3, dtype);
     Ok((ConformerAttention::new(&config(ctc_weight), &builder)?, builder.finish()?))
 }
 
@@ -47,10 +48,6 @@ fn states(lengths: &[usize]) -> Result<AudioStates> {
     let shape = [lengths.iter().sum(), 8];
     let states = ParameterBuilder::on_cpu(2).get("states", &shape, Init::Normal(1.0))?;
     Ok(AudioStates { states, lengths: lengths.to_vec() })
-}
-
-fn list(tensor: &Tensor) -> Result<Vec<f32>> {
-    Ok(tensor.to_vec1()?)
 }
 
 #[test]
@@ -72,7 +69,7 @@ fn the_loss_is_the_weighted_sum_and_every_decoder_parameter_gets_a_gradient() ->
     let audio = states(&[5, 3])?;
     let mode = Mode::evaluate();
     let losses = |weight| -> Result<Vec<f32>> {
-        list(&model(weight, DType::F32)?.0.losses(&audio, &texts, &mode)?)
+        values(&model(weight, DType::F32)?.0.losses(&audio, &texts, &mode)?)
     };
     let (attention, ctc, both) = (losses(0.0)?, losses(1.0)?, losses(0.3)?);
     for i in 0..2 {
@@ -101,7 +98,7 @@ fn texts_that_are_too_long_are_infeasible() -> Result<()> {
         let texts = [vec![1, 1, 1]];
         assert_eq!(model.is_feasible(3, &texts[0]), is_feasible);
         assert!(!model.is_feasible(30, &[1; 8]));
-        let losses = list(&model.losses(&states(&[3])?, &texts, &Mode::inference())?)?;
+        let losses = values(&model.losses(&states(&[3])?, &texts, &Mode::inference())?)?;
         assert_eq!(losses[0].is_finite(), is_feasible);
     }
     Ok(())
@@ -120,7 +117,7 @@ fn greedy_texts_are_the_argmax_of_each_step() -> Result<()> {
         let mut tokens: Vec<u32> = Vec::new();
         while tokens.len() < length {
             let logits = model.decoder_logits(&clip, &[tokens.clone()], &Mode::inference())?;
-            let next = list(&logits.argmax(1)?.to_dtype(DType::F32)?)?[tokens.len()] as u32;
+            let next = values(&logits.argmax(1)?.to_dtype(DType::F32)?)?[tokens.len()] as u32;
             if next == BLANK {
                 break;
             }
@@ -148,7 +145,7 @@ fn beams_are_rescored_by_the_decoder() -> Result<()> {
         let hypotheses = beam_search(&rows, BLANK, 8, None)?;
         for text in &hypotheses {
             let texts = [text.tokens.clone()];
-            let decoder = list(&model.decoder_losses(&audio, &texts, &Mode::inference())?)?[0];
+            let decoder = values(&model.decoder_losses(&audio, &texts, &Mode::inference())?)?[0];
             let score = weight * text.log_probability - (1.0 - weight) * f64::from(decoder);
             if score > best.0 {
                 best = (score, text.tokens.clone());
@@ -158,7 +155,7 @@ fn beams_are_rescored_by_the_decoder() -> Result<()> {
         num_changed += usize::from(path.tokens != hypotheses[0].tokens);
         if weight == 1.0 {
             let ctc = Ctc { lengths: vec![6], targets: vec![path.tokens.clone()], blank: BLANK };
-            assert!(list(&ctc_loss(&model.ctc_logits(&audio)?, ctc)?)?[0].is_finite());
+            assert!(values(&ctc_loss(&model.ctc_logits(&audio)?, ctc)?)?[0].is_finite());
         }
     }
     assert!(num_changed > 0, "rescoring changed no text");
@@ -167,11 +164,9 @@ fn beams_are_rescored_by_the_decoder() -> Result<()> {
 
 #[test]
 fn configurations_survive_their_files_and_invalid_ones_are_errors() -> Result<()> {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("config.json");
     let config_file = ConformerAsrConfig::Attention(config(0.3));
-    std::fs::write(&path, config_file.to_json()?.to_string()).expect("a file");
-    assert_eq!(ConformerAsrConfig::read(&path)?, config_file);
+    let text = config_file.to_json()?.to_string();
+    assert_eq!(read_config(ConformerAsrConfig::read, &text)?, config_file);
     for (invalid, field) in [
         (ConformerAttentionConfig { ctc_weight: 1.5, ..config(0.3) }, "ctc_weight"),
         (ConformerAttentionConfig { blank: 6, ..config(0.3) }, "pad_token_id"),

@@ -1,27 +1,14 @@
 //! Reads Whisper models written by CTranslate2. `tests/reference/whisper.py` creates the fixtures.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Tensor};
 use engram_models::Result;
-use engram_models::compute::Compute;
 use engram_models::ctranslate2::PublishedWhisper;
-use engram_models::params::ParameterBuilder;
 use engram_models::whisper::{Whisper, WhisperConfig};
 
-fn fixture(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/whisper").join(file)
-}
-
-fn values(tensor: &Tensor) -> Result<Vec<f32>> {
-    Ok(tensor.to_dtype(DType::F32)?.flatten_all()?.to_vec1()?)
-}
-
-/// Returns the largest absolute value. NaN counts as larger than any number.
-fn largest(values: impl Iterator<Item = f32>) -> f32 {
-    values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
-}
+use super::reference::{builder, fixture, largest, largest_difference, tensors, values};
 
 /// Creates a folder with this `model.bin`.
 fn folder(model: &[u8]) -> tempfile::TempDir {
@@ -39,7 +26,7 @@ fn folder(model: &[u8]) -> tempfile::TempDir {
 
 /// Returns the fixture's `model.bin` with this quantisation.
 fn bytes(quantisation: &str) -> Vec<u8> {
-    let path = fixture(&format!("model_{quantisation}.bin"));
+    let path = fixture("whisper", &format!("model_{quantisation}.bin"));
     std::fs::read(path).expect("a fixture")
 }
 
@@ -51,7 +38,7 @@ fn error_of(model: &[u8]) -> String {
 
 #[test]
 fn weights_equal_the_published_weights() -> Result<()> {
-    let published = candle_core::safetensors::load(fixture("model.safetensors"), &Device::Cpu)?;
+    let published = tensors("whisper", "model.safetensors")?;
     // The tolerance is half a quantisation step of a row's largest weight. int16 has one scale for
     // stacked layers. Float weights are exact.
     for (quantisation, step) in [("float16", 0.0), ("int8", 0.5 / 127.0), ("int16", 1.0 / 1024.0)] {
@@ -65,10 +52,8 @@ fn weights_equal_the_published_weights() -> Result<()> {
         expected.sort_unstable();
         assert_eq!(names, expected, "{quantisation}");
         for (name, expected_tensor) in &published {
-            let (actual, expected_tensor) =
-                (values(tensors[name.as_str()])?, values(expected_tensor)?);
-            let scale = largest(expected_tensor.iter().copied());
-            let difference = largest(actual.iter().zip(&expected_tensor).map(|(a, b)| a - b));
+            let scale = largest(values(expected_tensor)?.into_iter());
+            let difference = largest_difference(tensors[name.as_str()], expected_tensor)?;
             assert!(
                 difference <= step * scale + 1e-7,
                 "{quantisation} {name}: {difference}, {scale}"
@@ -87,10 +72,9 @@ fn a_saved_model_loads_as_a_published_model() -> Result<()> {
     let config = WhisperConfig::read(&saved.path().join("config.json"))?;
     assert_eq!(config, converted.config);
     // Values that the shapes do not determine equal the original.
-    let original = WhisperConfig::read(&fixture("config.json"))?;
+    let original = WhisperConfig::read(&fixture("whisper", "config.json"))?;
     assert_eq!(config, original);
-    let builder = ParameterBuilder::new(0, Vec::new(), &Compute::cpu());
-    Whisper::load(saved.path(), &builder)?;
+    Whisper::load(saved.path(), &builder(0, DType::F32))?;
     let generation = std::fs::read_to_string(saved.path().join("generation_config.json"));
     let generation: serde_json::Value =
         serde_json::from_str(&generation.expect("a file")).expect("JSON");

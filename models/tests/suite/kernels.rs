@@ -9,22 +9,12 @@ mod convolution;
 mod cross_entropy;
 mod elementwise;
 mod extremes;
-mod half_precision;
-mod linear;
 
 use candle_core::{DType, Device, Tensor, Var};
 use engram_models::Result;
 use engram_models::params::{Init, ParameterBuilder};
 
-/// Irregular numbers between -1 and 1.
-fn numbers(count: usize, seed: u64) -> Vec<f64> {
-    let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
-    (0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect()
-}
-
-fn input(shape: &'static [usize], seed: u64) -> (Vec<f64>, &'static [usize]) {
-    (numbers(shape.iter().product(), seed), shape)
-}
+use super::reference::{input, numbers};
 
 /// A tensor of normal values.
 fn random(shape: &[usize], seed: u64) -> Result<Tensor> {

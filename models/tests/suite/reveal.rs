@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
-use engram_models::compute::Compute;
 use engram_models::finite_difference::check_gradients;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
@@ -15,6 +14,8 @@ use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealConfig, RevealInput};
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
+
+use super::reference::{builder, largest_difference, numbers};
 
 const WIDTH: usize = 8;
 const TOKENS: usize = 2;
@@ -52,14 +53,8 @@ fn config() -> RevealConfig {
 }
 
 fn model(dtype: DType) -> Result<(Reveal, Parameters)> {
-    let builder = ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() });
+    let builder = builder(3, dtype);
     Ok((Reveal::new(&config(), &builder)?, builder.finish()?))
-}
-
-/// Irregular numbers between -1 and 1.
-fn numbers(count: usize, seed: u64) -> Vec<f64> {
-    let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
-    (0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect()
 }
 
 /// Returns irregular numbers `[count, D]`.
@@ -252,7 +247,7 @@ fn queries_are_fused_only_with_their_own_entries() -> Result<()> {
             (prior.narrow(0, entry, count)?, values.narrow(0, entry * TOKENS, count * TOKENS)?);
         let alone = fuse(base, &[count], &prior, &values)?;
         let found = together.states.narrow(0, output_row, length + count * TOKENS)?;
-        let difference = (found - &alone.states)?.abs()?.max_all()?.to_scalar::<f32>()?;
+        let difference = largest_difference(&found, &alone.states)?;
         assert!(difference < 1e-5, "{difference}");
         (row, entry, output_row) =
             (row + length, entry + count, output_row + length + count * TOKENS);
@@ -269,7 +264,7 @@ fn no_gradient_reaches_below_the_frozen_layers() -> Result<()> {
             frozen_text_layers: frozen,
             ..config()
         };
-        let builder = ParameterBuilder::new(3, Vec::new(), &Compute::cpu());
+        let builder = builder(3, DType::F32);
         let model = Reveal::new(&sizes, &builder)?;
         let parameters = builder.finish()?;
         let states = model.encode(&input(4)?, &Mode::evaluate())?.states;

@@ -3,63 +3,31 @@
 //!
 //! `tests/reference/t5.py` creates the fixtures.
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-
-use super::reference::{assert_gradients, assert_output};
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
-use engram_models::compute::Compute;
 use engram_models::finite_difference::check_gradients;
 use engram_models::kernels::{CrossEntropy, Mode, Segments, cross_entropy};
 use engram_models::packed::PackedTokens;
-use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
-use engram_models::t5::blocks::{DecoderLayer, EncoderLayer, RelativeBias};
+use engram_models::params::{ParameterBuilder, Parameters};
+use engram_models::t5::blocks::{BlockInputs, RelativeBias, decoder_block, encoder_block};
 use engram_models::t5::{GenerateOptions, T5, T5Config};
 use serde::Deserialize;
 
+use super::reference::{
+    DTYPES, assert_config_errors, assert_gradients, assert_output, builder, expected, fixture,
+    frozen_builder, input, read_config, sequences,
+};
+
 const MODELS: [&str; 2] = ["t5", "t5_wide"];
 
-fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+fn load(name: &str, builder: ParameterBuilder) -> Result<(T5, Parameters)> {
+    Ok((T5::load(&fixture(name, ""), &builder)?, builder.finish()?))
 }
 
-fn load(name: &str, dtype: DType, groups: Vec<ParameterGroup>) -> Result<(T5, Parameters)> {
-    let builder = ParameterBuilder::new(0, groups, &Compute { dtype, ..Compute::cpu() });
-    Ok((T5::load(&folder(name), &builder)?, builder.finish()?))
-}
-
-struct Expected {
-    texts: PackedTokens,
-    /// The target tokens of the decoder, text by text.
-    targets: Vec<Vec<u32>>,
-    tensors: HashMap<String, Tensor>,
-}
-
-impl Expected {
-    /// The decoder's input: the start token, then the targets without the last.
-    fn decoder_tokens(&self) -> PackedTokens {
-        let shifted = |target: &Vec<u32>| [&[0], &target[..target.len() - 1]].concat();
-        PackedTokens::new(&self.targets.iter().map(shifted).collect::<Vec<_>>())
-    }
-}
-
-fn expected(name: &str) -> Result<Expected> {
-    let tensors = super::reference::expected(name)?;
-    let list = |name: &str| tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>();
-    let split = |ids: &str, lengths: &str| -> Result<Vec<Vec<u32>>> {
-        let ids = list(ids)?;
-        let mut remaining = ids.as_slice();
-        let mut next = |length: u32| {
-            let (text, others) = remaining.split_at(length as usize);
-            remaining = others;
-            text.to_vec()
-        };
-        Ok(list(lengths)?.into_iter().map(&mut next).collect())
-    };
-    let texts = PackedTokens::new(&split("ids", "lengths")?);
-    let targets = split("target_ids", "target_lengths")?;
-    Ok(Expected { texts, targets, tensors })
+/// The input texts of a fixture.
+fn texts(name: &str) -> Result<PackedTokens> {
+    let tensors = expected(name)?;
+    Ok(PackedTokens::new(&sequences(&tensors["ids"], &tensors["lengths"])?))
 }
 
 fn lengths(tokens: &PackedTokens) -> Vec<usize> {
@@ -67,30 +35,30 @@ fn lengths(tokens: &PackedTokens) -> Vec<usize> {
 }
 
 fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
-    let (t5, parameters) = load(name, dtype, Vec::new())?;
-    let expected = expected(name)?;
-    let tensors = &expected.tensors;
-    let states = t5.encode(&expected.texts, &Mode::evaluate())?;
-    let tokens = expected.decoder_tokens();
-    let logits = t5.decode(&tokens, &states, &lengths(&expected.texts), &Mode::evaluate())?;
+    let (t5, parameters) = load(name, builder(0, dtype))?;
+    let (texts, tensors) = (texts(name)?, expected(name)?);
+    let targets = sequences(&tensors["target_ids"], &tensors["target_lengths"])?;
+    // The decoder's input: the start token, then the targets without the last.
+    let shifted = |target: &Vec<u32>| [&[0], &target[..target.len() - 1]].concat();
+    let tokens = PackedTokens::new(&targets.iter().map(shifted).collect::<Vec<_>>());
+    let states = t5.encode(&texts, &Mode::evaluate())?;
+    let logits = t5.decode(&tokens, &states, &lengths(&texts), &Mode::evaluate())?;
     for (what, actual) in [("states", &states), ("logits", &logits)] {
-        assert_output((name, what), actual, tensors, tolerance)?;
+        assert_output((name, what), actual, &tensors, tolerance)?;
     }
-    let targets = expected.targets.concat().into();
+    let targets = targets.concat().into();
     let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
     let loss = cross_entropy(&logits, options)?.mean_all()?;
-    assert_gradients(name, &loss, &parameters, tensors, 20.0 * tolerance)
+    assert_gradients(name, &loss, &parameters, &tensors, 20.0 * tolerance)
 }
 
 #[test]
 fn states_logits_and_every_gradient_equal_the_reference() -> Result<()> {
-    MODELS.iter().try_for_each(|name| check(name, DType::F32, 5e-6))
-}
-
-/// The candle operations that replace the kernels in f64 equal the reference.
-#[test]
-fn the_composites_equal_the_reference() -> Result<()> {
-    MODELS.iter().try_for_each(|name| check(name, DType::F64, 1e-6))
+    for name in MODELS {
+        check(name, DType::F32, 5e-6)?;
+        check(name, DType::F64, 1e-6)?;
+    }
+    Ok(())
 }
 
 /// A search of `transformers`, and its output for each text.
@@ -107,16 +75,16 @@ struct Output {
 }
 
 fn searches(name: &str) -> Vec<Search> {
-    let text = std::fs::read_to_string(folder(name).join("generated.json")).expect("a fixture");
+    let text = std::fs::read_to_string(fixture(name, "generated.json")).expect("a fixture");
     serde_json::from_str(&text).expect("JSON")
 }
 
 /// Checks greedy search and beam search, with the kernels (f32) and with candle operations (f64).
 #[test]
 fn outputs_equal_the_reference() -> Result<()> {
-    for (name, dtype) in MODELS.into_iter().flat_map(|m| [(m, DType::F32), (m, DType::F64)]) {
-        let (t5, _) = load(name, dtype, Vec::new())?;
-        let texts = expected(name)?.texts;
+    for (name, dtype) in MODELS.into_iter().flat_map(|name| DTYPES.map(|dtype| (name, dtype))) {
+        let (t5, _) = load(name, builder(0, dtype))?;
+        let texts = texts(name)?;
         for Search { options, outputs } in searches(name) {
             let generated = t5.generate(&texts, &options)?;
             assert_eq!(generated.len(), outputs.len());
@@ -147,8 +115,8 @@ fn outputs_equal_the_reference() -> Result<()> {
 #[test]
 fn each_greedy_token_is_the_argmax_without_a_cache() -> Result<()> {
     for name in MODELS {
-        let (t5, _) = load(name, DType::F32, vec![ParameterGroup::all_frozen()])?;
-        let texts = expected(name)?.texts;
+        let (t5, _) = load(name, frozen_builder())?;
+        let texts = texts(name)?;
         let options =
             GenerateOptions { max_new_tokens: 40, eos_token_id: 39, ..Default::default() };
         let generated = t5.generate(&texts, &options)?;
@@ -177,8 +145,8 @@ fn each_greedy_token_is_the_argmax_without_a_cache() -> Result<()> {
 /// The output for a text does not depend on the other texts of the batch.
 #[test]
 fn outputs_of_a_batch_equal_outputs_of_single_texts() -> Result<()> {
-    let (t5, _) = load("t5", DType::F32, vec![ParameterGroup::all_frozen()])?;
-    let texts = expected("t5")?.texts;
+    let (t5, _) = load("t5", frozen_builder())?;
+    let texts = texts("t5")?;
     let options = GenerateOptions { num_beams: 3, max_new_tokens: 30, ..Default::default() };
     let together = t5.generate(&texts, &options)?;
     for (span, together) in texts.sequences().iter().zip(together) {
@@ -193,7 +161,7 @@ fn outputs_of_a_batch_equal_outputs_of_single_texts() -> Result<()> {
 #[test]
 fn ties_go_to_the_lowest_token() -> Result<()> {
     let config = T5Config { dropout_rate: 0.0, ..small_config() };
-    let builder = seeded_builder(DType::F32);
+    let builder = builder(3, DType::F32);
     let t5 = T5::new(&config, &builder)?;
     let parameters = builder.finish()?;
     let output = parameters.get("lm_head.weight").expect("the output projection");
@@ -210,7 +178,7 @@ fn ties_go_to_the_lowest_token() -> Result<()> {
 
 #[test]
 fn invalid_search_options_and_inputs_are_errors() -> Result<()> {
-    let (t5, parameters) = load("t5", DType::F32, Vec::new())?;
+    let (t5, parameters) = load("t5", builder(0, DType::F32))?;
     let texts = PackedTokens::new(&[[5, 6], [7, 8]]);
     let default = GenerateOptions::default;
     for (options, expected) in [
@@ -253,36 +221,26 @@ fn invalid_search_options_and_inputs_are_errors() -> Result<()> {
     Ok(())
 }
 
-/// Irregular numbers between -1 and 1.
-fn numbers(shape: &'static [usize], seed: u64) -> (Vec<f64>, &'static [usize]) {
-    let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
-    let count = shape.iter().product();
-    ((0..count).map(|i| 2.0 * (wave(i) - wave(i).floor()) - 1.0).collect(), shape)
-}
-
 /// A T5 with six channels and three heads of width four.
 fn small_config() -> T5Config {
     let sizes = T5Config { d_model: 6, d_kv: 4, d_ff: 5, num_heads: 3, ..T5Config::small() };
     T5Config { vocab_size: 9, num_layers: 1, ..sizes }
 }
 
-/// A builder that always gives the same parameters, so that only the inputs of a layer vary.
-fn seeded_builder(dtype: DType) -> ParameterBuilder {
-    ParameterBuilder::new(3, Vec::new(), &Compute { dtype, ..Compute::cpu() })
-}
-
 /// As in REVEAL's fusion, the weights of an encoder layer's rows (there, the prior of retrieved
 /// entries) get a gradient.
 #[test]
 fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
-    let mut weights = numbers(&[5, 1], 3);
+    let mut weights = input(&[5, 1], 3);
     weights.0.iter_mut().for_each(|weight| *weight += 1.5);
-    let inputs = [numbers(&[5, 6], 1), numbers(&[3, 3, 3], 2), weights];
+    let inputs = [input(&[5, 6], 1), input(&[3, 3, 3], 2), weights];
     let config = small_config();
     let segments = Segments::packed(&[2, 3]);
     check_gradients(&inputs, |t| {
-        let layer = EncoderLayer::new(&config, &seeded_builder(t[0].dtype()))?;
-        layer.forward(&t[0], &t[1], &segments, Some(&t[2]), &Mode::evaluate())
+        let block = encoder_block(&config, &builder(3, t[0].dtype()))?;
+        let (bias, weights) = (Some(&t[1]), Some(&t[2]));
+        let inputs = BlockInputs { bias, weights, ..BlockInputs::new(&segments) };
+        block.forward(&t[0], inputs, &Mode::evaluate())
     })
 }
 
@@ -290,14 +248,15 @@ fn an_encoder_layer_with_weights_has_all_gradients() -> Result<()> {
 /// the encoder's states.
 #[test]
 fn a_decoder_layer_has_all_gradients() -> Result<()> {
-    let inputs = [numbers(&[5, 6], 1), numbers(&[3, 3, 3], 2), numbers(&[7, 6], 3)];
+    let inputs = [input(&[5, 6], 1), input(&[3, 3, 3], 2), input(&[7, 6], 3)];
     let config = small_config();
     let (self_segments, cross) = (Segments::packed(&[3, 2]), Segments::cross(&[3, 2], &[4, 3]));
     for causal in [false, true] {
         check_gradients(&inputs, |t| {
-            let layer = DecoderLayer::new(&config, &seeded_builder(t[0].dtype()))?;
-            let cross = (&t[2], &cross);
-            layer.forward(&t[0], &t[1], &self_segments, causal, cross, &Mode::evaluate())
+            let block = decoder_block(&config, &builder(3, t[0].dtype()))?;
+            let (bias, cross) = (Some(&t[1]), Some((&t[2], &cross)));
+            let inputs = BlockInputs { causal, bias, cross, ..BlockInputs::new(&self_segments) };
+            block.forward(&t[0], inputs, &Mode::evaluate())
         })?;
     }
     Ok(())
@@ -305,7 +264,7 @@ fn a_decoder_layer_has_all_gradients() -> Result<()> {
 
 #[test]
 fn more_queries_than_keys_are_an_error() -> Result<()> {
-    let bias = RelativeBias::new(&small_config(), true, &seeded_builder(DType::F32))?;
+    let bias = RelativeBias::new(&small_config(), true, &builder(3, DType::F32))?;
     assert_eq!(bias.forward(2, 3)?.dims(), [3, 2, 3]);
     assert!(bias.forward(3, 2).expect_err("an error").to_string().contains("3 queries for 2 keys"));
     Ok(())
@@ -335,20 +294,16 @@ const BASE: &str = r#"{"architectures": ["T5ForConditionalGeneration"], "d_ff": 
     "relative_attention_num_buckets": 32, "tie_word_embeddings": false, "use_cache": true,
     "vocab_size": 32128}"#;
 
-fn read(text: &str) -> Result<T5Config> {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let path = folder.path().join("config.json");
-    std::fs::write(&path, text).expect("a file");
-    T5Config::read(&path)
-}
-
 #[test]
 fn published_configurations_are_read() -> Result<()> {
     let base = T5Config { num_decoder_layers: Some(12), ..T5Config::base() };
-    assert_eq!(read(BASE)?, base);
+    assert_eq!(read_config(T5Config::read, BASE)?, base);
     // transformers 5 writes these fields for the same model.
     let tied = r#""tie_word_embeddings": true, "scale_decoder_outputs": false"#;
-    assert_eq!(read(&BASE.replace(r#""tie_word_embeddings": false"#, tied))?, base);
+    assert_eq!(
+        read_config(T5Config::read, &BASE.replace(r#""tie_word_embeddings": false"#, tied))?,
+        base
+    );
     Ok(())
 }
 
@@ -372,7 +327,6 @@ fn invalid_configurations_are_errors() {
         ("32128}", "", "EOF"),
     ] {
         assert!(BASE.contains(from), "{from}");
-        let error = read(&BASE.replace(from, to)).expect_err(to).to_string();
-        assert!(error.contains(expected) && error.contains("config.json"), "{to}: {error}");
+        assert_config_errors(T5Config::read, &[(&BASE.replace(from, to), expected)]);
     }
 }

@@ -6,14 +6,10 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use super::reference::{
-    assert_gradients, assert_output, expected, fixture, relative_difference, values,
-};
 use candle_core::{DType, Device, Tensor, Var};
+use engram_models::Result;
 use engram_models::adapter::{AdapterConfig, Adapters};
-use engram_models::compute::Compute;
 use engram_models::ctranslate2::PublishedWhisper;
 use engram_models::generation::GenerateOptions;
 use engram_models::kernels::{Activation, CrossEntropy, Mode, cross_entropy};
@@ -21,15 +17,16 @@ use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::LogMel;
-use engram_models::weights::Weights;
 use engram_models::whisper::{DecodingRules, Whisper, WhisperConfig, WhisperTokens};
-use engram_models::{ModelError, Result};
 
-fn load(dtype: DType, groups: Vec<ParameterGroup>) -> Result<(Whisper, ParameterBuilder)> {
-    let config = WhisperConfig::read(&fixture("whisper", "config.json"))?;
-    let builder = ParameterBuilder::new(0, groups, &Compute { dtype, ..Compute::cpu() });
-    let weights = Arc::new(Weights::open(&fixture("whisper", "model.safetensors"))?);
-    Ok((Whisper::new(&config, &builder.with_weights(weights))?, builder))
+use super::reference::{
+    assert_every_third_frame, assert_gradients, assert_output, builder, expected, fixture,
+    frozen_builder, integers, largest_difference, lengths, relative_difference, tensors, values,
+    waves,
+};
+
+fn load(builder: ParameterBuilder) -> Result<(Whisper, ParameterBuilder)> {
+    Ok((Whisper::load(&fixture("whisper", ""), &builder)?, builder))
 }
 
 /// The inputs and the expected outputs of the reference.
@@ -42,10 +39,8 @@ struct Example {
 
 fn example() -> Result<Example> {
     let tensors = expected("whisper")?;
-    let list =
-        |name: &str| Ok::<_, ModelError>(tensors[name].to_dtype(DType::U32)?.to_vec1::<u32>()?);
-    let lengths = list("lengths")?.into_iter().map(|length| length as usize).collect();
-    let texts = [list("text.0")?, list("text.1")?];
+    let lengths = lengths(&tensors["lengths"])?;
+    let texts = [integers(&tensors["text.0"])?, integers(&tensors["text.1"])?];
     let inputs = PackedTokens::new(&texts.each_ref().map(|text| &text[..text.len() - 1]));
     let targets = texts.iter().flat_map(|text| text[1..].to_vec()).collect();
     Ok(Example { tensors, lengths, inputs, targets })
@@ -66,7 +61,7 @@ fn frames(example: &Example, dtype: DType) -> Result<Var> {
 fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
     let example = example()?;
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
-        let (whisper, builder) = load(dtype, Vec::new())?;
+        let (whisper, builder) = load(builder(0, dtype))?;
         let parameters: Parameters = builder.finish()?;
         let frames = frames(&example, dtype)?;
         let mode = Mode::evaluate();
@@ -76,14 +71,11 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let logits = whisper.decode(&example.inputs, &audio, &mode)?;
         assert_output(("whisper", "logits"), &logits, &example.tensors, tolerance)?;
         let loss = mean_loss(&logits, &example.targets)?;
-        let expected = example.tensors["loss"].to_vec1::<f32>()?[0];
-        let actual = values(&loss)?[0];
-        assert!((actual - expected).abs() < 1e-4 * expected, "{actual}, {expected}");
-        let frames_gradient = loss.backward()?;
-        let frames_gradient =
-            frames_gradient.get(frames.as_tensor()).expect("a gradient of the frames");
-        let expected = values(&example.tensors["frames_gradient"])?;
-        assert!(relative_difference(&values(frames_gradient)?, &expected) < tolerance, "{dtype:?}");
+        let expected = &example.tensors["loss"];
+        assert!(relative_difference(&values(&loss)?, &values(expected)?) < 1e-4);
+        let gradients = loss.backward()?;
+        let gradient = gradients.get(frames.as_tensor()).expect("a gradient of the frames");
+        assert_output(("whisper", "frames_gradient"), gradient, &example.tensors, tolerance)?;
         assert_gradients("whisper", &loss, &parameters, &example.tensors, tolerance)?;
     }
     Ok(())
@@ -112,82 +104,56 @@ fn initial_positions_are_the_published_sinusoids() -> Result<()> {
 
 #[test]
 fn frames_equal_the_reference() -> Result<()> {
-    let tensors = candle_core::safetensors::load(fixture("", "log_mel.safetensors"), &Device::Cpu)?;
-    let samples: Vec<f32> = tensors["samples"]
-        .to_dtype(DType::F32)?
-        .to_vec1::<f32>()?
-        .iter()
-        .map(|s| s / 32_768.0)
-        .collect();
+    let tensors = tensors("", "log_mel.safetensors")?;
+    let samples = (tensors["samples"].to_dtype(DType::F32)? / 32_768.0)?.to_vec1::<f32>()?;
     for bands in [80, 128] {
         let mel = LogMel::whisper(bands)?;
         for (what, length) in [("alone", 0), ("padded", 480_000)] {
             let computed = mel.frames(&samples, length);
-            let expected = tensors[&format!("{what}.{bands}")].to_vec2::<f32>()?;
-            for (i, expected) in expected.iter().enumerate() {
-                let row = &computed.values[3 * i * bands..][..bands];
-                for (actual, expected) in row.iter().zip(expected) {
-                    assert!(
-                        (actual - expected).abs() < 1e-4,
-                        "{what} {bands}, frame {}: {actual}, {expected}",
-                        3 * i
-                    );
-                }
-            }
+            assert_every_third_frame(&computed, &tensors[&format!("{what}.{bands}")], 1e-4)?;
         }
     }
     Ok(())
 }
 
-/// Compares with the published filters, if `ENGRAM_DATA` is set.
+/// Compares with the published filters.
 #[test]
+#[ignore = "needs ENGRAM_DATA: speech/mel_filters.safetensors"]
 fn filters_equal_the_published_filters() -> Result<()> {
-    let Some(data) = std::env::var_os("ENGRAM_DATA") else {
-        eprintln!("SKIPPED: ENGRAM_DATA is not set");
-        return Ok(());
-    };
+    let data = std::env::var_os("ENGRAM_DATA").expect("ENGRAM_DATA");
     let path = PathBuf::from(data).join("speech/mel_filters.safetensors");
-    if !path.exists() {
-        eprintln!("SKIPPED: {} is missing", path.display());
-        return Ok(());
-    }
     let published = candle_core::safetensors::load(path, &Device::Cpu)?;
     for bands in [80, 128] {
-        let expected = published[&format!("mel_{bands}")].to_vec2::<f32>()?;
-        for (band, expected) in expected.iter().enumerate() {
-            let actual = LogMel::whisper(bands)?.filter(band);
-            for (i, expected) in expected.iter().enumerate() {
-                assert!(
-                    (actual[i] - expected).abs() < 1e-8,
-                    "band {band} at {i}: {}, {expected}",
-                    actual[i]
-                );
+        let mel = LogMel::whisper(bands)?;
+        for (band, expected) in
+            published[&format!("mel_{bands}")].to_vec2::<f32>()?.into_iter().enumerate()
+        {
+            for (i, (found, expected)) in mel.filter(band).iter().zip(expected).enumerate() {
+                let is_close = (found - expected).abs() < 1e-8;
+                assert!(is_close, "band {band} at {i}: {found}, {expected}");
             }
         }
     }
     Ok(())
 }
 
-fn tokens() -> WhisperTokens {
-    WhisperTokens {
-        start: 2,
-        end: 1,
-        no_timestamps: 3,
-        no_speech: Some(4),
-        previous: None,
-        transcribe: None,
-        translate: None,
-        language_model: None,
-    }
-}
-
-fn rules() -> DecodingRules {
+/// Rules of a vocabulary with special tokens from 1 to 4, which suppress tokens 5 to 7.
+pub fn rules(max_tokens: [usize; 2]) -> DecodingRules {
     DecodingRules {
-        tokens: tokens(),
+        tokens: WhisperTokens {
+            start: 2,
+            end: 1,
+            no_timestamps: 3,
+            no_speech: Some(4),
+            previous: None,
+            transcribe: None,
+            translate: None,
+            language_model: None,
+        },
         suppress_tokens: vec![5, 6],
         begin_suppress_tokens: vec![7],
         timestamps: false,
-        max_tokens: vec![5, 7],
+        max_tokens: max_tokens.to_vec(),
         boosts: Vec::new(),
     }
 }
@@ -197,12 +163,12 @@ fn rules() -> DecodingRules {
 #[test]
 fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
     let example = example()?;
-    let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let (whisper, _) = load(frozen_builder())?;
     let frames = example.tensors["frames"].clone();
     let audio = whisper.encode(&frames, &example.lengths, &Mode::inference())?;
     let prompt = [2, 3];
     let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
-    let transcripts = whisper.decoder().generate(&audio, &prompt, &rules(), &options)?;
+    let transcripts = whisper.decoder().generate(&audio, &prompt, &rules([5, 7]), &options)?;
     assert!(
         transcripts.iter().any(|transcript| transcript.generated.tokens.len() > 3),
         "{transcripts:?}"
@@ -236,14 +202,14 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
                 assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
             }
         }
-        let mut rules_of_clip = rules();
+        let mut rules_of_clip = rules([5, 7]);
         rules_of_clip.max_tokens = vec![rules_of_clip.max_tokens[clip]];
         let alone = whisper.decoder().generate(&audio, &prompt, &rules_of_clip, &options)?;
         assert_eq!(alone[0].generated.tokens, transcript.generated.tokens);
     }
     // Beam search finds a text that is at least as likely.
     let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
-    let beam_transcripts = whisper.decoder().generate(&audio, &prompt, &rules(), &beams)?;
+    let beam_transcripts = whisper.decoder().generate(&audio, &prompt, &rules([5, 7]), &beams)?;
     for (beam, greedy) in beam_transcripts.iter().zip(&transcripts) {
         assert!(beam.generated.log_probability >= greedy.generated.log_probability - 1e-5);
     }
@@ -252,7 +218,7 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
 
 #[test]
 fn invalid_inputs_are_errors() -> Result<()> {
-    let (whisper, _) = load(DType::F32, vec![ParameterGroup::all_frozen()])?;
+    let (whisper, _) = load(frozen_builder())?;
     let mode = Mode::inference();
     let frames = Tensor::zeros((26, 6), DType::F32, &Device::Cpu)?;
     let error = whisper.encode(&frames, &[26], &mode).unwrap_err().to_string();
@@ -261,9 +227,9 @@ fn invalid_inputs_are_errors() -> Result<()> {
     assert!(whisper.encode(&frames, &[24], &mode).is_err());
     let audio = whisper.encode(&frames, &[14, 12], &mode)?;
     let options = GenerateOptions { max_new_tokens: 10, ..GenerateOptions::default() };
-    let result = whisper.decoder().generate(&audio, &[2, 3], &rules(), &options);
+    let result = whisper.decoder().generate(&audio, &[2, 3], &rules([5, 7]), &options);
     assert!(result.unwrap_err().to_string().contains("12 tokens"));
-    assert!(whisper.decoder().generate(&audio, &[], &rules(), &options).is_err());
+    assert!(whisper.decoder().generate(&audio, &[], &rules([5, 7]), &options).is_err());
     let config = |change: fn(&mut WhisperConfig)| {
         let mut config = WhisperConfig::default();
         change(&mut config);
@@ -314,17 +280,15 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
     let example = example()?;
     for dtype in [DType::F64, DType::F32] {
         let groups = vec![ParameterGroup { pattern: "model.**".into(), rate: 0.0 }];
-        let (whisper, builder) = load(dtype, groups)?;
-        let adapter_builder =
-            ParameterBuilder::new(4, Vec::new(), &Compute { dtype, ..Compute::cpu() });
+        let compute = builder(0, dtype).compute();
+        let (whisper, published) = load(ParameterBuilder::new(0, groups, &compute))?;
+        let adapter_builder = builder(4, dtype);
         let config =
             AdapterConfig { bottleneck: 4, activation: Activation::Gelu, ..Default::default() };
         let new_adapters =
             |blocks, name| Adapters::new(&config, blocks, 16, &adapter_builder.pp(name));
         let adapters = [new_adapters(2, "encoder")?, new_adapters(3, "decoder")?];
-        let token_values: Vec<f32> = (0..16).map(|i| (i as f32 * 1.7).sin()).collect();
-        let token = Tensor::from_vec(token_values, (1, 16), &Device::Cpu)?.to_dtype(dtype)?;
-        let token = Var::from_tensor(&token)?;
+        let token = Var::from_tensor(&waves(&[1, 16], 1.7, dtype)?)?;
         let loss = |token: &Tensor| adapted_loss(&whisper, &example, (token, &adapters));
         // New adapters do not change the output.
         let frames = example.tensors["frames"].to_dtype(dtype)?;
@@ -335,7 +299,7 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         assert!(whisper.encoder().forward(plain, &adapters[1], &Mode::evaluate()).is_err());
 
         let gradients = loss(token.as_tensor())?.backward()?;
-        assert!(builder.finish()?.iter().all(|p| gradients.get(p.tensor()).is_none()));
+        assert!(published.finish()?.iter().all(|p| gradients.get(p.tensor()).is_none()));
         for parameter in
             adapter_builder.finish()?.iter().filter(|p| p.name().ends_with("up.weight"))
         {
@@ -362,25 +326,16 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
     Ok(())
 }
 
-/// Compares the published tiny.en, if `ENGRAM_WHISPER` (from `tests/fetch_weights.sh`) and
-/// `ENGRAM_DATA` are set.
+/// Compares the published tiny.en (`tests/fetch_weights.sh`).
 #[test]
+#[ignore = "needs ENGRAM_WHISPER: the folder of tiny.en, and ENGRAM_DATA: speech/wav16k/jfk.wav"]
 fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
-    let folders = ["ENGRAM_WHISPER", "ENGRAM_DATA"].map(std::env::var_os);
-    let [Some(weights), Some(data)] = folders else {
-        eprintln!("SKIPPED: ENGRAM_WHISPER or ENGRAM_DATA is not set");
-        return Ok(());
-    };
-    let recording = PathBuf::from(data).join("speech/wav16k/jfk.wav");
-    if !recording.exists() {
-        eprintln!("SKIPPED: {} is missing", recording.display());
-        return Ok(());
-    }
-    let published = PublishedWhisper::read_ctranslate2(&PathBuf::from(weights))?;
+    let folder = |name: &str| PathBuf::from(std::env::var_os(name).expect(name));
+    let recording = folder("ENGRAM_DATA").join("speech/wav16k/jfk.wav");
+    let published = PublishedWhisper::read_ctranslate2(&folder("ENGRAM_WHISPER"))?;
     let folder = tempfile::tempdir().expect("a folder");
     published.save(folder.path())?;
-    let builder = ParameterBuilder::new(0, vec![ParameterGroup::all_frozen()], &Compute::cpu());
-    let whisper = Whisper::load(folder.path(), &builder)?;
+    let whisper = Whisper::load(folder.path(), &frozen_builder())?;
     // The header of this file is 44 bytes long.
     let bytes = std::fs::read(&recording).expect("a recording");
     let pairs = bytes[44..].chunks_exact(2);
@@ -388,24 +343,23 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
         pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
     let computed = LogMel::whisper(80)?.frames(&samples, whisper.config().max_samples());
     let frames = Tensor::from_vec(computed.values, (3000, 80), &Device::Cpu)?;
-    let path = fixture("", "whisper_tiny_en.safetensors");
-    let tensors = candle_core::safetensors::load(path, &Device::Cpu)?;
+    let tensors = tensors("", "whisper_tiny_en.safetensors")?;
     let every_nth_row = |tensor: &Tensor, step: u32| {
         let rows: Vec<u32> = (0..tensor.dim(0)? as u32).step_by(step as usize).collect();
         let count = rows.len();
         tensor.index_select(&Tensor::from_vec(rows, count, &Device::Cpu)?, 0)
     };
-    let largest_difference = |actual: &Tensor, what: &str| -> Result<f32> {
-        let difference = (actual - &tensors[what])?.abs()?.max_all()?.to_scalar::<f32>()?;
+    let difference = |actual: &Tensor, what: &str| -> Result<f32> {
+        let difference = largest_difference(actual, &tensors[what])?;
         println!("tiny.en: {what} are off by {difference:.1e}");
         Ok(difference)
     };
-    assert!(largest_difference(&every_nth_row(&frames, 50)?, "frames")? < 1e-4);
+    assert!(difference(&every_nth_row(&frames, 50)?, "frames")? < 1e-4);
     let audio = whisper.encode(&frames, &[3000], &Mode::inference())?;
-    assert!(largest_difference(&every_nth_row(&audio.states, 40)?, "states")? < 1e-3);
+    assert!(difference(&every_nth_row(&audio.states, 40)?, "states")? < 1e-3);
     let inputs = PackedTokens::new(&[[50_257, 50_362]]);
     let logits = whisper.decode(&inputs, &audio, &Mode::inference())?;
     let logits = every_nth_row(&logits.t()?.contiguous()?, 50)?.t()?.contiguous()?;
-    assert!(largest_difference(&logits, "logits")? < 1e-3);
+    assert!(difference(&logits, "logits")? < 1e-3);
     Ok(())
 }

@@ -3,52 +3,23 @@
 //! `tests/reference/word_times.py` creates the fixture.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use candle_core::{DType, Device, Tensor};
-use engram_models::compute::Compute;
-use engram_models::params::{ParameterBuilder, ParameterGroup};
+use candle_core::{DType, Tensor};
+use engram_models::Result;
 use engram_models::speech::AudioStates;
-use engram_models::weights::Weights;
-use engram_models::whisper::{Alignment, AlignmentHeads, AlignmentText, Whisper, WhisperConfig};
-use engram_models::{ModelError, Result};
+use engram_models::whisper::{Alignment, AlignmentHeads, AlignmentText, Whisper};
+
+use super::reference::{
+    builder, expected, fixture, integers, relative_difference, tensors, values,
+};
 
 /// The first token id in the fixture's vocabulary that is not a word token.
 const END: u32 = 30;
 
-/// Returns the path of a file of the fixture.
-fn fixture(file: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/whisper").join(file)
-}
-
-fn tensors(file: &str) -> Result<HashMap<String, Tensor>> {
-    Ok(candle_core::safetensors::load(fixture(file), &Device::Cpu)?)
-}
-
-/// Returns the largest absolute difference, divided by the largest absolute expected value.
-fn relative_difference(actual: &[f32], expected: &[f32]) -> f32 {
-    assert_eq!(actual.len(), expected.len());
-    let largest = |values: &mut dyn Iterator<Item = f32>| {
-        values.map(f32::abs).max_by(f32::total_cmp).unwrap_or(0.0)
-    };
-    let difference =
-        largest(&mut actual.iter().zip(expected).map(|(actual, expected)| actual - expected));
-    difference / largest(&mut expected.iter().copied())
-}
-
 fn load(dtype: DType) -> Result<(Whisper, AudioStates)> {
-    let config = WhisperConfig::read(&fixture("config.json"))?;
-    let frozen = vec![ParameterGroup::all_frozen()];
-    let builder = ParameterBuilder::new(0, frozen, &Compute { dtype, ..Compute::cpu() });
-    let weights = Arc::new(Weights::open(&fixture("model.safetensors"))?);
-    let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
-    let states = tensors("expected.safetensors")?["states"].to_dtype(dtype)?;
+    let whisper = Whisper::load(&fixture("whisper", ""), &builder(0, dtype))?;
+    let states = expected("whisper")?["states"].to_dtype(dtype)?;
     Ok((whisper, AudioStates { states, lengths: vec![12, 7] }))
-}
-
-fn integers(tensors: &HashMap<String, Tensor>, name: &str) -> Result<Vec<u32>> {
-    Ok(tensors[name].flatten_all()?.to_dtype(DType::U32)?.to_vec1()?)
 }
 
 /// The inputs and outputs of the reference.
@@ -60,12 +31,12 @@ struct Example {
 }
 
 fn example() -> Result<Example> {
-    let tensors = tensors("alignment.safetensors")?;
-    let heads = integers(&tensors, "heads")?;
+    let tensors = tensors("whisper", "alignment.safetensors")?;
+    let heads = integers(&tensors["heads"])?;
     Ok(Example {
         heads: heads.chunks(2).map(|head| [head[0] as usize, head[1] as usize]).collect(),
-        prompt: integers(&tensors, "prompt")?,
-        texts: [integers(&tensors, "text.0")?, integers(&tensors, "text.1")?],
+        prompt: integers(&tensors["prompt"])?,
+        texts: [integers(&tensors["text.0"])?, integers(&tensors["text.1"])?],
         tensors,
     })
 }
@@ -77,19 +48,14 @@ fn assert_alignment(
     example: &Example,
     tolerance: f32,
 ) -> Result<()> {
-    let expected_tensor =
-        |what: &str| Ok::<_, ModelError>(example.tensors[&format!("{what}.{name}")].clone());
+    let expected = |what: &str| &example.tensors[&format!("{what}.{name}")];
     let starts: Vec<u32> = actual.starts.iter().map(|start| *start as u32).collect();
-    assert_eq!(starts, integers(&example.tensors, &format!("starts.{name}"))?);
-    let floats = |tensor: Tensor| -> Result<Vec<f32>> {
-        Ok(tensor.flatten_all()?.to_dtype(DType::F32)?.to_vec1()?)
-    };
+    assert_eq!(starts, integers(expected("starts"))?);
     let weights: Vec<f32> = actual.weights.iter().map(|weight| *weight as f32).collect();
-    let difference = relative_difference(&weights, &floats(expected_tensor("weights")?)?);
-    assert!(difference < tolerance, "text {name}: weights are off by {difference:.1e}");
-    let difference =
-        relative_difference(&actual.probabilities, &floats(expected_tensor("probabilities")?)?);
-    assert!(difference < tolerance, "text {name}: probabilities are off by {difference:.1e}");
+    for (what, found) in [("weights", &weights), ("probabilities", &actual.probabilities)] {
+        let difference = relative_difference(found, &values(expected(what))?);
+        assert!(difference < tolerance, "text {name}: {what} are off by {difference:.1e}");
+    }
     Ok(())
 }
 

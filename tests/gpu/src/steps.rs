@@ -154,7 +154,7 @@ fn scorer(
     builder: &ParameterBuilder,
 ) -> Result<Loss> {
     let config = TextEncoderConfig::parse(config, "config")?;
-    let tokens = tokens(sequences, length, config.vocab_size() as u32);
+    let tokens = tokens(sequences, length, config.vocab_size as u32);
     let encoder = config.build(&builder.pp("encoder"))?;
     let head = CrossEncoderConfig {
         pooling: Pooling::Mean,

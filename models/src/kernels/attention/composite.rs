@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::Tensor;
+use candle_core::{Result, Tensor};
 
 use super::super::composite::{product, select_rows};
 #[cfg(feature = "cuda")]
@@ -43,7 +43,7 @@ struct Batch {
 
 impl Composite<'_> {
     /// Computes the attention: `[T_q, D]`.
-    pub(super) fn run(&self) -> candle_core::Result<Tensor> {
+    pub(super) fn run(&self) -> Result<Tensor> {
         let (rows, width) = self.q.dims2()?;
         let batches = batches(&self.options.segments, self.options.num_heads);
         // Rows outside every segment select the zeros.
@@ -66,7 +66,7 @@ impl Composite<'_> {
     }
 
     /// Returns the outputs of a batch's segments, padded: `[S L_q, D]`.
-    fn batch(&self, batch: &Batch) -> candle_core::Result<Tensor> {
+    fn batch(&self, batch: &Batch) -> Result<Tensor> {
         let count = batch.segments.len();
         let queries: Vec<Span> = batch.segments.iter().map(|segment| segment.query).collect();
         let keys: Vec<Span> = batch.segments.iter().map(|segment| segment.key).collect();
@@ -111,12 +111,12 @@ struct MaskedScores {
 
 #[cfg(feature = "cuda")]
 impl DeviceKernel for MaskedScores {
-    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> candle_core::Result<(Tensor, Saved)> {
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
         let y = crate::cuda::masked(&inputs[0], None, self.dropout, Some(&self.scores))?;
         Ok((y, Saved::default()))
     }
 
-    fn backward(&self, pass: &BackwardPass<'_>) -> candle_core::Result<Vec<Option<Tensor>>> {
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
         let scores = Some(&self.scores);
         Ok(vec![Some(crate::cuda::masked(pass.gradient, None, self.dropout, scores)?)])
     }
@@ -137,7 +137,7 @@ impl Batch {
     }
 
     /// Returns the biases `[S, H, L_q, L_k]` from the blocks of all segments.
-    fn biases(&self, blocks: &Tensor) -> candle_core::Result<Tensor> {
+    fn biases(&self, blocks: &Tensor) -> Result<Tensor> {
         let shape = (self.segments.len(), self.num_heads, self.query_length, self.key_length);
         let (block, first) =
             (self.num_scores() / self.segments.len(), self.segments[0].first_score);
@@ -156,9 +156,9 @@ impl Batch {
     }
 
     /// Applies a dropout mask to the weights `[S, H, L_q, L_k]`.
-    fn masked(&self, weights: &Tensor, dropout: Dropout) -> candle_core::Result<Tensor> {
+    fn masked(&self, weights: &Tensor, dropout: Dropout) -> Result<Tensor> {
         #[cfg(feature = "cuda")]
-        if weights.device().is_cuda() && super::super::device::is_supported(&[weights]) {
+        if weights.device().is_cuda() {
             let numbers = |segment: &Segment| {
                 [segment.first_score, segment.query.length, segment.key.length].map(|n| n as i64)
             };
@@ -232,7 +232,7 @@ fn batches(segments: &Segments, num_heads: usize) -> Vec<Batch> {
 
 /// Returns the rows of the spans, each span padded to `length` with copies of its last row:
 /// `[T, D]` → `[S length, D]`.
-fn padded(x: &Tensor, spans: &[Span], length: usize) -> candle_core::Result<Tensor> {
+fn padded(x: &Tensor, spans: &[Span], length: usize) -> Result<Tensor> {
     let first = spans.first().map_or(0, |span| span.start);
     let adjacent =
         |(i, span): (usize, &Span)| span.length == length && span.start == first + i * length;

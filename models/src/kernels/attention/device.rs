@@ -1,17 +1,19 @@
 //! The device path of attention without branches. On a GPU it computes tiles of
 //! scores; on the CPU, and for heads that do not fit the GPU's kernels, it runs the composite.
 
-use candle_core::Tensor;
+use candle_core::{Result, Tensor};
 
 use super::super::device::{
     BackwardPass, DeviceKernel, Saved, composite_backward, composite_forward,
 };
+#[cfg(feature = "cuda")]
+use super::super::operation::tensor_dims;
 use super::AttentionKernel;
 #[cfg(feature = "cuda")]
 use super::Sizes;
 
 impl DeviceKernel for AttentionKernel {
-    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> candle_core::Result<(Tensor, Saved)> {
+    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> Result<(Tensor, Saved)> {
         #[cfg(feature = "cuda")]
         if let Some(attention) = self.on_gpu(inputs)? {
             let (y, saved) = attention.forward(&self.options.segments)?;
@@ -20,7 +22,7 @@ impl DeviceKernel for AttentionKernel {
         composite_forward(self, inputs, wanted)
     }
 
-    fn backward(&self, pass: &BackwardPass<'_>) -> candle_core::Result<Vec<Option<Tensor>>> {
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
         #[cfg(feature = "cuda")]
         if let Some(attention) = self.on_gpu(pass.inputs)? {
             let wants_bias = self.bias.is_some() && pass.wanted.last() == Some(&true);
@@ -46,12 +48,8 @@ const MAX_KEYS: usize = 4096;
 #[cfg(feature = "cuda")]
 impl AttentionKernel {
     /// Returns the inputs of the GPU's kernels if they apply.
-    fn on_gpu<'a>(
-        &self,
-        inputs: &'a [Tensor],
-    ) -> candle_core::Result<Option<crate::cuda::Attention<'a>>> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
-        let Sizes { width, shared_bias, .. } = self.check(&dims)?;
+    fn on_gpu<'a>(&self, inputs: &'a [Tensor]) -> Result<Option<crate::cuda::Attention<'a>>> {
+        let Sizes { width, shared_bias, .. } = self.check(&tensor_dims(inputs))?;
         let size = width / self.options.num_heads;
         let (inputs, bias) = match self.bias {
             Some(_) => inputs.split_at(inputs.len() - 1),

@@ -1,6 +1,6 @@
 //! The device path of a chain: the device paths of its kernels, one after the other.
 
-use candle_core::Tensor;
+use candle_core::{Result, Tensor};
 
 use super::super::device::{self, BackwardPass, DeviceKernel, Saved};
 use super::steps::{Source, Steps};
@@ -26,7 +26,7 @@ fn wanted(sources: &[Source], inputs: &[bool], outputs: &[bool]) -> Vec<bool> {
 }
 
 impl DeviceKernel for Steps {
-    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> candle_core::Result<(Tensor, Saved)> {
+    fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> Result<(Tensor, Saved)> {
         let wanted_outputs = self.wanted_outputs(wanted);
         let mut outputs: Vec<Tensor> = Vec::with_capacity(self.list.len());
         let mut saved = Vec::with_capacity(self.list.len());
@@ -37,7 +37,7 @@ impl DeviceKernel for Steps {
             };
             let step_inputs: Vec<Tensor> = step.sources.iter().map(find).collect();
             let step_wanted = self::wanted(&step.sources, wanted, &wanted_outputs);
-            let (output, values) = device::forward(&step.kernel, &step_inputs, &step_wanted)?;
+            let (output, values) = device::forward(&*step.kernel, &step_inputs, &step_wanted)?;
             outputs.push(output);
             saved.push(values);
         }
@@ -48,7 +48,7 @@ impl DeviceKernel for Steps {
         Ok((last, Saved { tensors: Vec::new(), steps: outputs.zip(saved).collect() }))
     }
 
-    fn backward(&self, pass: &BackwardPass<'_>) -> candle_core::Result<Vec<Option<Tensor>>> {
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
         let wanted_outputs = self.wanted_outputs(pass.wanted);
         let output = |step: usize| pass.saved.steps[step].0.as_ref().unwrap_or(pass.output);
         let mut input_gradients = vec![None; pass.inputs.len()];
@@ -65,7 +65,7 @@ impl DeviceKernel for Steps {
             let step_inputs: Vec<Tensor> = step.sources.iter().map(find).collect();
             let step_wanted = wanted(&step.sources, pass.wanted, &wanted_outputs);
             let results = device::backward(
-                &step.kernel,
+                &*step.kernel,
                 &BackwardPass {
                     inputs: &step_inputs,
                     output: output(i),

@@ -1,12 +1,9 @@
 //! The kernels of a chain as one kernel.
 
-use candle_core::{Shape, Tensor};
+use candle_core::{Result, Shape};
 
 use super::super::device::DeviceKernel;
-use super::super::erased::{AnyKernel, AnySaved};
-use super::super::operation::{
-    BufferState, CompositePrecision, Gradient, Input, Kernel, run_composite,
-};
+use super::super::operation::{BufferState, Gradient, Input, Kernel, Output, Pass, SavedValues};
 use super::super::rows::zeros;
 
 /// The index of an input, or of the step whose output is used.
@@ -26,13 +23,13 @@ pub(super) struct Steps {
 
 /// A kernel and the sources of its inputs.
 pub(super) struct Step {
-    pub(super) kernel: AnyKernel,
+    pub(super) kernel: Box<dyn Kernel>,
     pub(super) sources: Vec<Source>,
 }
 
 /// The saved state of a step: the kernel's own, and the output with its dimensions.
 pub(crate) struct StepState {
-    saved: AnySaved,
+    saved: SavedValues,
     /// `None` for the last step, because the chain returns its output, and for outputs that the
     /// backward pass computes again.
     output: Option<Vec<f32>>,
@@ -54,7 +51,7 @@ impl Values<'_> {
     }
 
     /// Returns the inputs of a step.
-    fn gather(&self, step: &Step) -> candle_core::Result<Vec<Input<'_>>> {
+    fn gather(&self, step: &Step) -> Result<Vec<Input<'_>>> {
         let find = |source: &Source| match *source {
             Source::Input(i) => Ok(self.inputs[i]),
             Source::Step(j) => match self.output(j) {
@@ -68,7 +65,7 @@ impl Values<'_> {
 
 impl Steps {
     /// Computes the dropped inputs of a step again.
-    fn compute_inputs(&self, step: &Step, values: &mut Values<'_>) -> candle_core::Result<()> {
+    fn compute_inputs(&self, step: &Step, values: &mut Values<'_>) -> Result<()> {
         for source in &step.sources {
             if let Source::Step(j) = *source
                 && values.output(j).is_none()
@@ -98,13 +95,11 @@ impl Steps {
 }
 
 impl Kernel for Steps {
-    type Saved = Vec<StepState>;
-
     fn name(&self) -> &'static str {
         "chain"
     }
 
-    fn forward(&self, inputs: &[Input<'_>]) -> candle_core::Result<(Vec<f32>, Shape, Self::Saved)> {
+    fn forward(&self, inputs: &[Input<'_>]) -> Result<Output> {
         let mut states: Vec<StepState> = Vec::with_capacity(self.list.len());
         for (i, step) in self.list.iter().enumerate() {
             let values = Values { inputs, states: &states, again: Vec::new() };
@@ -117,19 +112,14 @@ impl Kernel for Steps {
         let last =
             states.last_mut().and_then(|last| Some((last.output.take()?, last.dims.clone())));
         match last {
-            Some((output, dims)) => Ok((output, Shape::from(dims), states)),
+            Some((output, dims)) => Ok((output, Shape::from(dims), Box::new(states))),
             None => candle_core::bail!("chain: no kernels were added"),
         }
     }
 
-    fn backward(
-        &self,
-        inputs: &[Input<'_>],
-        output: &[f32],
-        gradient: &[f32],
-        states: &Self::Saved,
-        input_gradients: &mut [Option<Gradient>],
-    ) -> candle_core::Result<()> {
+    fn backward(&self, pass: &Pass<'_>, input_gradients: &mut [Option<Gradient>]) -> Result<()> {
+        let (inputs, output, gradient) = (pass.inputs, pass.output, pass.gradient);
+        let states = pass.saved::<Vec<StepState>>()?;
         let last = self.list.len() - 1;
         let again = self.list.iter().map(|_| None).collect();
         let mut values = Values { inputs, states, again };
@@ -158,8 +148,8 @@ impl Kernel for Steps {
                 })
                 .collect();
             let step_inputs = values.gather(step)?;
-            let saved = &state.saved;
-            step.kernel.backward(&step_inputs, output, gradient, saved, &mut step_gradients)?;
+            let step_pass = Pass { inputs: &step_inputs, output, gradient, saved: &state.saved };
+            step.kernel.backward(&step_pass, &mut step_gradients)?;
             for (source, input_gradient) in step.sources.iter().zip(step_gradients) {
                 let input_gradient = input_gradient
                     .map(|input_gradient| Gradient { state: BufferState::Sum, ..input_gradient });
@@ -174,22 +164,5 @@ impl Kernel for Steps {
 
     fn device(&self) -> Option<&dyn DeviceKernel> {
         Some(self)
-    }
-
-    fn composite(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
-        let mut outputs: Vec<Tensor> = Vec::with_capacity(self.list.len());
-        for step in &self.list {
-            let find = |source: &Source| match *source {
-                Source::Input(i) => inputs[i].clone(),
-                Source::Step(j) => outputs[j].clone(),
-            };
-            let step_inputs: Vec<Tensor> = step.sources.iter().map(find).collect();
-            outputs.push(run_composite(&step.kernel, &step_inputs)?);
-        }
-        outputs.pop().ok_or_else(|| candle_core::Error::Msg("chain: no kernels were added".into()))
-    }
-
-    fn precision(&self) -> CompositePrecision {
-        CompositePrecision::Mixed
     }
 }

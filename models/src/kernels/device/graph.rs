@@ -1,6 +1,6 @@
 //! A kernel without a device path: its composite in a graph of its own.
 
-use candle_core::{Tensor, Var};
+use candle_core::{Result, Tensor, Var};
 
 use super::super::operation::{Kernel, run_composite};
 use super::{BackwardPass, Saved};
@@ -8,10 +8,10 @@ use super::{BackwardPass, Saved};
 /// Runs the composite. Saves its inputs and its output; those that need gradients are parts of a
 /// graph.
 pub(in super::super) fn forward(
-    kernel: &impl Kernel,
+    kernel: &dyn Kernel,
     inputs: &[Tensor],
     wanted: &[bool],
-) -> candle_core::Result<(Tensor, Saved)> {
+) -> Result<(Tensor, Saved)> {
     let mut saved = Vec::with_capacity(inputs.len() + 1);
     for (input, wanted) in inputs.iter().zip(wanted) {
         saved.push(match *wanted {
@@ -25,9 +25,7 @@ pub(in super::super) fn forward(
 }
 
 /// Runs the backward pass of the composite's graph.
-pub(in super::super) fn backward(
-    pass: &BackwardPass<'_>,
-) -> candle_core::Result<Vec<Option<Tensor>>> {
+pub(in super::super) fn backward(pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
     let Some((output, inputs)) = pass.saved.tensors.split_last() else {
         candle_core::bail!("a composite saved no output");
     };

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 #[cfg(feature = "cuda")]
 use candle_core::CudaStorage;
-use candle_core::{CpuStorage, InplaceOp1, Layout, Storage, Tensor, TensorId};
+use candle_core::{CpuStorage, InplaceOp1, Layout, Result, Storage, Tensor, TensorId};
 
 use super::super::graph::{Operation, attach};
 use super::{BackwardPass, DeviceKernel, Saved};
@@ -14,10 +14,10 @@ use crate::gradients::{add_gradient, expects_gradient, has_gradients};
 pub(in super::super) fn apply(
     kernel: impl DeviceKernel + 'static,
     inputs: &[&Tensor],
-) -> candle_core::Result<Tensor> {
+) -> Result<Tensor> {
     let roles: Vec<Role> = inputs.iter().map(|input| Role::of(input)).collect();
     let values: Vec<Tensor> =
-        inputs.iter().map(|input| input.detach().contiguous()).collect::<Result<_, _>>()?;
+        inputs.iter().map(|input| input.detach().contiguous()).collect::<Result<_>>()?;
     let tracked: Vec<bool> = roles.iter().map(|role| *role != Role::Constant).collect();
     let (output, saved) = kernel.forward(&values, &tracked)?;
     let mut attached: Vec<usize> =
@@ -75,11 +75,7 @@ impl Operation for Node {
 
     /// Returns the gradients of the inputs that candle sees. Adds the gradients of parameters to
     /// those of the running pass.
-    fn gradients(
-        &self,
-        output: &Tensor,
-        gradient: &Tensor,
-    ) -> candle_core::Result<Vec<Option<Tensor>>> {
+    fn gradients(&self, output: &Tensor, gradient: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let wanted = self.roles.iter().map(|role| match role {
             Role::Constant => false,
             Role::Attached => true,
@@ -118,7 +114,7 @@ impl Operation for Node {
 }
 
 /// Takes the storage out of a tensor, which must not be used afterwards.
-fn take_storage(tensor: &Tensor) -> candle_core::Result<Storage> {
+fn take_storage(tensor: &Tensor) -> Result<Storage> {
     let taken = Take::default();
     tensor.inplace_op1(&taken)?;
     match taken.0.into_inner().unwrap_or_else(PoisonError::into_inner) {
@@ -141,13 +137,13 @@ impl InplaceOp1 for Take {
         "take"
     }
 
-    fn cpu_fwd(&self, storage: &mut CpuStorage, _: &Layout) -> candle_core::Result<()> {
+    fn cpu_fwd(&self, storage: &mut CpuStorage, _: &Layout) -> Result<()> {
         self.set(Storage::Cpu(std::mem::replace(storage, CpuStorage::U8(Vec::new()))));
         Ok(())
     }
 
     #[cfg(feature = "cuda")]
-    fn cuda_fwd(&self, storage: &mut CudaStorage, _: &Layout) -> candle_core::Result<()> {
+    fn cuda_fwd(&self, storage: &mut CudaStorage, _: &Layout) -> Result<()> {
         self.set(Storage::Cuda(crate::cuda::take(storage)?));
         Ok(())
     }

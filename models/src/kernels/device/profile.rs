@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use candle_core::Tensor;
+use candle_core::{Result, Tensor};
 
 /// The name of a kernel and of its pass.
 type Key = (&'static str, &'static str);
@@ -30,11 +30,7 @@ pub fn end_profile() -> Vec<(&'static str, &'static str, usize, f64)> {
 }
 
 /// Runs a pass, and measures it between [`begin_profile`] and [`end_profile`].
-pub(super) fn timed<R>(
-    key: Key,
-    inputs: &[Tensor],
-    run: impl FnOnce() -> candle_core::Result<R>,
-) -> candle_core::Result<R> {
+pub(super) fn timed<R>(key: Key, inputs: &[Tensor], run: impl FnOnce() -> Result<R>) -> Result<R> {
     let is_measured = times().is_some();
     let Some(x) = inputs.first().filter(|_| is_measured) else { return run() };
     x.device().synchronize()?;

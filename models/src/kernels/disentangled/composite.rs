@@ -1,7 +1,7 @@
 //! The disentangled bias as candle operations. Segments of equal lengths form one batch, so that
 //! the number of operations does not grow with the number of segments.
 
-use candle_core::Tensor;
+use candle_core::{Result, Tensor};
 
 use super::super::composite::{product, select_rows};
 use super::super::segments::Span;
@@ -9,11 +9,7 @@ use super::{Content, DisentangledBias, first_column};
 
 impl DisentangledBias {
     /// Computes the bias, flattened.
-    pub(super) fn run_composite(
-        &self,
-        inputs: &[Tensor],
-        width: usize,
-    ) -> candle_core::Result<Tensor> {
+    pub(super) fn run_composite(&self, inputs: &[Tensor], width: usize) -> Result<Tensor> {
         let segments: Vec<(Span, Span)> = self.options.segments.iter().collect();
         let mut parts: Vec<Option<Tensor>> = vec![None; segments.len()];
         for first in 0..segments.len() {
@@ -36,12 +32,7 @@ impl DisentangledBias {
     }
 
     /// Returns the biases `[S, H, L_q, L_k]` of segments with equal lengths.
-    fn batch(
-        &self,
-        inputs: &[Tensor],
-        width: usize,
-        spans: &[(Span, Span)],
-    ) -> candle_core::Result<Tensor> {
+    fn batch(&self, inputs: &[Tensor], width: usize, spans: &[(Span, Span)]) -> Result<Tensor> {
         let (heads, size) = (self.options.num_heads, width / self.options.num_heads);
         let by_head = |x: &Tensor| x.reshape(((), heads, size))?.transpose(0, 1)?.contiguous();
         let (queries, keys) = (spans[0].0.length, spans[0].1.length);
@@ -77,7 +68,7 @@ impl DisentangledBias {
 }
 
 /// Returns the rows of spans of equal lengths: `[T, D]` → `[S L, D]`.
-fn rows_of(x: &Tensor, spans: &[Span]) -> candle_core::Result<Tensor> {
+fn rows_of(x: &Tensor, spans: &[Span]) -> Result<Tensor> {
     let (first, length) = (spans[0].start, spans[0].length);
     let is_adjacent = |(i, span): (usize, &Span)| span.start == first + i * length;
     if spans.iter().enumerate().all(is_adjacent) {

@@ -1,29 +1,31 @@
 //! The device path of linear layers.
 
-use candle_core::{DType, Tensor};
+use candle_core::{Result, Tensor};
 
 use super::super::composite::product;
 use super::super::device::primitives::{add_bias, column_sums, stacked};
 use super::super::device::{BackwardPass, DeviceKernel, Saved};
+use super::super::operation::{tensor_dims, with_width};
 use super::{Branch, Layer, StackedLinear, WeightSource};
+use crate::compute::full_precision;
 
 impl DeviceKernel for StackedLinear {
-    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> candle_core::Result<(Tensor, Saved)> {
-        let dims: Vec<_> = inputs.iter().map(Tensor::dims).collect();
+    fn forward(&self, inputs: &[Tensor], _: &[bool]) -> Result<(Tensor, Saved)> {
+        let dims = tensor_dims(inputs);
         let (layers, d_in, d_out) = self.layers(&dims)?;
         let x = inputs[0].reshape(((), d_in))?;
         let weights = layers.iter().map(|layer| match layer.weight {
             WeightSource::Input(index) => Ok(inputs[index].clone()),
             WeightSource::Quantised(matrix) => matrix.tensor_like(&x),
         });
-        let weight = stacked(&weights.collect::<Result<Vec<_>, _>>()?, x.dtype())?;
+        let weight = stacked(&weights.collect::<Result<Vec<_>>>()?, x.dtype())?;
         let bias = if layers.iter().any(|layer| layer.bias.is_some()) {
             let bias = |layer: &Layer<'_>| match layer.bias {
                 Some(bias) => Ok(inputs[bias].clone()),
-                None => Tensor::zeros(layer.width, DType::F32, x.device()),
+                None => Tensor::zeros(layer.width, full_precision(&x)?.dtype(), x.device()),
             };
-            let biases: Vec<Tensor> = layers.iter().map(bias).collect::<Result<_, _>>()?;
-            Some(stacked(&biases, DType::F32)?)
+            let biases: Vec<Tensor> = layers.iter().map(bias).collect::<Result<_>>()?;
+            Some(stacked(&biases, full_precision(&x)?.dtype())?)
         } else {
             None
         };
@@ -38,15 +40,11 @@ impl DeviceKernel for StackedLinear {
             }
             y = (y + Tensor::cat(&branches, 1)?)?;
         }
-        let mut shape = dims[0].to_vec();
-        if let Some(last) = shape.last_mut() {
-            *last = d_out;
-        }
-        Ok((y.reshape(shape)?, Saved::tensors([weight])))
+        Ok((y.reshape(with_width(inputs[0].dims(), d_out))?, Saved::tensors([weight])))
     }
 
-    fn backward(&self, pass: &BackwardPass<'_>) -> candle_core::Result<Vec<Option<Tensor>>> {
-        let dims: Vec<_> = pass.inputs.iter().map(Tensor::dims).collect();
+    fn backward(&self, pass: &BackwardPass<'_>) -> Result<Vec<Option<Tensor>>> {
+        let dims = tensor_dims(pass.inputs);
         let (layers, d_in, d_out) = self.layers(&dims)?;
         let mut gradients = vec![None; dims.len()];
         let dy = pass.gradient.reshape(((), d_out))?;
@@ -61,7 +59,7 @@ impl DeviceKernel for StackedLinear {
         let weights: Vec<_> = weights.filter(|(_, index)| pass.wanted[*index]).collect();
         if !weights.is_empty() {
             let x = pass.inputs[0].reshape(((), d_in))?;
-            let dw = product(&dy.t()?, &x)?.to_dtype(DType::F32)?;
+            let dw = full_precision(&product(&dy.t()?, &x)?)?;
             for (layer, index) in weights {
                 gradients[index] = Some(dw.narrow(0, layer.column, layer.width)?);
             }
@@ -86,7 +84,7 @@ impl DeviceKernel for StackedLinear {
 
 impl Branch {
     /// Returns the input of the branch `[rows, D_in]` after dropout, and `A` and `B` in its dtype.
-    fn values(&self, inputs: &[Tensor]) -> candle_core::Result<[Tensor; 3]> {
+    fn values(&self, inputs: &[Tensor]) -> Result<[Tensor; 3]> {
         let (x, d_in) = (inputs[0].contiguous()?, inputs[self.down].dim(1)?);
         let x = match self.plan.dropout {
             Some(mask) => mask.masked(&x)?,
@@ -98,7 +96,7 @@ impl Branch {
     }
 
     /// Returns the output of the branch, `[rows, D_out]`.
-    fn device_forward(&self, inputs: &[Tensor]) -> candle_core::Result<Tensor> {
+    fn device_forward(&self, inputs: &[Tensor]) -> Result<Tensor> {
         let [x, down, up] = self.values(inputs)?;
         product(&product(&x, &down.t()?)?, &up.t()?)? * f64::from(self.plan.scale)
     }
@@ -110,7 +108,7 @@ impl Branch {
         pass: &BackwardPass<'_>,
         dy: &Tensor,
         gradients: &mut [Option<Tensor>],
-    ) -> candle_core::Result<()> {
+    ) -> Result<()> {
         let ([x, down, up], scale) = (self.values(pass.inputs)?, f64::from(self.plan.scale));
         if pass.wanted[self.up] {
             let hidden = product(&x, &down.t()?)?;

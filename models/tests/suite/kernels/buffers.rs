@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use candle_core::Tensor;
+use engram_models::Result;
 use engram_models::finite_difference::check_gradients;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::*;
 use engram_models::params::{Init, ParameterBuilder};
-use engram_models::{ModelError, Result};
 
 use super::input;
+use crate::reference::assert_same_for_any_threads;
 
 /// A network of several kernels. Returns its loss as a function.
 fn network(builder: &ParameterBuilder) -> Result<impl Fn() -> Result<Tensor>> {
@@ -91,26 +92,16 @@ fn buffers_accumulate_the_gradients_that_candle_computes() -> Result<()> {
 }
 
 #[test]
-fn results_are_bit_identical_for_any_number_of_threads() -> Result<()> {
-    let run = |threads: usize| -> Result<Vec<u32>> {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        pool.map_err(|e| ModelError::BadInput(e.to_string()))?.install(|| {
-            let builder = ParameterBuilder::on_cpu(5);
-            let loss = network(&builder)?;
-            let mut gradients = Gradients::new(&builder.finish()?);
-            let loss = loss()?;
-            gradients.backward(&loss)?;
-            let mut bits = vec![loss.to_scalar::<f32>()?.to_bits()];
-            for i in 0..gradients.len() {
-                bits.extend(gradients.get(i).expect("a gradient").iter().map(|v| v.to_bits()));
-            }
-            bits.extend([gradients.global_norm().to_bits() as u32]);
-            Ok(bits)
-        })
-    };
-    let single_thread = run(1)?;
-    assert!(single_thread == run(2)? && single_thread == run(4)?);
-    Ok(())
+fn results_are_bit_identical_for_any_number_of_threads() {
+    assert_same_for_any_threads(|| {
+        let builder = ParameterBuilder::on_cpu(5);
+        let loss = network(&builder)?;
+        let mut gradients = Gradients::new(&builder.finish()?);
+        let loss = loss()?;
+        gradients.backward(&loss)?;
+        let all = (0..gradients.len()).map(|i| gradients.get(i).map(<[f32]>::to_vec));
+        Ok((loss.to_scalar::<f32>()?, all.collect::<Vec<_>>(), gradients.global_norm()))
+    });
 }
 
 /// The checks detect layers that break the gradient: candle's own fused softmax and layer norm

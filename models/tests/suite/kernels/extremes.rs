@@ -9,8 +9,7 @@ use super::{assert_near, numbers, run};
 type Inputs = Vec<(Vec<f64>, Vec<usize>)>;
 
 /// The precisions: the dtype, the largest value in the tests, and the tolerance.
-const PRECISIONS: [(DType, f64, f64); 3] =
-    [(DType::F32, 1e4, 2e-5), (DType::F16, 6e4, 2e-3), (DType::BF16, 1e4, 2e-2)];
+const PRECISIONS: [(DType, f64, f64); 2] = [(DType::F32, 1e4, 2e-5), (DType::BF16, 1e4, 2e-2)];
 
 /// Compares values and gradients in every precision with f64.
 fn compare(
@@ -143,7 +142,7 @@ fn a_row_of_masked_classes_does_not_affect_other_rows() -> Result<()> {
     for label_smoothing in [0.0, 0.1] {
         let options =
             CrossEntropy { targets: vec![1, 0].into(), ignore_index: None, label_smoothing };
-        for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        for dtype in [DType::F32, DType::F64, DType::BF16] {
             let x = (logits.clone(), vec![2, 2]);
             let x = Tensor::from_slice(&x.0, x.1, &Device::Cpu)?;
             let x = Var::from_tensor(&x.to_dtype(dtype)?)?;

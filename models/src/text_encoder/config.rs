@@ -1,0 +1,366 @@
+//! The configuration of a text encoder, and the rows of DeBERTa's relative embeddings.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_sizes, in_file};
+use crate::error::{ModelError, Result};
+use crate::kernels::Activation;
+
+/// The fields of a published `config.json` that define the encoder. Other fields are ignored.
+#[derive(Debug, Clone, Deserialize)]
+pub struct TextEncoderConfig {
+    /// Size `V` of the vocabulary.
+    pub vocab_size: usize,
+    /// Width `D`.
+    pub hidden_size: usize,
+    /// Number of blocks.
+    pub num_hidden_layers: usize,
+    /// Number of heads `H`; `D` must be a multiple of it.
+    pub num_attention_heads: usize,
+    /// Width of the feed-forward block.
+    pub intermediate_size: usize,
+    /// Activation of the feed-forward block.
+    pub hidden_act: Activation,
+    /// The configured maximum length of a sequence, in tokens.
+    pub max_position_embeddings: usize,
+    /// Number of token types (segment ids); 0 for a DeBERTa without token types.
+    #[serde(default)]
+    pub type_vocab_size: usize,
+    /// Epsilon of the layer norms, added to the variance; `None` for the published default.
+    pub layer_norm_eps: Option<f64>,
+    /// Dropout probability after the embeddings, of relative embeddings, and in each residual
+    /// branch.
+    #[serde(default)]
+    pub hidden_dropout_prob: f64,
+    /// Dropout probability of attention weights.
+    #[serde(default)]
+    pub attention_probs_dropout_prob: f64,
+    /// Standard deviation of random initial weights.
+    #[serde(default = "default_initializer_range")]
+    pub initializer_range: f64,
+    /// The kind of BERT's position embedding; only `absolute`, the default, is supported.
+    pub position_embedding_type: Option<String>,
+    /// Whether a BERT is a decoder with causal attention; `true` is not supported.
+    #[serde(default)]
+    pub is_decoder: bool,
+    /// The fields of DeBERTa; `None` for BERT.
+    #[serde(skip)]
+    pub disentangled: Option<DisentangledConfig>,
+}
+
+/// The fields that only a DeBERTa's configuration has.
+#[derive(Debug, Clone, Deserialize)]
+pub struct DisentangledConfig {
+    /// Width of the embeddings before they are projected to `D`; `None` means `D`, without a
+    /// projection.
+    pub embedding_size: Option<usize>,
+    /// Whether absolute position embeddings are added to the input.
+    #[serde(default = "default_position_biased_input")]
+    pub position_biased_input: bool,
+    /// Whether attention uses relative positions.
+    #[serde(default)]
+    pub relative_attention: bool,
+    /// Number of buckets of relative positions on each side. If it is 0 or negative, each distance
+    /// has its own embedding.
+    #[serde(default = "default_unset")]
+    pub position_buckets: i64,
+    /// The largest relative distance; larger distances share its embedding. If it is 0 or negative,
+    /// `max_position_embeddings` applies.
+    #[serde(default = "default_unset")]
+    pub max_relative_positions: i64,
+    /// The terms of the disentangled attention bias. Relative attention needs at least one.
+    #[serde(default)]
+    pub pos_att_type: PositionTerms,
+    /// Whether relative positions share the query and key projections of the content.
+    #[serde(default)]
+    pub share_att_key: bool,
+    /// If it contains `layer_norm`, a layer norm is applied to the relative embeddings.
+    #[serde(default)]
+    pub norm_rel_ebd: String,
+    /// Kernel size of the convolution next to the first block; only 0 is supported.
+    #[serde(default)]
+    pub conv_kernel_size: usize,
+    /// Width of a head; only `D / H` is supported. `None` means `D / H`.
+    pub attention_head_size: Option<usize>,
+}
+
+fn default_initializer_range() -> f64 {
+    0.02
+}
+
+fn default_position_biased_input() -> bool {
+    true
+}
+
+fn default_unset() -> i64 {
+    -1
+}
+
+/// The terms of the disentangled attention bias, published as `"p2c|c2p"` or `["p2c", "c2p"]`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "PublishedTerms")]
+pub struct PositionTerms {
+    /// `c2p`: the query's content and the key's relative position.
+    pub content_to_position: bool,
+    /// `p2c`: the query's relative position and the key's content.
+    pub position_to_content: bool,
+}
+
+/// The forms of `pos_att_type` in published files.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PublishedTerms {
+    None,
+    Text(String),
+    List(Vec<String>),
+}
+
+impl TryFrom<PublishedTerms> for PositionTerms {
+    type Error = String;
+
+    fn try_from(published: PublishedTerms) -> Result<Self, String> {
+        let names = match published {
+            PublishedTerms::None => Vec::new(),
+            PublishedTerms::Text(text) => text.split('|').map(str::to_string).collect(),
+            PublishedTerms::List(names) => names,
+        };
+        let mut terms = Self::default();
+        for name in names {
+            match name.trim().to_lowercase().as_str() {
+                "c2p" => terms.content_to_position = true,
+                "p2c" => terms.position_to_content = true,
+                _ => return Err(format!("pos_att_type: `{name}` is neither c2p nor p2c")),
+            }
+        }
+        Ok(terms)
+    }
+}
+
+impl PositionTerms {
+    /// Returns the number of terms.
+    pub(super) fn count(self) -> usize {
+        usize::from(self.content_to_position) + usize::from(self.position_to_content)
+    }
+}
+
+/// The largest accepted number of relative positions.
+const MAX_RELATIVE_POSITIONS: i64 = 1 << 20;
+
+impl TextEncoderConfig {
+    /// Reads a published `config.json`.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`]. [`ModelError::BadConfig`] if the model type is unknown, a field is
+    /// missing, or values contradict each other.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
+        Self::parse(&text, &path.display().to_string())
+    }
+
+    /// Parses the text of a `config.json`; `name` names it in errors.
+    pub fn parse(text: &str, name: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct ModelType {
+            model_type: String,
+        }
+        let bad_json = |error: serde_json::Error| bad_field(name, error.to_string());
+        let ModelType { model_type } = serde_json::from_str(text).map_err(bad_json)?;
+        let disentangled = match model_type.as_str() {
+            "bert" => None,
+            "deberta-v2" => Some(serde_json::from_str(text).map_err(bad_json)?),
+            other => {
+                let reason = format!("model_type `{other}` is not one of: bert, deberta-v2");
+                return Err(bad_field(name, reason));
+            }
+        };
+        let config: Self = serde_json::from_str(text).map_err(bad_json)?;
+        let config = Self { disentangled, ..config };
+        in_file(Path::new(name), config.validate())?;
+        Ok(config)
+    }
+
+    /// Checks that the values are valid and fit together.
+    ///
+    /// # Errors
+    /// [`ModelError::BadConfig`], which names the field.
+    pub fn validate(&self) -> Result<()> {
+        check_heads(self.hidden_size, self.num_attention_heads)?;
+        check_layers(self.num_hidden_layers)?;
+        check_sizes(&[
+            ("hidden_size", self.hidden_size),
+            ("vocab_size", self.vocab_size),
+            ("intermediate_size", self.intermediate_size),
+            ("embedding_size", self.embedding_size()),
+        ])?;
+        if let Some(positions) = self.max_positions() {
+            check_sizes(&[("max_position_embeddings", positions)])?;
+        }
+        check_dropout(self.hidden_dropout_prob, self.attention_probs_dropout_prob)?;
+        if let Some(disentangled) = &self.disentangled {
+            return disentangled.validate(self);
+        }
+        check_sizes(&[("type_vocab_size", self.type_vocab_size)])?;
+        if self.is_decoder {
+            let reason = "true is not supported; use an encoder".to_string();
+            return Err(bad_field("is_decoder", reason));
+        }
+        if self.position_embedding_type.as_deref().is_some_and(|kind| kind != "absolute") {
+            let reason = "only `absolute` is supported".to_string();
+            return Err(bad_field("position_embedding_type", reason));
+        }
+        Ok(())
+    }
+
+    /// The number of rows of the position table, which limits the sequence length. `None` if the
+    /// model has no position table: any length is accepted.
+    pub fn max_positions(&self) -> Option<usize> {
+        let has_table = self.disentangled.as_ref().is_none_or(|it| it.position_biased_input);
+        has_table.then_some(self.max_position_embeddings)
+    }
+
+    /// Sets the dropout probabilities of residual branches and of attention weights.
+    pub fn set_dropout(&mut self, hidden: f64, attention: f64) {
+        self.hidden_dropout_prob = hidden;
+        self.attention_probs_dropout_prob = attention;
+    }
+
+    /// The fields of relative attention, if the model has it.
+    pub(super) fn relative(&self) -> Option<&DisentangledConfig> {
+        self.disentangled.as_ref().filter(|disentangled| disentangled.relative_attention)
+    }
+
+    /// The width of the embeddings before they are projected to `D`.
+    pub(super) fn embedding_size(&self) -> usize {
+        self.disentangled.as_ref().and_then(|it| it.embedding_size).unwrap_or(self.hidden_size)
+    }
+
+    /// The epsilon of the layer norms.
+    pub(super) fn layer_norm_eps(&self) -> f64 {
+        let default = if self.disentangled.is_some() { 1e-7 } else { 1e-12 };
+        self.layer_norm_eps.unwrap_or(default)
+    }
+
+    /// The factor on attention scores.
+    pub(super) fn attention_scale(&self) -> f32 {
+        let terms = 1 + self.disentangled.as_ref().map_or(0, |it| it.pos_att_type.count());
+        1.0 / ((self.hidden_size / self.num_attention_heads * terms) as f32).sqrt()
+    }
+}
+
+impl DisentangledConfig {
+    /// Checks that the values are valid and fit the other fields.
+    fn validate(&self, config: &TextEncoderConfig) -> Result<()> {
+        let (width, heads) = (config.hidden_size, config.num_attention_heads);
+        if let Some(size) =
+            self.attention_head_size.filter(|size| size.checked_mul(heads) != Some(width))
+        {
+            let reason = format!("{size} times {heads} heads is not hidden_size {width}");
+            return Err(bad_field("attention_head_size", reason));
+        }
+        if self.conv_kernel_size > 0 {
+            let reason = format!(
+                "{}: the convolution of deberta-v2-xlarge and -xxlarge is not supported; \
+                 use a v3 model",
+                self.conv_kernel_size
+            );
+            return Err(bad_field("conv_kernel_size", reason));
+        }
+        if !self.relative_attention {
+            return Ok(());
+        }
+        if self.pos_att_type.count() == 0 {
+            let reason = "relative_attention needs c2p, p2c or both".to_string();
+            return Err(bad_field("pos_att_type", reason));
+        }
+        let max_distance = self.max_distance(config.max_position_embeddings);
+        if !(1..=MAX_RELATIVE_POSITIONS).contains(&max_distance) {
+            let reason = format!("{max_distance} is not between 1 and {MAX_RELATIVE_POSITIONS}");
+            return Err(bad_field("max_relative_positions", reason));
+        }
+        let buckets = self.position_buckets;
+        if buckets == 1 || (buckets > 1 && buckets / 2 + 1 >= max_distance) {
+            let reason = format!("{buckets} buckets do not fit {max_distance} relative positions");
+            return Err(bad_field("position_buckets", reason));
+        }
+        Ok(())
+    }
+
+    /// The largest relative distance; larger distances share its embedding.
+    fn max_distance(&self, max_position_embeddings: usize) -> i64 {
+        match self.max_relative_positions {
+            positions if positions > 0 => positions,
+            _ => max_position_embeddings as i64,
+        }
+    }
+
+    /// Half the number of rows in the table of relative embeddings.
+    pub(super) fn span(&self, max_position_embeddings: usize) -> i64 {
+        match self.position_buckets {
+            buckets if buckets > 0 => buckets,
+            _ => self.max_distance(max_position_embeddings),
+        }
+    }
+
+    /// Returns the row of the relative embeddings for a distance (query position minus key
+    /// position).
+    pub(super) fn row(&self, distance: i64, max_position_embeddings: usize) -> u32 {
+        let bucket = match self.position_buckets {
+            buckets if buckets > 0 => {
+                log_bucket(distance, buckets, self.max_distance(max_position_embeddings))
+            }
+            _ => distance,
+        };
+        let span = self.span(max_position_embeddings);
+        (bucket + span).clamp(0, 2 * span - 1) as u32
+    }
+
+    /// Whether the relative embeddings are normalised.
+    pub(super) fn has_norm(&self) -> bool {
+        self.norm_rel_ebd.split('|').any(|part| part.trim().eq_ignore_ascii_case("layer_norm"))
+    }
+}
+
+/// Returns the bucket of a distance: the distance itself up to half the buckets, logarithmic beyond
+/// (`make_log_bucket_position`, in f32 like the reference).
+fn log_bucket(distance: i64, buckets: i64, max_distance: i64) -> i64 {
+    let middle = buckets / 2;
+    if distance.abs() <= middle {
+        return distance;
+    }
+    let max_ratio = ((max_distance - 1) as f64 / middle as f64) as f32;
+    let ratio = (distance.abs() as f32 / middle as f32).ln() / max_ratio.ln();
+    let steps = (ratio * (middle - 1) as f32).ceil() as i64;
+    distance.signum() * (steps + middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Expected buckets: `tests/reference/text_encoders.py`.
+    #[test]
+    fn log_buckets_equal_the_reference() {
+        let text = include_str!("../../tests/fixtures/deberta_buckets.json");
+        let expected: Vec<i64> = serde_json::from_str(text).unwrap();
+        for (distance, expected) in (0..).zip(expected) {
+            assert_eq!(log_bucket(distance, 256, 512), expected, "distance {distance}");
+            assert_eq!(log_bucket(-distance, 256, 512), -expected, "distance -{distance}");
+        }
+    }
+
+    #[test]
+    fn position_terms_are_read_from_text_lists_and_null() {
+        let parse = |text: &str| serde_json::from_str::<PositionTerms>(text);
+        let terms = |content_to_position, position_to_content| PositionTerms {
+            content_to_position,
+            position_to_content,
+        };
+        assert_eq!(parse("\"p2c|c2p\"").unwrap(), terms(true, true));
+        assert_eq!(parse("[\"p2c\"]").unwrap(), terms(false, true));
+        assert_eq!(parse("null").unwrap(), terms(false, false));
+        assert!(parse("\"p2p\"").unwrap_err().to_string().contains("p2p"));
+    }
+}
