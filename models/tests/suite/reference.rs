@@ -137,7 +137,6 @@ pub fn assert_output(
 /// Asserts that every third frame equals the expected rows up to `tolerance`.
 pub fn assert_every_third_frame(frames: &Frames, expected: &Tensor, tolerance: f32) -> Result<()> {
     let expected = expected.to_vec2::<f32>()?;
-    assert_eq!(expected.len(), frames.len().div_ceil(3));
     for (i, (row, expected)) in
         frames.values.chunks(frames.bands).step_by(3).zip(expected).enumerate()
     {
