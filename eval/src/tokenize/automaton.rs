@@ -34,7 +34,7 @@ pub(super) static RULES: LazyLock<Rules> = LazyLock::new(|| {
             continue;
         };
         let indices = [parts.len(), parts.len() + 1];
-        parts_of_rule.push(Some(indices.map(|index| PatternID::must(index))));
+        parts_of_rule.push(Some(indices.map(PatternID::must)));
         parts.extend([rule.pattern.0.clone(), context.0.clone()]);
         whole.push((rule.pattern + context).0);
     }
