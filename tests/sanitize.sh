@@ -18,5 +18,7 @@ export ASAN_OPTIONS="detect_leaks=0"
 export CARGO_PROFILE_RELEASE_OPT_LEVEL=1
 
 sanitized() { cargo +nightly test --release --locked --target "$target" "$@"; }
-sanitized -p engram-memory --lib --test damage --test exact --test hnsw --test input
-sanitized -p engram-models --lib --test kernels --test ctranslate2
+sanitized -p engram-memory --lib
+sanitized -p engram-memory --test main -- damage exact graphs
+sanitized -p engram-models --lib
+sanitized -p engram-models --test suite -- kernels ctranslate2
