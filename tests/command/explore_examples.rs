@@ -8,10 +8,20 @@ use crate::running::{Folder, copy, succeeds};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use engram::memory::vectors::npy_bytes;
+use engram_infer::digest;
 use serde_json::{Value, json};
 
 fn bundled(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("train/bundled").join(name)
+}
+
+/// Writes the checksums of a run again, after a change of its files.
+fn write_checksums_again(run: &Path) {
+    let list = run.join("run.sha256");
+    let lines = fs::read_to_string(&list).unwrap();
+    let names = lines.lines().map(|line| line.split_once("  ").unwrap().1);
+    let line = |name| format!("{}  {name}\n", digest::of_bytes(fs::read(run.join(name)).unwrap()));
+    fs::write(list, names.map(line).collect::<String>()).unwrap();
 }
 
 /// The opening question is answered correctly from its entry, and not without the entry. The
@@ -110,7 +120,7 @@ fn images_of_a_run_are_only_those_in_its_data_folder() {
         .replace("path = \"\"\n", "path = \"data\"\n")
         .replace("entries = []\n", "entries = [\"entries.jsonl\"]\n");
     fs::write(folder.join("run/recipe.toml"), recipe).unwrap();
-    fs::remove_file(folder.join("run/run.sha256")).unwrap();
+    write_checksums_again(&folder.join("run"));
     let secret = folder.join("secret.png").display().to_string();
     let mut paths = vec![
         "photographs/1.png",

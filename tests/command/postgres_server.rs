@@ -1,5 +1,5 @@
 //! A PostgreSQL server for tests of the command. `ENGRAM_POSTGRES` is as in
-//! memory/postgres/tests/server/mod.rs.
+//! memory/postgres/tests/main/server/mod.rs.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -25,7 +25,8 @@ impl Server {
         let binaries = folder_of("ENGRAM_POSTGRES");
         let folder = tempfile::Builder::new().prefix("engram-pg").tempdir_in("/tmp").unwrap();
         fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/memory/postgres/tests/server/server.sh");
+        let script =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/memory/postgres/tests/main/server/server.sh");
         let mut process = Command::new(script)
             .args([&*binaries, folder.path()])
             .stdin(Stdio::piped())

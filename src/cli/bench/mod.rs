@@ -10,6 +10,9 @@ use super::Outcome;
 
 /// Measure the speed of a memory on your machine, also against other tools.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Example:
+  engram bench memory --keys 20000")]
 pub enum Bench {
     Memory(memory::MemoryBench),
 }
