@@ -25,8 +25,10 @@ pub(super) struct LockedRun {
 /// [`TrainError::Recipe`] for a folder with other files, which stays unchanged.
 pub(super) fn open(path: &Path) -> Result<()> {
     let marker = path.join(MARKER);
-    let is_foreign =
-        !marker.exists() && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    // The marker is checked last: a process that starts this grid at the same time writes it before
+    // any other file.
+    let has_files = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    let is_foreign = has_files && !marker.exists();
     if is_foreign {
         return Err(TrainError::Recipe {
             location: path.display().to_string(),
