@@ -11,6 +11,7 @@ use std::path::Path;
 use engram_eval::items::Item;
 use engram_eval::metric::MetricInfo;
 
+use super::check;
 use super::settings::{Configuration, Grid};
 use crate::checkpoint;
 use crate::error::Result;
@@ -45,6 +46,26 @@ impl MetricQuery {
     pub fn of_system(mut self, system: &str) -> Self {
         self.system = Some(system.to_owned());
         self
+    }
+
+    /// Checks the system against the systems that the metric has. Without any, the query may have
+    /// none.
+    ///
+    /// # Errors
+    /// A message with the allowed systems.
+    pub(crate) fn check_system(&self, known: &[&str]) -> Result<(), String> {
+        let name = &self.metric.name;
+        match &self.system {
+            None if known.is_empty() => Ok(()),
+            None => Err(format!(
+                "`{name}` needs `CONFIGURATION:SYSTEM`; choose the system from {}",
+                known.join(", ")
+            )),
+            Some(system) if known.is_empty() => {
+                Err(format!("`{name}` has no systems; remove `:{system}`"))
+            }
+            Some(system) => check::one_of(&format!("system of `{name}`"), system, known),
+        }
     }
 
     /// The value of a filter; `None` if the query does not have it.

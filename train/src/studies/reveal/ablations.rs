@@ -26,12 +26,12 @@ use super::swap::SwappedQuestion;
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
 use crate::grid::{
-    AblationStudy, Column, Configuration, EVALUATED, Filter, Grid, MetricQuery, Phases,
+    AblationStudy, ClaimSettings, Column, Configuration, Filter, Grid, MetricQuery, Phases,
 };
 use crate::program::Program;
 
 /// The file with the [`Origin`] of a folder's answers. It is written last.
-const ORIGIN: &str = EVALUATED;
+const ORIGIN: &str = "evaluation.json";
 /// The filter by the [`Part`] of the test questions.
 const PART: &str = "part";
 /// The filter by the source of the entry with the answer.
@@ -325,6 +325,9 @@ fn check(grid: &Grid) -> Result<()> {
         }
     }
     for claim in grid.claims() {
+        for system in claim.systems() {
+            check_system(grid, claim, system)?;
+        }
         let query = claim.query(&claim.better, &RevealAblations);
         let query = query.map_err(|reason| grid.claim_error(claim, &reason))?;
         let min_retrieved = entries_needed(&query.metric);
@@ -340,6 +343,44 @@ fn check(grid: &Grid) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns an error unless the claim's metric is measured for one of its systems.
+fn check_system(grid: &Grid, claim: &ClaimSettings, system: &str) -> Result<()> {
+    let error = |reason: String| grid.claim_error(claim, &reason);
+    let query = claim.query(system, &RevealAblations).map_err(error)?;
+    query.check_system(systems_of(&query.metric)).map_err(error)?;
+    let name = ClaimSettings::configuration_of(system);
+    let mut configurations = grid.configurations().iter();
+    let Some(configuration) = configurations.find(|other| other.name == name) else {
+        return Ok(());
+    };
+    let has_deletions = configuration.evaluation.contains_key("deletions");
+    let metric = &query.metric;
+    let reason = if *metric == SWAPPED_ANSWER || *metric == PLAIN {
+        configuration.run_of.is_some().then_some("is not trained: it has `run_of`")
+    } else if *metric == DELETION_AREA {
+        (!has_deletions).then_some("has no `deletions`")
+    } else {
+        has_deletions.then_some("has `deletions`, so it answers no questions")
+    };
+    match reason {
+        Some(reason) => {
+            let metric = &metric.name;
+            Err(error(format!("`{metric}` is not measured: configuration `{name}` {reason}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The systems of a metric; empty if it is a metric of the run itself.
+fn systems_of(metric: &MetricInfo) -> &'static [&'static str] {
+    match metric {
+        _ if *metric == SWAPPED_ANSWER => &SWAPPED,
+        _ if *metric == PLAIN => &HAYSTACKS,
+        _ if *metric == DELETION_AREA => &ORDERS,
+        _ => &[],
+    }
 }
 
 /// The retrieval of a trained configuration.
