@@ -120,7 +120,6 @@ impl Reproduce {
         };
         let report = match run_grid(&grid, &options, &mut print_progress) {
             Err(error) if self.stop.is_requested() => {
-                self.stop.begin_report();
                 if let Some(report) = measure_finished(&grid, &options)? {
                     self.add(&grid, report, model, results);
                 }

@@ -53,17 +53,6 @@ impl LockedRun {
             }
         }
     }
-
-    /// Locks a run, waiting for other processes.
-    pub(super) fn wait_for(run: &Path) -> Result<Self> {
-        loop {
-            let (lock, file) = lock_file(run)?;
-            file.lock_exclusive().map_err(TrainError::io(&lock))?;
-            if durable::is_at(&file, &lock) {
-                return Ok(Self { run: run.to_path_buf(), lock, _file: file });
-            }
-        }
-    }
 }
 
 impl Drop for LockedRun {
@@ -108,7 +97,7 @@ mod tests {
         drop(locked);
         assert_eq!(fs::read_dir(path.join("seed-1")).expect("a folder").count(), 0);
         // A run that has started keeps its lock file.
-        let locked = LockedRun::wait_for(&run).expect("a lock");
+        let locked = LockedRun::try_lock(&run).expect("a lock").expect("free");
         fs::create_dir(&run).expect("made");
         drop(locked);
         assert!(path.join("seed-1/configuration.lock").exists() && run.exists());

@@ -185,7 +185,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
 
     /// Evaluates a finished run again, as a configuration with `run_of` describes, and writes the
     /// results to `folder`. Only called if the study has
-    /// [`evaluation_keys`](Self::evaluation_keys).
+    /// [`evaluation_keys`](Self::evaluation_keys). Such a study also implements
+    /// [`is_evaluated`](Self::is_evaluated).
     ///
     /// # Errors
     /// The errors of the study.
@@ -198,13 +199,36 @@ pub trait AblationStudy: fmt::Debug + Sync {
         Ok(())
     }
 
+    /// Whether `folder` has the results of [`evaluate_again`](Self::evaluate_again) for this
+    /// configuration and this run.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    fn is_evaluated(
+        &self,
+        _configuration: &Configuration,
+        _run: &Path,
+        _folder: &Path,
+    ) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Tests a finished run in a way that its training does not, for claims about these results.
-    /// Does nothing if the results exist already.
+    /// Does nothing if the results exist already. A study with such a test also implements
+    /// [`is_tested`](Self::is_tested).
     ///
     /// # Errors
     /// The errors of the study.
     fn test(&self, _run: &Path) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether [`test`](Self::test) has nothing left to do for a finished run.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    fn is_tested(&self, _run: &Path) -> Result<bool> {
+        Ok(true)
     }
 
     /// A remark on a finished run, for the report; `None` if there is none.

@@ -148,6 +148,16 @@ impl AblationStudy for RevealAblations {
         evaluate_again(configuration, run, folder)
     }
 
+    fn is_evaluated(
+        &self,
+        configuration: &Configuration,
+        run: &Path,
+        folder: &Path,
+    ) -> Result<bool> {
+        let (origin, _) = Origin::of(configuration, run)?;
+        Ok(origin.is_recorded_in(folder))
+    }
+
     /// Removes the checkpoints. Also removes the memory, unless the run is evaluated again. A later
     /// call can encode the memory again.
     fn remove_unneeded_files(&self, run: &Path, is_evaluated_again: bool) -> Result<()> {
@@ -423,18 +433,31 @@ struct Origin {
     program: Program,
 }
 
+impl Origin {
+    /// The origin of answers that this program gives for a configuration with a finished run, and the
+    /// run's seed.
+    fn of(configuration: &Configuration, run: &Path) -> Result<(Self, u64)> {
+        let RevealSummary { recipe_hash, seed, .. } = RevealSummary::read(run)?;
+        let (configuration, program) = (configuration.clone(), Program::running()?);
+        Ok((Self { configuration, recipe_hash, program }, seed))
+    }
+
+    /// Whether a folder has answers of this origin.
+    fn is_recorded_in(&self, folder: &Path) -> bool {
+        let recorded = fs::read(folder.join(ORIGIN)).ok();
+        let recorded = recorded.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        recorded.is_some_and(|recorded: Self| recorded == *self)
+    }
+}
+
 /// Evaluates a finished run again, unless the folder already has the answers of the same
 /// [`Origin`].
 fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> Result<()> {
-    let RevealSummary { recipe_hash, seed, .. } = RevealSummary::read(run)?;
-    let origin =
-        Origin { configuration: configuration.clone(), recipe_hash, program: Program::running()? };
-    let (test_answers, origin_file) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
-    let recorded =
-        fs::read(&origin_file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    if recorded.is_some_and(|recorded: Origin| recorded == origin) {
+    let (origin, seed) = Origin::of(configuration, run)?;
+    if origin.is_recorded_in(folder) {
         return Ok(());
     }
+    let (test_answers, origin_file) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
     let json_error = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
