@@ -25,4 +25,4 @@ pub mod similarity;
 mod stop;
 
 pub use error::{InferError, Result, remedy};
-pub use stop::{Stop, Stopped};
+pub use stop::{Hold, Stop, Stopped};

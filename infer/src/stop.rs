@@ -4,16 +4,28 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Two flags that a run shares with the code that started it: whether the run was asked to stop,
-/// and whether it has unsaved steps. Clones share the flags.
+/// Flags that a run shares with the code that started it: whether the run was asked to stop, whether
+/// it has unsaved steps, and whether the process has to end by itself. Clones share the flags.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicU8>);
 
-/// The flag of a requested stop. Both flags are bits of one number, so that [`Stop::request`] and
-/// [`Stop::begin_step`] set one and read the other in one atomic operation.
+/// The flag of a requested stop. The flags are bits of one number, so that [`Stop::request`] and
+/// [`Stop::begin_step`] set one and read the others in one atomic operation.
 const REQUESTED: u8 = 1;
 /// The flag of unsaved steps.
 const UNSAVED: u8 = 2;
+/// The flag of [`Stop::hold`].
+const HELD: u8 = 4;
+
+/// While this value of [`Stop::hold`] exists, a stop request does not end the process.
+#[derive(Debug)]
+pub struct Hold(Stop);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.0.fetch_and(!HELD, Ordering::SeqCst);
+    }
+}
 
 /// The error of work that ended early because of a stop request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -36,10 +48,10 @@ impl Stopped {
 
 impl Stop {
     /// Asks the run to write a checkpoint and stop after the current step. Returns whether the run
-    /// has unsaved steps. If not, it begins no step after this call, and the process may exit at
-    /// once without loss.
+    /// has unsaved steps or the process is held. If not, the run begins no step after this call, and
+    /// the process may exit at once without loss.
     pub fn request(&self) -> bool {
-        self.0.fetch_or(REQUESTED, Ordering::SeqCst) & UNSAVED != 0
+        self.0.fetch_or(REQUESTED, Ordering::SeqCst) & (UNSAVED | HELD) != 0
     }
 
     /// Whether the run was asked to stop.
@@ -67,10 +79,17 @@ impl Stop {
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, begin).is_ok()
     }
 
-    /// Records that a report on the work so far begins, after the run was asked to stop. The process
-    /// must not exit before it is written.
-    pub fn begin_report(&self) {
-        self.0.fetch_or(UNSAVED, Ordering::SeqCst);
+    /// Holds the process for a command that ends by itself after a stop request, for example with a
+    /// report on the work so far.
+    #[must_use]
+    pub fn hold(&self) -> Hold {
+        self.0.fetch_or(HELD, Ordering::SeqCst);
+        Hold(self.clone())
+    }
+
+    /// Whether the process must not exit yet: steps are unsaved, or the process is held.
+    pub fn must_wait(&self) -> bool {
+        self.0.load(Ordering::SeqCst) & (UNSAVED | HELD) != 0
     }
 
     /// Records that no step is unsaved: a checkpoint is written, or the run has ended.
@@ -93,6 +112,17 @@ mod tests {
         assert!(stop.request() && stop.is_requested() && !stop.begin_step());
         stop.clear_unsaved();
         assert!(!stop.request() && !stop.begin_step() && !stop.has_unsaved());
+    }
+
+    #[test]
+    fn a_held_process_waits_without_unsaved_steps() {
+        let stop = Stop::default();
+        let hold = stop.hold();
+        assert!(stop.request() && stop.must_wait() && !stop.has_unsaved());
+        stop.clear_unsaved();
+        assert!(stop.must_wait());
+        drop(hold);
+        assert!(!stop.must_wait() && !stop.request());
     }
 
     /// Either the step is waited for, or it does not begin.

@@ -72,7 +72,9 @@ impl GridCommand {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::watch(None)?;
-        interrupt.finish(self.train(interrupt.stop()))
+        let stop = interrupt.stop();
+        let _hold = stop.hold();
+        interrupt.finish(self.train(stop))
     }
 
     fn train(&self, stop: Stop) -> anyhow::Result<Outcome> {
@@ -104,11 +106,9 @@ impl GridCommand {
         match run_grid(&grid, &options, &mut print_progress) {
             Ok(report) => self.write(&grid, report, start)?,
             Err(error) if options.stop.is_requested() => {
-                options.stop.begin_report();
                 if let Some(report) = measure_finished(&grid, &options)? {
                     self.write(&grid, report, start)?;
                 }
-                options.stop.clear_unsaved();
                 return Err(error.into());
             }
             Err(error) => return Err(error.into()),

@@ -83,9 +83,8 @@ impl Interrupt {
                 thread::sleep(POLL_INTERVAL);
             }
             if stop.request() {
-                output::warn(
-                    "stopping after this step with a checkpoint; a second signal stops at once",
-                );
+                let end = if stop.has_unsaved() { "step with a checkpoint" } else { "work" };
+                output::warn(&format!("stopping after this {end}; a second signal stops at once"));
                 if has_ranks {
                     // The last line, if the launcher ends the run at once.
                     output::warn(&format!(
@@ -94,15 +93,12 @@ impl Interrupt {
                         resume.command
                     ));
                 }
-                // A report on the finished runs may begin after the last step.
-                while stop.has_unsaved() {
-                    while stop.has_unsaved() {
-                        thread::sleep(POLL_INTERVAL);
-                    }
-                    thread::sleep(GRACE_PERIOD);
+                while stop.must_wait() {
+                    thread::sleep(POLL_INTERVAL);
                 }
+                thread::sleep(GRACE_PERIOD);
             }
-            // All steps are saved, so exiting here loses nothing.
+            // All steps and reports are saved, so exiting here loses nothing.
             message.call_once(|| output::warn(&resume.message()));
             std::process::exit(i32::from(stored_code(&code)));
         });

@@ -161,6 +161,7 @@ impl Reproduce {
     pub fn run(mut self) -> anyhow::Result<Outcome> {
         let interrupt = Interrupt::watch(None)?;
         self.stop = interrupt.stop();
+        let _hold = self.stop.hold();
         interrupt.finish(self.measure())
     }
 
@@ -203,7 +204,6 @@ impl Reproduce {
         output::replace_atomic(&self.out.join(format!("{name}.json")), &json)?;
         output::replace_atomic(&file, report.to_html().as_bytes())?;
         output::print_report(self.json, &report, || report.to_text())?;
-        self.stop.clear_unsaved();
         if let Some(stopped) = stopped {
             return Err(stopped);
         }

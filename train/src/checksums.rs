@@ -47,7 +47,8 @@ pub fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
 /// run with its summary.
 ///
 /// # Errors
-/// The errors of [`train`]; [`TrainError::Study`] for an error of `finish`.
+/// The errors of [`train`] and `finish`. A [`TrainError`] of `finish` is returned as it is, another
+/// error as [`TrainError::Study`].
 pub(crate) fn train_and_finish<S: StudyExtension, T: Serialize>(
     study: &mut S,
     recipe: &Recipe,
@@ -55,11 +56,15 @@ pub(crate) fn train_and_finish<S: StudyExtension, T: Serialize>(
     finish: impl FnOnce(&mut S, &RunSummary) -> StudyResult<T>,
 ) -> Result<T> {
     let trained = train(study, recipe, options)?;
-    let summary = finish(study, &trained).map_err(|source| TrainError::Study {
-        study: study.name().to_owned(),
-        part: "measuring the finished run",
-        source,
-    })?;
+    let summary =
+        finish(study, &trained).map_err(|source| match source.downcast::<TrainError>() {
+            Ok(error) => *error,
+            Err(source) => TrainError::Study {
+                study: study.name().to_owned(),
+                part: "measuring the finished run",
+                source,
+            },
+        })?;
     finish_run(&options.run, &summary)?;
     Ok(summary)
 }

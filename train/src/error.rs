@@ -152,7 +152,7 @@ pub enum TrainError {
     Stopped {
         /// The run folder.
         run: PathBuf,
-        /// The step of its newest checkpoint.
+        /// The step of its newest checkpoint; 0 if the stop came before work on the run.
         step: u64,
     },
 

@@ -35,7 +35,6 @@ mod verdict;
 pub use claim::ClaimSettings;
 pub use measure::{SeedItems, measure, test_difference, test_value};
 pub use report::{ClaimReport, ConfigurationReport, ConfigurationRun, GridReport, SystemMeasure};
-pub(crate) use run::EVALUATED;
 pub use run::{GridOptions, GridProgress, measure_finished, run_grid};
 pub(crate) use settings::Phases;
 pub use settings::{Configuration, Grid};

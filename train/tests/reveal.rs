@@ -446,6 +446,16 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
         ("memory.k=2", "memory.l=2", "configuration `k-2`: --set memory.l=2: unknown key `l`"),
         ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
         (
+            "\"recall_at_10\"",
+            "\"swapped_answer\"",
+            "claim `test.vqa`: `swapped_answer` needs `CONFIGURATION:SYSTEM`",
+        ),
+        (
+            "worse = \"main\"",
+            "worse = \"main:new_after\"",
+            "claim `test.same`: `exact_match` has no systems; remove `:new_after`",
+        ),
+        (
             "set = [\"memory.k=2\"]",
             "run_of = \"only-pairs\"",
             "grid.toml:21: `run_of` names `only-pairs`, which is not trained; use `main`",

@@ -1,12 +1,14 @@
 //! Claims on real data, in `commands.toml`: each compares the results of two lists of commands.
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_eval::items::Items;
+use engram_infer::digest;
 use engram_train::grid::{ClaimReport, Rule, SeedItems, SystemMeasure, measure, test_difference};
 use engram_train::{Program, TrainError};
 use serde::Deserialize;
@@ -15,7 +17,7 @@ use super::{ENCODER, Reproduce, Results};
 use crate::cli::output;
 
 const CLAIMS: &str = include_str!("commands.toml");
-/// The items of a system, and the programs and commands that wrote them.
+/// The items of a system, and the program, files and commands that they come from.
 const ITEMS: &str = "items.jsonl";
 const ORIGIN: &str = "commands.txt";
 /// How often a running command is checked.
@@ -83,16 +85,13 @@ impl Reproduce {
             if !self.includes_study(study) || !self.includes_claim(&claim.id) {
                 continue;
             }
-            let data = self.data.as_deref().unwrap_or(Path::new(""));
-            let missing =
-                claim.files.iter().map(|file| data.join(file)).find(|file| !file.is_file());
-            if let Some(missing) = missing {
+            if let Some(missing) = self.files(&claim).iter().find(|file| !file.is_file()) {
                 let missing = missing.display();
                 results.notes.push(format!("{missing}: missing, so {} is not tested.", claim.id));
                 continue;
             }
             output::note(&claim.id);
-            let worse = self.items(&claim, &claim.worse, "worse")?;
+            let worse = self.items(&claim, &claim.worse, "worse", results)?;
             let encoder = &self.encoder;
             let offline = HubSettings { offline: true, ..HubSettings::from_env() };
             if claim.needs == "encoder"
@@ -105,7 +104,7 @@ impl Reproduce {
                 ));
                 continue;
             }
-            let better = self.items(&claim, &claim.better, "better")?;
+            let better = self.items(&claim, &claim.better, "better", results)?;
             results.claims.push(self.report(claim, better, worse));
         }
         Ok(())
@@ -150,20 +149,35 @@ impl Reproduce {
         }
     }
 
-    /// Runs the commands of a system, unless this program ran them already, and reads the items.
-    fn items(&self, claim: &CommandClaim, system: &System, side: &str) -> anyhow::Result<Items> {
+    /// The files of a claim.
+    fn files(&self, claim: &CommandClaim) -> Vec<PathBuf> {
+        let data = self.data.as_deref().unwrap_or(Path::new(""));
+        claim.files.iter().map(|file| data.join(file)).collect()
+    }
+
+    /// Runs the commands of a system, unless this program ran them already on the same files, and
+    /// reads the items.
+    fn items(
+        &self,
+        claim: &CommandClaim,
+        system: &System,
+        side: &str,
+        results: &mut Results,
+    ) -> anyhow::Result<Items> {
         let out = self.out.join("real").join(&claim.id).join(side);
         output::create_folder(&out)?;
+        let run = out.join("run");
+        self.note_program(&run, results)?;
         let words = |command: &String| -> Vec<String> {
             command.split(' ').map(|word| self.filled(word, &out)).collect()
         };
         let commands: Vec<Vec<String>> = system.commands.iter().map(words).collect();
-        let origin = format!("{}\n{commands:#?}\n", Program::running()?.sha256);
+        let data = digest::of_files(self.files(claim).iter().map(PathBuf::as_path))?;
+        let origin = format!("{}\n{data}\n{commands:#?}\n", Program::running()?.sha256);
         if std::fs::read_to_string(out.join(ORIGIN)).is_ok_and(|written| written == origin) {
             return Ok(Items::read(&out.join(ITEMS))?);
         }
         for mut words in commands {
-            let run = out.join("run");
             let is_training = words[0] == "train";
             if !is_training {
                 words.push("--force".to_owned());
@@ -192,26 +206,51 @@ impl Reproduce {
         words.extend(output::is_quiet().then(|| "--quiet".to_owned()));
         let text = format!("engram {}", words.join(" "));
         let program = std::env::current_exe().context("cannot find this program")?;
-        let mut child = Command::new(program)
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .with_context(|| format!("could not run `{text}`"))?;
-        loop {
-            if let Some(status) = child.try_wait()? {
-                // A stopped command ends by itself, because it gets the same signal.
-                anyhow::ensure!(
-                    status.success() || self.stop.is_requested(),
-                    "`{text}` failed ({status})"
-                );
-                break;
-            }
-            std::thread::sleep(POLL_INTERVAL);
-        }
+        let mut command = Command::new(program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+        // The child gets each signal once, from this program and not also from the terminal: a second
+        // signal would stop it without a checkpoint.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command.spawn().with_context(|| format!("could not run `{text}`"))?;
+        let status = self.wait_for(&mut child)?;
         if self.stop.is_requested() {
             return Err(TrainError::Stopped { run: PathBuf::from(run), step: 0 }.into());
         }
+        anyhow::ensure!(status.success(), "`{text}` failed ({status})");
         Ok(())
     }
+
+    /// Waits for the end of a child, and passes on a stop request.
+    fn wait_for(&self, child: &mut Child) -> io::Result<ExitStatus> {
+        let mut is_asked = false;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if self.stop.is_requested() && !is_asked {
+                ask_to_stop(child)?;
+                is_asked = true;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+}
+
+/// Asks a running child to stop. A training writes a checkpoint first.
+#[cfg(unix)]
+fn ask_to_stop(child: &mut Child) -> io::Result<()> {
+    let id = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    // SAFETY: `kill` reads no memory of this process. The child was not waited for, so the id is its
+    // own.
+    match unsafe { libc::kill(id, libc::SIGTERM) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends a child: there is no signal that asks it to stop.
+#[cfg(not(unix))]
+fn ask_to_stop(child: &mut Child) -> io::Result<()> {
+    child.kill()
 }

@@ -120,7 +120,6 @@ impl Reproduce {
         };
         let report = match run_grid(&grid, &options, &mut print_progress) {
             Err(error) if self.stop.is_requested() => {
-                self.stop.begin_report();
                 if let Some(report) = measure_finished(&grid, &options)? {
                     self.add(&grid, report, model, results);
                 }
@@ -235,11 +234,7 @@ impl Reproduce {
             let options = RecipeOptions { tiny: false, set: vec![set] };
             let mut recipe = Recipe::built_in(frozen.recipe, &options)?;
             output::note(&format!("AVFormer: {}", frozen.folder));
-            if Program::differs_from_running(&run, self.reuse)? {
-                results
-                    .notes
-                    .push(format!("Trained by another build of the program: {}.", run.display()));
-            }
+            self.note_program(&run, results)?;
             if !is_finished(&run)
                 && let Some(study) = registry::find(ALL, recipe.study())
             {
@@ -259,6 +254,18 @@ impl Reproduce {
                 self.compare_with_bundled(model, &run, results)?;
                 model.export(&run, &self.out, &folder)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Adds a note if another build of the program trained a run.
+    ///
+    /// # Errors
+    /// Such a run without `--reuse`.
+    pub(super) fn note_program(&self, run: &Path, results: &mut Results) -> anyhow::Result<()> {
+        if Program::differs_from_running(run, self.reuse)? {
+            let note = format!("Trained by another build of the program: {}.", run.display());
+            results.notes.push(note);
         }
         Ok(())
     }

@@ -25,8 +25,10 @@ pub(super) struct LockedRun {
 /// [`TrainError::Recipe`] for a folder with other files, which stays unchanged.
 pub(super) fn open(path: &Path) -> Result<()> {
     let marker = path.join(MARKER);
-    let is_foreign =
-        !marker.exists() && fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    // The marker is checked last: a process that starts this grid at the same time writes it before
+    // any other file.
+    let has_files = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    let is_foreign = has_files && !marker.exists();
     if is_foreign {
         return Err(TrainError::Recipe {
             location: path.display().to_string(),
@@ -48,17 +50,6 @@ impl LockedRun {
             }
             if durable::is_at(&file, &lock) {
                 return Ok(Some(Self { run: run.to_path_buf(), lock, _file: file }));
-            }
-        }
-    }
-
-    /// Locks a run, waiting for other processes.
-    pub(super) fn wait_for(run: &Path) -> Result<Self> {
-        loop {
-            let (lock, file) = lock_file(run)?;
-            file.lock_exclusive().map_err(TrainError::io(&lock))?;
-            if durable::is_at(&file, &lock) {
-                return Ok(Self { run: run.to_path_buf(), lock, _file: file });
             }
         }
     }
@@ -106,7 +97,7 @@ mod tests {
         drop(locked);
         assert_eq!(fs::read_dir(path.join("seed-1")).expect("a folder").count(), 0);
         // A run that has started keeps its lock file.
-        let locked = LockedRun::wait_for(&run).expect("a lock");
+        let locked = LockedRun::try_lock(&run).expect("a lock").expect("free");
         fs::create_dir(&run).expect("made");
         drop(locked);
         assert!(path.join("seed-1/configuration.lock").exists() && run.exists());

@@ -19,8 +19,6 @@ use crate::trainer::RunOptions;
 
 /// The number of hash digits in the folder name of a run of shared phases.
 const HASH_DIGITS: usize = 12;
-/// The last file that [`AblationStudy::evaluate_again`](super::AblationStudy::evaluate_again) writes.
-pub(crate) const EVALUATED: &str = "evaluation.json";
 /// The interval at which a process checks whether another process has finished a run.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -79,17 +77,9 @@ pub fn run_grid(
     options: &GridOptions,
     progress: &mut dyn FnMut(&GridProgress),
 ) -> Result<GridReport> {
-    let mut waiting = Vec::new();
-    for seed in 1..=options.seeds {
-        waiting.extend(jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?);
-    }
+    let mut waiting = all_jobs(grid, options)?;
     // A run of another build is an error before training starts.
-    let mut reused = Vec::new();
-    for job in &waiting {
-        if Program::differs_from_running(&job.folder, options.reuse)? {
-            reused.push(job.label());
-        }
-    }
+    let reused = reused(&waiting, options)?;
     folder::open(&options.out)?;
     let mut runner = GridRunner { grid, options, hashes: Hashes::new() };
     let mut is_wait_reported = options.quiet;
@@ -109,7 +99,7 @@ pub fn run_grid(
         for configuration in grid.configurations() {
             if let Some(run_of) = &configuration.run_of {
                 let run = folder.join(&configuration.name);
-                let _lock = LockedRun::wait_for(&run)?;
+                let _lock = runner.lock(&run)?;
                 grid.ablations().evaluate_again(configuration, &folder.join(run_of), &run)?;
             }
         }
@@ -117,28 +107,32 @@ pub fn run_grid(
     GridReport::new(grid, options, reused)
 }
 
-/// Measures the configurations whose runs are finished for all seeds, for a report on a grid that was
-/// stopped. `None` if the main configuration is not finished.
+/// Measures the configurations whose runs are finished and tested for all seeds, for a report on a
+/// grid that was stopped. Runs with other settings count as unfinished. `None` if the main
+/// configuration is not finished.
 ///
 /// # Errors
-/// Results that cannot be read.
+/// Results that cannot be read; [`TrainError::Recipe`] for a run of another build of the program.
 pub fn measure_finished(grid: &Grid, options: &GridOptions) -> Result<Option<GridReport>> {
-    let is_finished_in = |seed: u64, configuration: &Configuration| {
-        let runs = options.out.join(format!("seed-{seed}"));
-        let is_evaluated = configuration.run_of.is_none()
-            || runs.join(&configuration.name).join(EVALUATED).is_file();
-        is_finished(&runs.join(configuration.trained())) && is_evaluated
-    };
-    let (finished, unfinished): (Vec<&Configuration>, Vec<&Configuration>) =
-        grid.configurations().iter().partition(|configuration| {
-            (1..=options.seeds).all(|seed| is_finished_in(seed, configuration))
-        });
-    let finished: Vec<&str> = finished.iter().map(|configuration| &*configuration.name).collect();
-    if !finished.contains(&grid.main()) {
+    let mut runner = GridRunner { grid, options, hashes: Hashes::new() };
+    let mut measured = Vec::new();
+    for job in all_jobs(grid, options)? {
+        if runner.is_measured(&job)? {
+            measured.push(job);
+        }
+    }
+    let (mut finished, mut unfinished) = (Vec::new(), Vec::new());
+    for configuration in grid.configurations() {
+        let is_finished = runner.is_finished(configuration, &measured)?;
+        let names = if is_finished { &mut finished } else { &mut unfinished };
+        names.push(configuration.name.clone());
+    }
+    let names: Vec<&str> = finished.iter().map(String::as_str).collect();
+    if !names.contains(&grid.main()) {
         return Ok(None);
     }
-    let unfinished = unfinished.iter().map(|configuration| configuration.name.clone()).collect();
-    let report = GridReport::new(&grid.clone().select(&finished), options, Vec::new())?;
+    let reused = reused(&measured, options)?;
+    let report = GridReport::new(&grid.clone().select(&names), options, reused)?;
     Ok(Some(GridReport { unfinished, ..report }))
 }
 
@@ -161,6 +155,7 @@ impl GridRunner<'_> {
         let mut remaining = Vec::new();
         let mut jobs = waiting.into_iter();
         while let Some(job) = jobs.next() {
+            self.check_stop(&job.folder)?;
             let locked = if job.can_start() { LockedRun::try_lock(&job.folder)? } else { None };
             let Some(_lock) = locked else {
                 remaining.push(job);
@@ -174,13 +169,63 @@ impl GridRunner<'_> {
                 progress(&GridProgress { run: job.label(), runs_left: 1 + unfinished });
                 self.train(&job)?;
             }
-            if self.grid.configurations().iter().any(|other| other.name == job.name) {
+            if self.is_configuration(&job) {
                 self.grid.ablations().test(&job.folder)?;
             }
             // Also tidies runs of an earlier call that was killed before it removed the files.
             remove_unneeded_files(self.grid, &job.folder)?;
         }
         Ok(remaining)
+    }
+
+    /// Returns an error before work on a run if the grid was asked to stop.
+    fn check_stop(&self, run: &Path) -> Result<()> {
+        if self.options.stop.is_requested() {
+            return Err(TrainError::Stopped { run: run.to_path_buf(), step: 0 });
+        }
+        Ok(())
+    }
+
+    /// Locks a run, waiting for other processes.
+    fn lock(&self, run: &Path) -> Result<LockedRun> {
+        loop {
+            self.check_stop(run)?;
+            if let Some(locked) = LockedRun::try_lock(run)? {
+                return Ok(locked);
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+    }
+
+    /// Whether a job trains a configuration, and not shared phases.
+    fn is_configuration(&self, job: &Job) -> bool {
+        self.grid.configurations().iter().any(|configuration| configuration.name == job.name)
+    }
+
+    /// Whether the run of a job is finished, with the settings of the current grid, and tested.
+    fn is_measured(&mut self, job: &Job) -> Result<bool> {
+        if !job.can_start() || !is_finished(&job.folder) || self.mismatch(job)?.is_some() {
+            return Ok(false);
+        }
+        Ok(!self.is_configuration(job) || self.grid.ablations().is_tested(&job.folder)?)
+    }
+
+    /// Whether a configuration has its results for all seeds. `measured` are the runs with results.
+    fn is_finished(&self, configuration: &Configuration, measured: &[Job]) -> Result<bool> {
+        for seed in 1..=self.options.seeds {
+            let folder = self.options.out.join(format!("seed-{seed}"));
+            let run = folder.join(configuration.trained());
+            let is_trained = measured.iter().any(|job| job.folder == run);
+            let results = folder.join(&configuration.name);
+            let study = self.grid.ablations();
+            if !is_trained
+                || configuration.run_of.is_some()
+                    && !study.is_evaluated(configuration, &run, &results)?
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Trains the run of a job, or continues it.
@@ -198,18 +243,42 @@ impl GridRunner<'_> {
 
     /// Returns an error unless a finished run has the settings and weights of the current grid.
     fn check(&mut self, job: &Job) -> Result<()> {
-        let (grid, mut recipe) = (self.grid, job.recipe(self.grid)?);
-        recipe.fill_start_hash()?;
-        grid.study().complete(&mut recipe)?;
-        let reason = if recipe_hash(&job.folder)? != recipe.hash()? {
-            Some("has a finished run with other settings".to_owned())
-        } else {
-            grid.ablations().weights_mismatch(&mut recipe, &job.folder, &mut self.hashes)?
-        };
-        let Some(reason) = reason else { return Ok(()) };
+        let Some(reason) = self.mismatch(job)? else { return Ok(()) };
         let reason = format!("{reason}; choose another folder for the grid, or remove this one");
         Err(TrainError::Recipe { location: job.folder.display().to_string(), reason })
     }
+
+    /// The reason why a finished run does not have the settings and weights of the current grid;
+    /// `None` if it has.
+    fn mismatch(&mut self, job: &Job) -> Result<Option<String>> {
+        let (grid, mut recipe) = (self.grid, job.recipe(self.grid)?);
+        recipe.fill_start_hash()?;
+        grid.study().complete(&mut recipe)?;
+        if recipe_hash(&job.folder)? != recipe.hash()? {
+            return Ok(Some("has a finished run with other settings".to_owned()));
+        }
+        grid.ablations().weights_mismatch(&mut recipe, &job.folder, &mut self.hashes)
+    }
+}
+
+/// The runs of all seeds, in training order.
+fn all_jobs(grid: &Grid, options: &GridOptions) -> Result<Vec<Job>> {
+    let mut all = Vec::new();
+    for seed in 1..=options.seeds {
+        all.extend(jobs(grid, seed, &options.out.join(format!("seed-{seed}")))?);
+    }
+    Ok(all)
+}
+
+/// The names of the runs that another build of the program trained.
+fn reused(jobs: &[Job], options: &GridOptions) -> Result<Vec<String>> {
+    let mut reused = Vec::new();
+    for job in jobs {
+        if Program::differs_from_running(&job.folder, options.reuse)? {
+            reused.push(job.label());
+        }
+    }
+    Ok(reused)
 }
 
 /// The runs of a seed, in training order.

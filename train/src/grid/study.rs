@@ -11,6 +11,7 @@ use std::path::Path;
 use engram_eval::items::Item;
 use engram_eval::metric::MetricInfo;
 
+use super::check;
 use super::settings::{Configuration, Grid};
 use crate::checkpoint;
 use crate::error::Result;
@@ -45,6 +46,26 @@ impl MetricQuery {
     pub fn of_system(mut self, system: &str) -> Self {
         self.system = Some(system.to_owned());
         self
+    }
+
+    /// Checks the system against the systems that the metric has. Without any, the query may have
+    /// none.
+    ///
+    /// # Errors
+    /// A message with the allowed systems.
+    pub(crate) fn check_system(&self, known: &[&str]) -> Result<(), String> {
+        let name = &self.metric.name;
+        match &self.system {
+            None if known.is_empty() => Ok(()),
+            None => Err(format!(
+                "`{name}` needs `CONFIGURATION:SYSTEM`; choose the system from {}",
+                known.join(", ")
+            )),
+            Some(system) if known.is_empty() => {
+                Err(format!("`{name}` has no systems; remove `:{system}`"))
+            }
+            Some(system) => check::one_of(&format!("system of `{name}`"), system, known),
+        }
     }
 
     /// The value of a filter; `None` if the query does not have it.
@@ -164,7 +185,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
 
     /// Evaluates a finished run again, as a configuration with `run_of` describes, and writes the
     /// results to `folder`. Only called if the study has
-    /// [`evaluation_keys`](Self::evaluation_keys).
+    /// [`evaluation_keys`](Self::evaluation_keys). Such a study also implements
+    /// [`is_evaluated`](Self::is_evaluated).
     ///
     /// # Errors
     /// The errors of the study.
@@ -177,13 +199,36 @@ pub trait AblationStudy: fmt::Debug + Sync {
         Ok(())
     }
 
+    /// Whether `folder` has the results of [`evaluate_again`](Self::evaluate_again) for this
+    /// configuration and this run.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    fn is_evaluated(
+        &self,
+        _configuration: &Configuration,
+        _run: &Path,
+        _folder: &Path,
+    ) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Tests a finished run in a way that its training does not, for claims about these results.
-    /// Does nothing if the results exist already.
+    /// Does nothing if the results exist already. A study with such a test also implements
+    /// [`is_tested`](Self::is_tested).
     ///
     /// # Errors
     /// The errors of the study.
     fn test(&self, _run: &Path) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether [`test`](Self::test) has nothing left to do for a finished run.
+    ///
+    /// # Errors
+    /// Files that cannot be read.
+    fn is_tested(&self, _run: &Path) -> Result<bool> {
+        Ok(true)
     }
 
     /// A remark on a finished run, for the report; `None` if there is none.

@@ -5,10 +5,10 @@ mod median;
 
 use std::path::Path;
 
-use engram_train::grid::{Grid, GridOptions, Verdict, run_grid};
+use engram_train::grid::{Grid, GridOptions, Verdict, measure_finished, run_grid};
 use engram_train::recipe::reference::{listing, markdown};
 use engram_train::registry::{self, Studies};
-use engram_train::{Recipe, RecipeOptions, RunOptions, Stop};
+use engram_train::{Recipe, RecipeOptions, RunOptions, Stop, TrainError};
 
 /// The table of studies, with one line for the new study.
 const STUDIES: Studies = &[&median::MedianDefinition];
@@ -97,6 +97,19 @@ fn a_new_study_has_grids() {
     // differences decide nothing.
     assert_eq!(report.claims[1].test.verdict, Verdict::NotDecided);
     assert_eq!(report.claims[1].comparison, "main compared with far: error of half");
+
+    // After a stop request no run starts. The report has the finished runs with the grid's settings.
+    options.stop.request();
+    let error = run_grid(&grid_of_median, &options, &mut |_| {}).expect_err("stopped");
+    assert!(matches!(error, TrainError::Stopped { step: 0, .. }), "{error}");
+    let measure = |grid: &Grid| measure_finished(grid, &options).expect("results");
+    let whole = measure(&grid_of_median).expect("the main configuration is finished");
+    assert!(whole.unfinished.is_empty() && whole.claims.len() == 2);
+    let other = grid(&GRID.replace("start=500", "start=400"), STUDIES).expect("a grid");
+    let partial = measure(&other).expect("the main configuration is finished");
+    assert!(partial.unfinished == ["far"] && partial.claims.is_empty());
+    let other = other.with_settings(&["optimiser.learning_rate=0.2".to_owned()]).expect("a grid");
+    assert!(measure(&other).is_none());
 
     let error = |text: &str, studies| grid(text, studies).expect_err("refused").to_string();
     assert!(error(GRID, engram_train::studies::ALL).contains("is unknown; choose from patent"));

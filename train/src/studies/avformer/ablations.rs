@@ -135,6 +135,9 @@ impl AblationStudy for AvformerAblations {
             let error = |reason: &str| grid.claim_error(claim, reason);
             for system in claim.systems() {
                 let query = claim.query(system, self).map_err(|reason| error(&reason))?;
+                if query.metric != WER {
+                    query.check_system(&[]).map_err(|reason| error(&reason))?;
+                }
                 let name = ClaimSettings::configuration_of(system);
                 let Some((data, feeds)) = settings_of.get(name) else { continue };
                 if let Some(reason) = missing_result(&query, data, feeds) {
@@ -450,6 +453,11 @@ utterances = "clean"
                 "utterances",
                 "metric = \"recall_at_1\"\nutterances",
                 "grid.toml:25: `metric`: `recall_at_1` is unknown; choose from wer, shown_name_in_text",
+            ),
+            (
+                "utterances",
+                "metric = \"shown_name_in_text\"\nutterances",
+                "claim `b`: `shown_name_in_text` has no systems; remove `:right_frames`",
             ),
             (
                 "data.frames=2",

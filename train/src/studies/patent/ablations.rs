@@ -60,13 +60,18 @@ impl AblationStudy for PatentAblations {
 
     /// Scores the test pairs of the embedded phrases.
     fn test(&self, run: &Path) -> Result<()> {
-        let Some(rows) = test_rows(run)? else { return Ok(()) };
-        if TestItems::file(run, &SYNONYMS_ABOVE_DECOYS).is_file() {
+        if self.is_tested(run)? {
             return Ok(());
         }
+        let Some(rows) = test_rows(run)? else { return Ok(()) };
         let scores = SimilarityRun::open(run, &Compute::cpu())?.predict(&rows, &|_| {})?;
         TestItems::write(run, &pearson::INFO, &correlation_items(&rows, &scores))?;
         TestItems::write(run, &SYNONYMS_ABOVE_DECOYS, &decoy_items(&rows, &scores))
+    }
+
+    /// The items about decoys are written last.
+    fn is_tested(&self, run: &Path) -> Result<bool> {
+        Ok(TestItems::file(run, &SYNONYMS_ABOVE_DECOYS).is_file() || test_rows(run)?.is_none())
     }
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {

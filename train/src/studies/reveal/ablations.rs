@@ -26,12 +26,12 @@ use super::swap::SwappedQuestion;
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
 use crate::grid::{
-    AblationStudy, Column, Configuration, EVALUATED, Filter, Grid, MetricQuery, Phases,
+    AblationStudy, ClaimSettings, Column, Configuration, Filter, Grid, MetricQuery, Phases,
 };
 use crate::program::Program;
 
 /// The file with the [`Origin`] of a folder's answers. It is written last.
-const ORIGIN: &str = EVALUATED;
+const ORIGIN: &str = "evaluation.json";
 /// The filter by the [`Part`] of the test questions.
 const PART: &str = "part";
 /// The filter by the source of the entry with the answer.
@@ -146,6 +146,16 @@ impl AblationStudy for RevealAblations {
         folder: &Path,
     ) -> Result<()> {
         evaluate_again(configuration, run, folder)
+    }
+
+    fn is_evaluated(
+        &self,
+        configuration: &Configuration,
+        run: &Path,
+        folder: &Path,
+    ) -> Result<bool> {
+        let (origin, _) = Origin::of(configuration, run)?;
+        Ok(origin.is_recorded_in(folder))
     }
 
     /// Removes the checkpoints. Also removes the memory, unless the run is evaluated again. A later
@@ -325,6 +335,9 @@ fn check(grid: &Grid) -> Result<()> {
         }
     }
     for claim in grid.claims() {
+        for system in claim.systems() {
+            check_system(grid, claim, system)?;
+        }
         let query = claim.query(&claim.better, &RevealAblations);
         let query = query.map_err(|reason| grid.claim_error(claim, &reason))?;
         let min_retrieved = entries_needed(&query.metric);
@@ -340,6 +353,44 @@ fn check(grid: &Grid) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns an error unless the claim's metric is measured for one of its systems.
+fn check_system(grid: &Grid, claim: &ClaimSettings, system: &str) -> Result<()> {
+    let error = |reason: String| grid.claim_error(claim, &reason);
+    let query = claim.query(system, &RevealAblations).map_err(error)?;
+    query.check_system(systems_of(&query.metric)).map_err(error)?;
+    let name = ClaimSettings::configuration_of(system);
+    let mut configurations = grid.configurations().iter();
+    let Some(configuration) = configurations.find(|other| other.name == name) else {
+        return Ok(());
+    };
+    let has_deletions = configuration.evaluation.contains_key("deletions");
+    let metric = &query.metric;
+    let reason = if *metric == SWAPPED_ANSWER || *metric == PLAIN {
+        configuration.run_of.is_some().then_some("is not trained: it has `run_of`")
+    } else if *metric == DELETION_AREA {
+        (!has_deletions).then_some("has no `deletions`")
+    } else {
+        has_deletions.then_some("has `deletions`, so it answers no questions")
+    };
+    match reason {
+        Some(reason) => {
+            let metric = &metric.name;
+            Err(error(format!("`{metric}` is not measured: configuration `{name}` {reason}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The systems of a metric; empty if it is a metric of the run itself.
+fn systems_of(metric: &MetricInfo) -> &'static [&'static str] {
+    match metric {
+        _ if *metric == SWAPPED_ANSWER => &SWAPPED,
+        _ if *metric == PLAIN => &HAYSTACKS,
+        _ if *metric == DELETION_AREA => &ORDERS,
+        _ => &[],
+    }
 }
 
 /// The retrieval of a trained configuration.
@@ -382,18 +433,31 @@ struct Origin {
     program: Program,
 }
 
+impl Origin {
+    /// The origin of answers that this program gives for a configuration with a finished run, and the
+    /// run's seed.
+    fn of(configuration: &Configuration, run: &Path) -> Result<(Self, u64)> {
+        let RevealSummary { recipe_hash, seed, .. } = RevealSummary::read(run)?;
+        let (configuration, program) = (configuration.clone(), Program::running()?);
+        Ok((Self { configuration, recipe_hash, program }, seed))
+    }
+
+    /// Whether a folder has answers of this origin.
+    fn is_recorded_in(&self, folder: &Path) -> bool {
+        let recorded = fs::read(folder.join(ORIGIN)).ok();
+        let recorded = recorded.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        recorded.is_some_and(|recorded: Self| recorded == *self)
+    }
+}
+
 /// Evaluates a finished run again, unless the folder already has the answers of the same
 /// [`Origin`].
 fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> Result<()> {
-    let RevealSummary { recipe_hash, seed, .. } = RevealSummary::read(run)?;
-    let origin =
-        Origin { configuration: configuration.clone(), recipe_hash, program: Program::running()? };
-    let (test_answers, origin_file) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
-    let recorded =
-        fs::read(&origin_file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-    if recorded.is_some_and(|recorded: Origin| recorded == origin) {
+    let (origin, seed) = Origin::of(configuration, run)?;
+    if origin.is_recorded_in(folder) {
         return Ok(());
     }
+    let (test_answers, origin_file) = (folder.join(TEST_ANSWERS), folder.join(ORIGIN));
     let json_error = |error: serde_json::Error| TrainError::io(folder)(error.into());
     refuse_other_files(folder)?;
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
