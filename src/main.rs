@@ -35,7 +35,7 @@ fn main() -> ExitCode {
         Ok(cli::Outcome::Stopped(code)) => ExitCode::from(code),
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{}", cli::output::with_causes(&error));
+            tracing::error!("{}", cli::remedy::with_remedy(&error));
             ExitCode::from(2)
         }
     }

@@ -38,6 +38,10 @@ pub enum InferError {
     #[error(transparent)]
     Memory(Box<MemoryError>),
 
+    /// A memory was requested for a run that was trained without one.
+    #[error("the run was trained without a memory, so it cannot use one")]
+    NoMemory,
+
     /// Models, files or options do not belong together. The text has the reason and the remedy.
     #[error("{0}")]
     Refused(String),

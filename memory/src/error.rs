@@ -109,6 +109,39 @@ pub enum MemoryError {
         /// The remedy.
         remedy: &'static str,
     },
+    /// A memory exists on the server, and was not to be replaced.
+    #[error(
+        "{location}: a memory exists here already; replace it, or give another name with memory=NAME"
+    )]
+    RemoteExists {
+        /// The address of the memory, without a password.
+        location: String,
+    },
+    /// An object of an object store is damaged.
+    #[error(
+        "{location}: {reason}; restore a copy of the object; if the memory's folder still has the \
+         values, push it again and recheck all shards"
+    )]
+    DamagedObject {
+        /// The address of the object.
+        location: String,
+        /// The reason.
+        reason: String,
+    },
+    /// The values of a memory are in an object store, and this program cannot read them.
+    #[error(
+        "{location}: has the values of {}, and this program cannot read them; use a program with a \
+         client of object stores", .folder.display()
+    )]
+    UnreadableValues {
+        /// The address of the values.
+        location: String,
+        /// The memory's folder.
+        folder: PathBuf,
+    },
+    /// The columns of a CSV do not fit the fields of entries.
+    #[error(transparent)]
+    Columns(engram_textfile::TextError),
     /// Vectors have another width than the memory.
     #[error(
         "{what} of width {found}, but the memory has width {expected}; encode them with the \

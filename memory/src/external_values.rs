@@ -61,7 +61,7 @@ pub trait SegmentValues: Debug + Send + Sync {
     /// Reads values, one per key.
     ///
     /// # Errors
-    /// [`MemoryError::Remote`]
+    /// [`MemoryError::Remote`], [`MemoryError::DamagedObject`]
     fn read(&self, keys: &[ValueKey]) -> Result<Vec<Arc<StoredValue<'static>>>, MemoryError>;
 
     /// Starts to read values in the background, for a [`SegmentValues::read`] soon.
@@ -91,14 +91,8 @@ impl ExternalValues {
             return Ok(Arc::clone(values));
         }
         let Some(storage) = &self.storage else {
-            return Err(MemoryError::Remote {
-                location: at.address.clone(),
-                reason: format!(
-                    "has the values of {}, and this program cannot read them",
-                    generation.folder().display()
-                ),
-                remedy: "use a program with a client of object stores",
-            });
+            let (location, folder) = (at.address.clone(), generation.folder().to_owned());
+            return Err(MemoryError::UnreadableValues { location, folder });
         };
         let values = storage.open(at)?;
         if let Some(format) = generation.manifest().values {

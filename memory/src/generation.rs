@@ -514,12 +514,15 @@ impl Snapshot for Generation {
 
 impl ValueSource for Generation {
     fn stored_values(&self, keys: &[ValueKey]) -> Result<Vec<StoredValue<'static>>, MemoryError> {
-        let row = |(id, row): &ValueKey| {
-            let part = self.parts.iter().find(|part| part.values_id == *id);
-            let start = part.map_or(MAX_ROWS, |part| part.start);
-            Row(start.saturating_add(*row as usize).min(MAX_ROWS) as u32)
+        let row = |&(id, row): &ValueKey| {
+            let has_row = |part: &&Part| part.values_id == id && (row as usize) < part.segment.rows;
+            let part = self.parts.iter().find(has_row).ok_or_else(|| {
+                let key = format!("{id:016x}, {row}");
+                MemoryError::invalid("a value", key, "a value of this generation")
+            })?;
+            Ok(Row((part.start + row as usize) as u32))
         };
-        self.values_of_rows(&keys.iter().map(row).collect::<Vec<_>>())
+        self.values_of_rows(&keys.iter().map(row).collect::<Result<Vec<_>, MemoryError>>()?)
     }
 }
 

@@ -54,7 +54,7 @@ pub trait MemoryServer: Debug + Send + Sync {
     /// once all of it is there.
     ///
     /// # Errors
-    /// [`MemoryError::Remote`], also for an existing memory without `replace`;
+    /// [`MemoryError::Remote`]; [`MemoryError::RemoteExists`] for an existing memory without `replace`;
     /// [`MemoryError::Locked`] while another process writes to it; [`MemoryError::Corrupt`]
     fn push(
         &self,

@@ -301,7 +301,7 @@ impl Writer {
     ///
     /// # Errors
     /// The errors of `encode`; [`MemoryError::Count`], [`MemoryError::BadVector`],
-    /// [`MemoryError::Corrupt`], [`MemoryError::InvalidOption`] for a width of 0,
+    /// [`MemoryError::Corrupt`], [`MemoryError::InvalidOption`] for a width of 0 or above 65,536,
     /// [`MemoryError::Write`]
     pub fn re_encode(
         &mut self,

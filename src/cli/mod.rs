@@ -17,6 +17,7 @@ mod offered;
 pub mod output;
 mod paths;
 mod recipe;
+pub mod remedy;
 mod reproduce;
 mod score;
 mod shell;

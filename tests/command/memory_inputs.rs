@@ -54,6 +54,24 @@ fn keys_and_queries_without_a_direction_are_refused() {
 }
 
 #[test]
+fn a_refused_build_leaves_no_folder() {
+    let folder = &Folder::new();
+    write_keys(folder, "keys.npy", &[1.0, 0.0, 0.0, 1.0], 2);
+    let keys = fs::read(folder.join("keys.npy")).unwrap();
+    fs::write(folder.join("short.npy"), &keys[..keys.len() - 4]).unwrap();
+    fs::write(folder.join("broken.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"b\"\n").unwrap();
+    fs::write(folder.join("one.jsonl"), "{\"text\": \"a\"}\n").unwrap();
+    for (inputs, part) in [
+        ("--keys short.npy", "short.npy: ends before its last row"),
+        ("--keys keys.npy --entries broken.jsonl", "broken.jsonl:2: "),
+        ("--keys keys.npy --entries one.jsonl", "one.jsonl: ends"),
+    ] {
+        refused(folder, &format!("memory build {inputs} --out m"), part);
+        assert!(!folder.join("m").exists(), "{inputs}");
+    }
+}
+
+#[test]
 fn memories_of_no_and_one_entry_are_searched() {
     let folder = &Folder::new();
     write_keys(folder, "none.npy", &[], 3);

@@ -44,6 +44,7 @@ fn a_memory_is_built_from_a_text_file_or_a_table() {
 
     for (arguments, part) in [
         ("--csv facts.csv", "facts.csv:1: no column of texts; the header has: Nr, Body, Topic"),
+        ("--csv facts.csv", "for example `id=ID,text=Body`; --columns names the columns"),
         ("--csv facts.csv --columns text=Title", "facts.csv:1: column `Title` is missing"),
         ("--csv facts.csv --columns id=Body,text=Body", "facts.csv:2: has the id `steel, bolt`"),
         ("--csv facts.csv --columns text=", "write the name of a column"),

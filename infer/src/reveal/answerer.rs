@@ -177,7 +177,7 @@ impl Answerer {
         let retriever = if k == 0 {
             None
         } else if recipe.memory.k == 0 {
-            return Err("the run was trained without a memory, so it cannot use one".into());
+            return Err(InferError::NoMemory);
         } else {
             let run_memory = run.join("memory");
             let (location, memory) = match memory {

@@ -5,10 +5,6 @@ use std::time::Duration;
 
 use engram_memory::MemoryError;
 
-/// The remedy for a damaged object.
-pub(crate) const RESTORE: &str = "restore a copy of the object; if the memory's folder still has the \
-                                  values, push it again and recheck all shards";
-
 /// A request that failed, also when it was repeated.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -62,7 +58,9 @@ impl Failure {
                 "check the network and the store, or raise the time limit",
             ),
             Self::Size { expected, found } => {
-                (format!("is truncated or changed: {found} bytes instead of {expected}"), RESTORE)
+                let reason =
+                    format!("is truncated or changed: {found} bytes instead of {expected}");
+                return damaged(location, reason);
             }
             Self::Store(error)
                 if matches!(error, NotFound { .. }) || self.status() == Some(404) =>
@@ -100,6 +98,11 @@ pub(crate) fn remote(
     remedy: &'static str,
 ) -> MemoryError {
     MemoryError::Remote { location: location.to_owned(), reason: reason.into(), remedy }
+}
+
+/// The error for a damaged object.
+pub(crate) fn damaged(location: &str, reason: String) -> MemoryError {
+    MemoryError::DamagedObject { location: location.to_owned(), reason }
 }
 
 /// The maximum number of characters of a store's message.

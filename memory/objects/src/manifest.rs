@@ -74,6 +74,11 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Whether a text is a SHA-256, as [`hex`] writes it.
+fn is_sha256(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The name of a manifest's object.
 pub(crate) fn name(generation: u64) -> String {
     format!("{GENERATIONS}/{generation:010}")
@@ -150,9 +155,10 @@ impl Manifest {
                 let shards = segment.shards.len();
                 return Err(format!("has {shards} shards for {} rows", segment.rows));
             }
-            let is_hex = |c: char| c.is_ascii_hexdigit();
-            if !segment.shards.iter().all(|shard| shard.sha256.chars().all(is_hex)) {
-                return Err("has a shard with an invalid name".to_owned());
+            let is_valid =
+                |shard: &ShardRecord| is_sha256(&shard.sha256) && is_sha256(&shard.table_sha256);
+            if !segment.shards.iter().all(is_valid) {
+                return Err("has a shard with an invalid checksum".to_owned());
             }
         }
         let bytes = values.bytes().checked_mul(rows.max(*shard_rows)).filter(|n| *n < 1 << 60);
@@ -220,7 +226,7 @@ mod tests {
         assert_eq!(manifest().check(12), Ok(()));
         let rows: Vec<usize> = manifest().shards().map(|(_, layout)| layout.rows).collect();
         assert_eq!(rows, [4, 4, 1, 1]);
-        let changes: [fn(&mut Manifest); 8] = [
+        let changes: [fn(&mut Manifest); 11] = [
             |manifest| manifest.generation = 11,
             |manifest| manifest.block_rows = 0,
             |manifest| manifest.block_rows = 3,
@@ -229,6 +235,9 @@ mod tests {
             |manifest| manifest.segments[0].rows = 13,
             |manifest| manifest.segments[1].shards.clear(),
             |manifest| manifest.segments[1].shards[0].sha256 = "../x".to_owned(),
+            |manifest| manifest.segments[1].shards[0].sha256.clear(),
+            |manifest| manifest.segments[0].shards[2].sha256 = "A0".repeat(32),
+            |manifest| manifest.segments[0].shards[0].table_sha256.truncate(63),
         ];
         for (number, change) in changes.into_iter().enumerate() {
             let mut changed = manifest();

@@ -9,7 +9,7 @@ use engram_memory::cache::{StoredValue, ValueKey, ValueSource};
 use engram_memory::{MemoryError, ValueFormat};
 use futures_util::future::{try_join, try_join_all};
 
-use crate::failure::{RESTORE, remote};
+use crate::failure::{damaged, remote};
 use crate::manifest::{Manifest, SegmentRecord, ShardRecord};
 use crate::shard::{Layout, Table};
 use crate::storage::{Client, ObjectStorage};
@@ -127,7 +127,7 @@ impl Shard {
             .map(|blocks| client.get_range(&name, size, self.layout.range(blocks.clone())));
         // The table of the first read comes together with the blocks.
         let (table, reads) = try_join(table, try_join_all(reads)).await?;
-        let changed = |reason: String| remote(&client.address(&name), reason, RESTORE);
+        let changed = |reason: String| damaged(&client.address(&name), reason);
         if let Some(bytes) = table {
             let table = Table::checked(bytes, &self.record.table_sha256)
                 .ok_or_else(|| changed("the checksums of its blocks were changed".to_owned()))?;

@@ -55,7 +55,8 @@ pub enum Progress {
 /// privilege to create schemas in the databases.
 ///
 /// # Errors
-/// [`MemoryError::Remote`]; [`MemoryError::Locked`] while another process writes to the memory;
+/// [`MemoryError::Remote`]; [`MemoryError::RemoteExists`] for an existing memory without `replace`;
+/// [`MemoryError::Locked`] while another process writes to the memory;
 /// [`MemoryError::Corrupt`] for a damaged source; [`MemoryError::InvalidOption`] for keys that are too
 /// wide, or cannot have graphs
 pub fn push(
@@ -128,15 +129,13 @@ impl Push<'_> {
                 None => has_build(connection).map_err(|failure| shared.failed(failure))?,
             };
             if !is_own {
-                let reason = match index {
-                    0 => "a memory exists here already",
-                    _ => "another memory exists here already",
-                };
-                let remedy = match index {
-                    0 => "replace it, or give another name with memory=NAME",
-                    _ => "give the addresses of one memory, or another name with memory=NAME",
-                };
-                return Err(server.remote(reason, remedy));
+                return Err(match index {
+                    0 => MemoryError::RemoteExists { location: server.address.to_string() },
+                    _ => server.remote(
+                        "another memory exists here already",
+                        "give the addresses of one memory, or another name with memory=NAME",
+                    ),
+                });
             }
             if index == 0 {
                 lead = Some(found);

@@ -48,6 +48,9 @@ impl SegmentRecord {
         if !(0.0..f32::INFINITY).contains(&self.longest_key) {
             return Err("has a norm that is negative or not finite".to_owned());
         }
+        if self.pack.is_some() && !self.columns.is_empty() {
+            return Err("has files of columns, but is a pack".to_owned());
+        }
         let is_missing = |name: &&&str| !self.columns.contains_key(**name);
         let missing = REQUIRED_COLUMNS.iter().find(is_missing);
         if let Some(name) = missing.filter(|_| self.pack.is_none()) {
@@ -115,5 +118,40 @@ impl FileRecord {
             ));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pack_has_no_files_of_columns() {
+        let name = "gen-000001.pack";
+        let mut segment = SegmentRecord {
+            folder: "gen-000001".to_owned(),
+            rows: 1,
+            longest_key: 1.0,
+            pack: Some(FileRecord::of_part(name, 0, b"part")),
+            columns: Default::default(),
+            values_at: None,
+            deleted: None,
+            graph: None,
+        };
+        let manifest = |segment: &SegmentRecord| Manifest {
+            format_version: 1,
+            generation: 1,
+            width: 1,
+            normalised: true,
+            values: None,
+            encoders: Vec::new(),
+            sources: Vec::new(),
+            next_id: 1,
+            segments: vec![segment.clone()],
+        };
+        assert_eq!(manifest(&segment).check(), Ok(()));
+        segment.columns.insert("keys".to_owned(), FileRecord::of_part(name, 64, b"keys"));
+        let error = manifest(&segment).check().unwrap_err();
+        assert!(error.ends_with("has files of columns, but is a pack"), "{error}");
     }
 }

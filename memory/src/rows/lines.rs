@@ -106,7 +106,8 @@ impl EntryLines {
     /// numbered from `first_id`, but at least from 1.
     ///
     /// # Errors
-    /// [`MemoryError::Text`], also for a CSV without the named columns or a column of texts.
+    /// [`MemoryError::Text`], also for a CSV without the named columns; [`MemoryError::Columns`] for a
+    /// CSV without a column of texts.
     pub fn open(file: &EntryFile, first_id: i64) -> Result<Self, MemoryError> {
         let input = || Input::open(&file.path);
         let id_offset = first_id.max(1) - 1;
@@ -206,11 +207,11 @@ impl EntryLines {
                 }
             }
             Reader::Csv(table) => table.entry(&self.source).map_err(|id| {
-                self.error(
-                    format!("has the id `{id}`"),
-                    "number the entries, or read the column as another field, for example \
-                     `document=id`",
-                )
+                let reason = one_line(&format!("has the id `{id}`"));
+                let remedy = "number the entries, or read the column as another field, for example \
+                              `document=id`";
+                let (file, line) = self.location();
+                MemoryError::Columns(TextError::malformed(file, line, reason, remedy))
             })?,
         };
         self.entry_of(line).map(Some)

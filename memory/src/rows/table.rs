@@ -61,7 +61,7 @@ impl EntryTable {
         }
         let malformed = |reason: String, remedy| {
             let line = table.line();
-            Err(TextError::malformed(table.file(), line, reason, remedy).into())
+            Err(MemoryError::Columns(TextError::malformed(table.file(), line, reason, remedy)))
         };
         if let Some(repeated) =
             (1..fields.len()).find(|i| fields[..*i].iter().any(|(field, _)| *field == fields[*i].0))

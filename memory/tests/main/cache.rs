@@ -125,6 +125,24 @@ impl ValueSource for Source {
 }
 
 #[test]
+fn a_value_of_a_row_that_its_segment_lacks_is_refused() {
+    let temporary = folder();
+    let mut writer = memory(&temporary.path().join("m"), ValueDtype::F16);
+    let values = writer.generation().manifest().values;
+    let format = MemoryFormat { width: 4, normalised: true, values };
+    add(&mut writer, batch(&mut Rng::new(2), format, &[900, 901]));
+    let generation = writer.generation();
+    let segments: Vec<(u64, usize)> = generation.value_segments().collect();
+    assert_eq!(segments.len(), 2);
+    for (id, rows) in segments {
+        let stored_values = |row: usize| generation.stored_values(&[(id, row as u32)]);
+        assert!(stored_values(rows - 1).is_ok());
+        let error = stored_values(rows).unwrap_err();
+        assert!(matches!(error, MemoryError::InvalidOption { .. }), "{error}");
+    }
+}
+
+#[test]
 fn a_source_reads_only_the_missing_values_and_in_one_batch() {
     let temporary = folder();
     let writer = memory(&temporary.path().join("m"), ValueDtype::F16);

@@ -267,14 +267,16 @@ fn a_generation_searches_its_graph_after_its_files_are_removed() {
 #[test]
 fn damaged_files_of_a_graph_are_detected() {
     let temporary = folder();
-    let folder = temporary.path().join("m");
     let (keys, queries) = clustered(500, WIDTH);
-    drop(build(&folder, GraphKind::Vamana, &keys, WIDTH));
     let mut rng = Rng::new(2);
     let request = Queries { keys: &queries, k: 10 };
-    for file in
-        ["graph-0-lists.safetensors", "graph-0-upper.safetensors", "graph-0-codes.safetensors"]
-    {
+    let files =
+        ["graph-0-lists.safetensors", "graph-0-upper.safetensors", "graph-0-codes.safetensors"];
+    for (kind, file) in KINDS.into_iter().flat_map(|kind| files.map(|file| (kind, file))) {
+        let folder = temporary.path().join(format!("{kind:?}"));
+        if !folder.exists() {
+            drop(build(&folder, kind, &keys, WIDTH));
+        }
         let path = folder.join("gen-000002").join(file);
         let original = fs::read(&path).unwrap();
         let mut damaged: Vec<Vec<u8>> = vec![original[..original.len() - 64].to_vec(), Vec::new()];

@@ -194,19 +194,6 @@ fn a_changed_number_or_scale_is_detected() {
 }
 
 #[test]
-fn only_int4_values_need_the_newest_format_version() {
-    for (dtype, versions) in ValueDtype::ALL.into_iter().zip([[1, 5], [1, 5], [6, 6]]) {
-        let folder = folder();
-        let mut writer =
-            try_create(&folder.path().join("m"), dtype, &[vec![1.0], vec![2.0]]).unwrap();
-        let created = writer.generation().manifest().format_version;
-        writer.delete(&[0]).unwrap();
-        let changed = writer.generation().manifest().format_version;
-        assert_eq!([created, changed], versions, "{dtype}");
-    }
-}
-
-#[test]
 fn a_value_type_has_a_name() {
     for dtype in ValueDtype::ALL {
         assert_eq!(dtype.name().parse::<ValueDtype>().unwrap(), dtype);

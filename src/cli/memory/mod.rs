@@ -106,9 +106,9 @@ impl MemoryCommand {
 /// The kind of a graph.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum GraphKindName {
-    /// A Vamana graph, built on all threads and searched by 8-bit codes of the keys
+    /// A Vamana graph, built on all threads
     Vamana,
-    /// An HNSW graph, built in one thread and searched by the keys
+    /// An HNSW graph, built in one thread
     Hnsw,
 }
 
