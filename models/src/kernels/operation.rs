@@ -39,10 +39,16 @@ pub(crate) trait Kernel: Send + Sync + 'static {
         None
     }
 
-    /// Computes the same function with candle's differentiable operations. All inputs have the
-    /// first input's dtype.
+    /// Computes the same function with candle's differentiable operations.
     fn composite(&self, _inputs: &[Tensor]) -> Result<Tensor> {
         candle_core::bail!("{} has no composite", self.name())
+    }
+
+    /// Whether the composite computes in f32 if the first input has half precision. The composite
+    /// converts the first input itself; the others get f32. Otherwise, all inputs get the first
+    /// input's dtype.
+    fn is_full_precision(&self) -> bool {
+        false
     }
 
     /// Whether the output takes little time to compute again. The backward pass of such a kernel
@@ -179,10 +185,16 @@ pub(crate) fn apply(kernel: impl Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
     attach(node, &inputs, (Storage::Cpu(CpuStorage::F32(output)), shape))
 }
 
-/// Runs a kernel's composite in the dtype of its first input.
+/// Runs a kernel's composite. All inputs but the first are converted to the dtype in which it
+/// computes.
 pub(super) fn run_composite(kernel: &dyn Kernel, inputs: &[Tensor]) -> Result<Tensor> {
-    let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
-    let inputs = inputs.iter().map(|x| x.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
+    let Some((first, others)) = inputs.split_first() else { return kernel.composite(inputs) };
+    let dtype = match first.dtype() {
+        DType::F16 | DType::BF16 if kernel.is_full_precision() => DType::F32,
+        dtype => dtype,
+    };
+    let others = others.iter().map(|x| x.to_dtype(dtype));
+    let inputs = std::iter::once(Ok(first.clone())).chain(others).collect::<Result<Vec<_>>>()?;
     kernel.composite(&inputs)
 }
 
