@@ -160,6 +160,7 @@ impl Gradient {
 /// Runs a kernel on inputs without a graph.
 pub(crate) fn run(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
     if !is_fused(inputs) {
+        check_dtypes(kernel, inputs)?;
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
         let Some(device) = kernel.device() else { return run_composite(kernel, &inputs) };
         let inputs = inputs.iter().map(|x| x.detach().contiguous());
@@ -174,6 +175,7 @@ pub(crate) fn run(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
 /// Applies a kernel to its inputs. The result is part of the graph if any input is.
 pub(crate) fn apply(kernel: impl Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
     if !is_fused(inputs) && kernel.device().is_some() {
+        check_dtypes(&kernel, inputs)?;
         return device::apply(device::OfKernel(kernel), inputs);
     }
     if !is_fused(inputs) || inputs.iter().all(|x| !x.track_op()) {
@@ -219,6 +221,20 @@ fn is_fused(inputs: &[&Tensor]) -> bool {
         LazyLock::new(|| std::env::var_os("ENGRAM_FUSED").is_none_or(|value| value != "0"));
     let is_allowed = *ALLOWED && !WITHOUT_FUSED.get();
     is_allowed && inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu())
+}
+
+/// Checks that inputs on a GPU have a dtype of the CUDA kernels.
+fn check_dtypes(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<()> {
+    let is_supported =
+        |x: &Tensor| !x.device().is_cuda() || matches!(x.dtype(), DType::F32 | DType::BF16);
+    match inputs.iter().find(|x| !is_supported(x)) {
+        Some(x) => candle_core::bail!(
+            "{}: {:?} tensors are not supported on a GPU; convert them to f32 or bf16",
+            kernel.name(),
+            x.dtype()
+        ),
+        None => Ok(()),
+    }
 }
 
 fn contiguous(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
