@@ -191,7 +191,8 @@ pub fn evaluate(
         return Err(EvalError::NothingToEvaluate { items: "questions" });
     }
     let ids = questions.iter().map(|question| (&*question.question_id.0, None)).collect();
-    let predicted_ids = predictions.keys().map(|id| (&**id, None)).collect();
+    let mut predicted_ids: Vec<_> = predictions.keys().map(|id| (&**id, None)).collect();
+    predicted_ids.sort_unstable();
     let predicted_ids = FileIds { file, rows: predicted_ids };
     join(&FileIds { file: "the questions", rows: ids }, &predicted_ids, true)?;
     let prediction_of = |question: &Question<'_>| predictions.get(&*question.question_id.0);

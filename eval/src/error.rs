@@ -70,6 +70,8 @@ pub enum EvalError {
         remedy: &'static str,
         /// The names of the formats as which the file can be read, the most likely one first.
         formats: &'static [&'static str],
+        /// Whether the file holds both the references and the hypotheses.
+        holds_both: bool,
     },
     /// A table, or the first of the JSON objects, has no column with one of the usual names.
     #[error("{location}: has no column of {column}{found}; name it")]

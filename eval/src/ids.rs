@@ -14,7 +14,8 @@ use crate::error::{EvalError, Location};
 pub(crate) struct FileIds<'a> {
     /// The file name, for error messages.
     pub(crate) file: &'a str,
-    /// The ids; the line is `None` if it is unknown.
+    /// The ids in the order of the file, or sorted if the order is unknown. The line is `None` if it
+    /// is unknown.
     pub(crate) rows: Vec<(&'a str, Option<u64>)>,
 }
 
@@ -38,8 +39,8 @@ pub(crate) fn join(
             rows: gold.rows.len(),
         });
     }
-    let extra = indices.values().map(|index| predictions.rows[*index]);
-    if let Some((id, line)) = extra.min_by_key(|(id, line)| (*line, *id)) {
+    if let Some(first) = indices.values().min() {
+        let (id, line) = predictions.rows[*first];
         return Err(EvalError::ExtraPrediction {
             location: Location::new(predictions.file, line),
             gold: gold.file.to_owned(),
@@ -108,5 +109,21 @@ impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
             }
         }
         deserializer.deserialize_any(IdVisitor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_extra_prediction_of_the_file_is_named() {
+        let ids = |ids: &[&'static str]| FileIds {
+            file: "f",
+            rows: ids.iter().map(|id| (*id, None)).collect(),
+        };
+        let error = join(&ids(&["a"]), &ids(&["z", "a", "b"]), false).unwrap_err();
+        let EvalError::ExtraPrediction { id, extra, .. } = error else { panic!("{error}") };
+        assert_eq!((&*id, extra), ("z", 2));
     }
 }

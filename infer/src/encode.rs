@@ -184,7 +184,8 @@ impl Encoder {
             // Without a configuration file, only the layout of MobileNetV2 is supported.
             Err(missing) if is_missing(&missing) => {
                 let weights = folder.find(mobilenet::WEIGHTS_FILE);
-                let Ok(weights) = weights else { return Err(missing.into()) };
+                let weights =
+                    weights.map_err(|error| if is_missing(&error) { missing } else { error })?;
                 let (model, identity) = images::ImageModel::open(&weights)?;
                 return Ok((None, Some(Box::new(model)), identity));
             }

@@ -64,14 +64,14 @@ impl PretrainedFolder {
     /// checksums.
     ///
     /// # Errors
-    /// [`InferError::Data`] for an invalid address; the errors of [`check_checksums`].
+    /// [`InferError::Data`] for an invalid address or cache folder; the errors of [`check_checksums`].
     pub fn open(location: &str) -> Result<Self> {
         let location = WeightsLocation::parse(location)?;
         // Files from the Hub were checked when they were downloaded.
         if let WeightsLocation::Folder(folder) = &location {
             check_checksums(folder)?;
         }
-        Ok(Self { location, settings: HubSettings::from_env(), subfolder: String::new() })
+        Ok(Self { location, settings: HubSettings::from_env()?, subfolder: String::new() })
     }
 
     /// Returns a subfolder. An empty path returns the same folder.

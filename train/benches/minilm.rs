@@ -266,7 +266,7 @@ fn run() -> Result<()> {
     // SAFETY: `mi_option_set` only stores a number, and 15 is the index of an option.
     unsafe { libmimalloc_sys::mi_option_set(15, -1) };
     let location = WeightsLocation::parse("hf://sentence-transformers/all-MiniLM-L6-v2")?;
-    let config = location.file("config.json", &HubSettings::from_env())?;
+    let config = location.file("config.json", &HubSettings::from_env()?)?;
     let folder = config.parent().ok_or("config.json is not in a folder")?;
     let mut engram = EngramModel::new(folder)?;
     let equal_length = equal_length_batch();

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::error::DataError;
+
 /// How to reach the hub, and where to cache its files.
 #[derive(Clone)]
 pub struct HubSettings {
@@ -57,14 +59,20 @@ impl HubSettings {
     /// the older `HUGGING_FACE_HUB_TOKEN`), `HF_TOKEN_PATH`, `HF_HUB_DISABLE_IMPLICIT_TOKEN`,
     /// `HF_HUB_OFFLINE`, `TRANSFORMERS_OFFLINE`, `HF_HUB_ETAG_TIMEOUT`, `HF_HUB_DOWNLOAD_TIMEOUT`
     /// and `HF_HUB_DISABLE_PROGRESS_BARS`. Paths may contain `~` and `$VARIABLE`.
-    pub fn from_env() -> Self {
-        let settings = Self::from_variables(|name| std::env::var(name).ok());
+    ///
+    /// # Errors
+    /// `OutOfRange` for a path that begins with the home of a named user, `~name`
+    pub fn from_env() -> Result<Self, DataError> {
+        let settings = Self::from_variables(|name| std::env::var(name).ok())?;
         let offline = settings.offline || STAYS_OFFLINE.load(Ordering::Relaxed);
-        Self { offline, ..settings }
+        Ok(Self { offline, ..settings })
     }
 
     /// Like [`from_env`](Self::from_env); `variable` looks up the variables.
-    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Self {
+    ///
+    /// # Errors
+    /// as [`from_env`](Self::from_env)
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, DataError> {
         let get = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
         let is_on = |name: &str| get(name).is_some_and(|value| is_true(&value));
         let seconds = |name: &str| {
@@ -73,26 +81,27 @@ impl HubSettings {
                 .filter(|seconds| *seconds > 0)
                 .map(|seconds| Duration::from_secs(seconds.into()))
         };
-        let path = |text: &str| expand(text, &variable);
+        let path = |name| get(name).map(|text| expand(name, &text, &variable)).transpose();
 
-        let home = get("HF_HOME").map_or_else(
-            || {
-                let user_cache = get("XDG_CACHE_HOME").unwrap_or_else(|| "~/.cache".to_owned());
-                path(&user_cache).join("huggingface")
-            },
-            |home| path(&home),
-        );
-        let cache = get("HF_HUB_CACHE").or_else(|| get("HUGGINGFACE_HUB_CACHE"));
-        let mut settings = Self::new(cache.map_or_else(|| home.join("hub"), |cache| path(&cache)));
+        let home = match path("HF_HOME")? {
+            Some(home) => home,
+            None => match path("XDG_CACHE_HOME")? {
+                Some(user_cache) => user_cache,
+                None => expand("XDG_CACHE_HOME", "~/.cache", &variable)?,
+            }
+            .join("huggingface"),
+        };
+        let cache = match path("HF_HUB_CACHE")? {
+            Some(cache) => Some(cache),
+            None => path("HUGGINGFACE_HUB_CACHE")?,
+        };
+        let mut settings = Self::new(cache.unwrap_or_else(|| home.join("hub")));
         if let Some(endpoint) = get("HF_ENDPOINT") {
             settings.endpoint = endpoint.trim().trim_end_matches('/').to_owned();
         }
         if !is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
-            let read_token_file = || {
-                let file =
-                    get("HF_TOKEN_PATH").map_or_else(|| home.join("token"), |file| path(&file));
-                std::fs::read_to_string(file).ok()
-            };
+            let token_file = path("HF_TOKEN_PATH")?.unwrap_or_else(|| home.join("token"));
+            let read_token_file = || std::fs::read_to_string(token_file).ok();
             settings.token = get("HF_TOKEN")
                 .or_else(|| get("HUGGING_FACE_HUB_TOKEN"))
                 .or_else(read_token_file)
@@ -108,7 +117,7 @@ impl HubSettings {
             seconds("HF_HUB_ETAG_TIMEOUT").unwrap_or(settings.response_timeout);
         settings.stall_timeout =
             seconds("HF_HUB_DOWNLOAD_TIMEOUT").unwrap_or(settings.stall_timeout);
-        settings
+        Ok(settings)
     }
 }
 
@@ -139,8 +148,15 @@ fn is_true(value: &str) -> bool {
 }
 
 /// Replaces a leading `~/` with the user's home, then `$NAME` and `${NAME}` with variables. Unknown
-/// variables stay unchanged.
-fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
+/// variables stay unchanged. `name` is the variable that holds the text.
+///
+/// Another user's home, `~name`, is an error: it would become a folder of this name in the current
+/// folder.
+fn expand(
+    name: &'static str,
+    text: &str,
+    variable: &impl Fn(&str) -> Option<String>,
+) -> Result<PathBuf, DataError> {
     let text = match text.strip_prefix('~') {
         Some(rest) if rest.is_empty() || rest.starts_with('/') => {
             let home = variable("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
@@ -149,7 +165,11 @@ fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
                 None => text.to_owned(),
             }
         }
-        _ => text.to_owned(),
+        Some(_) => {
+            let wanted = "write the user's home folder in full";
+            return Err(DataError::OutOfRange { what: name, value: text.to_owned(), wanted });
+        }
+        None => text.to_owned(),
     };
     let mut expanded = String::new();
     let mut remaining = text.as_str();
@@ -174,5 +194,5 @@ fn expand(text: &str, variable: &impl Fn(&str) -> Option<String>) -> PathBuf {
         }
     }
     expanded.push_str(remaining);
-    PathBuf::from(expanded)
+    Ok(PathBuf::from(expanded))
 }

@@ -256,7 +256,8 @@ impl Plot {
     }
 }
 
-/// Draws lines with points, intervals and legend, and returns the text of an SVG file.
+/// Draws lines with points, intervals and legend, and returns the text of an SVG file. Points
+/// without a position are left out: NaN, infinity, and 0 on a logarithmic axis.
 ///
 /// # Errors
 /// If no value is finite.
@@ -275,7 +276,10 @@ pub fn draw_lines(
         top: MARGIN,
         bottom: SIZE.1 - LABEL_MARGIN,
     };
-    let at = |(x, y): (f64, f64)| (plot.x(x_scale.position(x)), plot.y(y_scale.position(y)));
+    let at = |(x, y): (f64, f64)| {
+        let point = (plot.x(x_scale.position(x)), plot.y(y_scale.position(y)));
+        [x, y, point.0, point.1].into_iter().all(f64::is_finite).then_some(point)
+    };
     let mut chart = Chart(Html::default());
     chart.horizontal_axis(axes[0].name, &x_scale, &plot);
     for (position, text) in y_scale.ticks() {
@@ -289,13 +293,13 @@ pub fn draw_lines(
     for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
         let (stroke, fill) = (format!("stroke:{colour}"), format!("fill:{colour}"));
         for ((x, _), [low, high]) in line.points.iter().zip(&line.intervals) {
-            let ends = [*low, *high].map(|end| at((*x, end)));
-            chart.line(ends[0], ends[1], &stroke);
-            for (x, y) in ends {
+            let Some((from, to)) = at((*x, *low)).zip(at((*x, *high))) else { continue };
+            chart.line(from, to, &stroke);
+            for (x, y) in [from, to] {
                 chart.line((x - 3.0, y), (x + 3.0, y), &stroke);
             }
         }
-        let points: Vec<(f64, f64)> = line.points.iter().map(|point| at(*point)).collect();
+        let points: Vec<(f64, f64)> = line.points.iter().filter_map(|point| at(*point)).collect();
         if line.connected {
             let text: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
             let style = format!("fill:none;stroke-width:2;{stroke}");
@@ -356,7 +360,7 @@ pub fn draw_intervals(axis: &str, intervals: &[Interval]) -> Result<String, Plot
 }
 
 /// Draws numbers `[rows, columns]` as a heat map, and returns the text of an SVG file. Positive and
-/// negative numbers have different colours.
+/// negative numbers have different colours. The cells of infinite numbers and NaN stay empty.
 ///
 /// # Errors
 /// If a row does not have one number per column.
@@ -371,7 +375,8 @@ pub fn draw_heatmap(
     }
     let longest = rows.iter().map(|row| row.chars().count()).max().unwrap_or(0);
     let names = LETTER_WIDTH * longest as f64 + MARGIN;
-    let max = numbers.iter().flatten().fold(0.0f64, |largest, number| largest.max(number.abs()));
+    let finite = numbers.iter().flatten().filter(|number| number.is_finite());
+    let max = finite.fold(0.0f64, |largest, number| largest.max(number.abs()));
     // The step with which the largest number has three digits.
     let step = if max > 0.0 { max / 100.0 } else { 1.0 };
     let corner =
@@ -384,7 +389,7 @@ pub fn draw_heatmap(
     for (row, (name, numbers)) in rows.iter().zip(numbers).enumerate() {
         let (_, y) = centre(corner(row + 1, 0));
         chart.text((8.0, y), "start", "", name);
-        for (column, number) in numbers.iter().enumerate() {
+        for (column, number) in numbers.iter().enumerate().filter(|(_, n)| n.is_finite()) {
             let shade = if max > 0.0 { number.abs() / max } else { 0.0 };
             let colour = COLOURS[usize::from(*number < 0.0)];
             let corner = corner(row + 1, column);
@@ -419,6 +424,22 @@ mod tests {
         assert!(!scatter.contains("pairs") && !scatter.contains("<polyline"));
         let error = draw_lines(axes, &[Line::new("", Vec::new())], Legend::None).unwrap_err();
         assert!(error.to_string().contains("no finite values of dB"), "{error}");
+    }
+
+    #[test]
+    fn points_without_a_position_are_left_out() {
+        let axes = [Axis::logarithmic("keys"), Axis::linear("loss")];
+        let points = vec![(0.0, 0.5), (1.0, f64::NAN), (10.0, 0.1), (100.0, f64::INFINITY)];
+        let line = Line { intervals: vec![[0.0, 0.2]; 4], ..Line::new("right", points) };
+        let lines = draw_lines(axes, &[line], Legend::None).unwrap();
+        assert_eq!(lines.matches("<circle").count(), 1);
+        let names = ["a".to_owned(), "b".to_owned()];
+        let numbers = [vec![f64::NAN, 1.0], vec![f64::INFINITY, -0.5]];
+        let cells = draw_heatmap(&names, &names, &numbers).unwrap();
+        assert!(cells.contains("fill-opacity:1.000") && cells.contains("fill-opacity:0.500"));
+        for svg in [lines, cells] {
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        }
     }
 
     #[test]

@@ -23,36 +23,46 @@ pub(super) struct Rules {
     pub(super) parts_of_rule: Vec<Option<[PatternID; 2]>>,
 }
 
-pub(super) static RULES: LazyLock<Rules> = LazyLock::new(|| {
-    let (mut whole, mut parts) = (Vec::new(), Vec::new());
-    let (mut rewrites, mut parts_of_rule) = (Vec::new(), Vec::new());
-    for rule in rules() {
-        rewrites.push(rule.rewrite);
-        let Some(context) = rule.context else {
-            whole.push(rule.pattern.0);
-            parts_of_rule.push(None);
-            continue;
-        };
-        let indices = [parts.len(), parts.len() + 1];
-        parts_of_rule.push(Some(indices.map(PatternID::must)));
-        parts.extend([rule.pattern.0.clone(), context.0.clone()]);
-        whole.push((rule.pattern + context).0);
+pub(super) static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::new(CACHE_CAPACITY));
+
+/// The memory for the states of an automaton, in bytes. A full cache is cleared, so that any number
+/// of states is correct. Captions reach few states.
+const CACHE_CAPACITY: usize = 1 << 26;
+
+impl Rules {
+    /// Compiles the rules. Each automaton has at least the smallest usable cache.
+    pub(super) fn new(cache_capacity: usize) -> Self {
+        let (mut whole, mut parts) = (Vec::new(), Vec::new());
+        let (mut rewrites, mut parts_of_rule) = (Vec::new(), Vec::new());
+        for rule in rules() {
+            rewrites.push(rule.rewrite);
+            let Some(context) = rule.context else {
+                whole.push(rule.pattern.0);
+                parts_of_rule.push(None);
+                continue;
+            };
+            let indices = [parts.len(), parts.len() + 1];
+            parts_of_rule.push(Some(indices.map(PatternID::must)));
+            parts.extend([rule.pattern.0.clone(), context.0.clone()]);
+            whole.push((rule.pattern + context).0);
+        }
+        let [whole, parts] = [whole, parts].map(|patterns| automaton(&patterns, cache_capacity));
+        Self { whole, parts, rewrites, parts_of_rule }
     }
-    Rules { whole: automaton(&whole), parts: automaton(&parts), rewrites, parts_of_rule }
-});
+}
 
 /// An automaton that finds all matches of all patterns.
-fn automaton(patterns: &[Hir]) -> DFA {
+fn automaton(patterns: &[Hir], cache_capacity: usize) -> DFA {
     let nfa = NFA::config().which_captures(WhichCaptures::None);
     let nfa = Compiler::new().configure(nfa).build_many_from_hir(patterns);
-    // All states together need less memory, so no state is ever dropped.
-    let config = DFA::config().cache_capacity(1 << 30);
+    let config = DFA::config().cache_capacity(cache_capacity).skip_cache_capacity_check(true);
     let config = config.match_kind(MatchKind::All).starts_for_each_pattern(true);
     let dfa = DFA::builder().configure(config).build_from_nfa(nfa.expect("the rules are fixed"));
     dfa.expect("the rules are fixed")
 }
 
-/// A state of an automaton.
+/// A state of an automaton, valid until the cache is cleared. A step returns a valid state even if it
+/// clears the cache.
 pub(super) type State = LazyStateID;
 
 /// An automaton with the states that have been built. Each thread has its own.
@@ -62,7 +72,8 @@ pub(super) struct Scanner {
     cache: Cache,
 }
 
-const NEVER_DROPPED: &str = "no state is ever dropped";
+/// There is no minimum number of clears before an error, and no byte ends a search.
+const NEVER_FAILS: &str = "a full cache is cleared";
 
 impl Scanner {
     pub(super) fn new(dfa: &'static DFA) -> Self {
@@ -72,23 +83,23 @@ impl Scanner {
     /// The first state, of all patterns or of one pattern.
     pub(super) fn start(&mut self, patterns: Anchored) -> State {
         let input = Input::new("").anchored(patterns);
-        self.dfa.start_state_forward(&mut self.cache, &input).expect(NEVER_DROPPED)
+        self.dfa.start_state_forward(&mut self.cache, &input).expect(NEVER_FAILS)
     }
 
     /// The state after a byte.
     #[inline]
     pub(super) fn step(&mut self, state: State, byte: u8) -> State {
-        self.dfa.next_state(&mut self.cache, state, byte).expect(NEVER_DROPPED)
+        self.dfa.next_state(&mut self.cache, state, byte).expect(NEVER_FAILS)
     }
 
     /// The state after the end of the text.
     pub(super) fn end(&mut self, state: State) -> State {
-        self.dfa.next_eoi_state(&mut self.cache, state).expect(NEVER_DROPPED)
+        self.dfa.next_eoi_state(&mut self.cache, state).expect(NEVER_FAILS)
     }
 
-    /// Whether a pattern matches the text so far.
-    pub(super) fn is_match(&mut self, state: State) -> bool {
-        !state.is_dead() && self.end(state).is_match()
+    /// How often the cache has been cleared. States from before a clear are invalid.
+    pub(super) fn clear_count(&self) -> usize {
+        self.cache.clear_count()
     }
 
     /// The first pattern that matches the text before the last byte or before the end; `None` if no

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use regex_automata::{Anchored, PatternID};
 
-use super::automaton::{RULES, Scanner, State};
+use super::automaton::{RULES, Rules, Scanner, State};
 use super::rewrite::Rewrite;
 
 /// The bytes of each half of a character outside the Basic Multilingual Plane. The rules are for
@@ -27,10 +27,10 @@ pub(super) struct Lexer {
     whole: Scanner,
     /// Scans for the token or the context of one rule.
     parts: Scanner,
-    start: State,
     /// Dead ends: states and positions from which no match was found. Later scans stop there.
-    /// Without dead ends, a line of unclosed tags would take quadratic time.
-    dead_ends: HashSet<(State, usize)>,
+    /// Without dead ends, a line of unclosed tags would take quadratic time. The first number is
+    /// the clear count of the scanner, because a clear makes states invalid.
+    dead_ends: HashSet<(usize, State, usize)>,
     last_dead_end: usize,
     token_ends: Vec<usize>,
 }
@@ -73,12 +73,14 @@ fn push_line(line: &str, bytes: &mut Vec<u8>) {
 
 impl Lexer {
     pub(super) fn new() -> Self {
-        let mut whole = Scanner::new(&RULES.whole);
-        let start = whole.start(Anchored::Yes);
+        Self::with_rules(&RULES)
+    }
+
+    /// A lexer with the automata of `rules`.
+    fn with_rules(rules: &'static Rules) -> Self {
         Self {
-            whole,
-            parts: Scanner::new(&RULES.parts),
-            start,
+            whole: Scanner::new(&rules.whole),
+            parts: Scanner::new(&rules.parts),
             dead_ends: HashSet::new(),
             last_dead_end: 0,
             token_ends: Vec::new(),
@@ -145,7 +147,7 @@ impl Lexer {
     ) -> Option<(usize, usize)> {
         let mut best = None;
         let mut best_end = start;
-        let mut state = self.start;
+        let mut state = self.whole.start(Anchored::Yes);
         let mut position = start;
         while !state.is_dead() {
             let unit = text.unit(position);
@@ -164,7 +166,7 @@ impl Lexer {
             position = next;
             if position > best_end + DEAD_END_DISTANCE
                 && position.is_multiple_of(DEAD_END_INTERVAL)
-                && self.dead_ends.contains(&(state, position))
+                && self.dead_ends.contains(&(self.whole.clear_count(), state, position))
             {
                 break;
             }
@@ -188,7 +190,7 @@ impl Lexer {
             self.dead_ends.clear();
         }
         self.last_dead_end = self.last_dead_end.max(end);
-        let mut state = self.start;
+        let mut state = self.whole.start(Anchored::Yes);
         let mut position = start;
         while position < end
             && let Some((unit, next)) = text.unit(position)
@@ -197,7 +199,7 @@ impl Lexer {
             position = next;
             if position > best_end + DEAD_END_DISTANCE && position.is_multiple_of(DEAD_END_INTERVAL)
             {
-                self.dead_ends.insert((state, position));
+                self.dead_ends.insert((self.whole.clear_count(), state, position));
             }
         }
     }
@@ -237,16 +239,42 @@ impl Lexer {
     ) {
         let mut state = self.parts.start(Anchored::Pattern(pattern));
         let mut position = range.start;
-        loop {
-            if self.parts.is_match(state) {
+        while !state.is_dead() {
+            let unit = if position < range.end { text.unit(position) } else { None };
+            state = match unit {
+                Some((unit, _)) => self.parts.step(state, unit[0]),
+                None => self.parts.end(state),
+            };
+            if self.parts.matched(state).is_some() {
                 on_match(position);
             }
-            if position >= range.end || state.is_dead() {
-                return;
-            }
-            let Some((unit, next)) = text.unit(position) else { return };
-            state = unit.iter().fold(state, |state, byte| self.parts.step(state, *byte));
+            let Some((unit, next)) = unit else { return };
+            state = unit[1..].iter().fold(state, |state, byte| self.parts.step(state, *byte));
             position = next;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cleared_cache_changes_no_token() {
+        let mut lexer = Lexer::with_rules(Box::leak(Box::new(Rules::new(0))));
+        let unclosed_tags = "<a b ".repeat(40);
+        // Each leading part of a character is a state of its own, in each context.
+        let characters = (0x80..0x3000).step_by(29).filter_map(char::from_u32);
+        let characters: String = characters.map(|c| format!("{c} a{c} 1{c} <{c} ")).collect();
+        for line in [
+            "A dog's 3 1/2 \u{1F415} in the U.S. can't wait: http://a.b/c?d=e (555) 123-4567",
+            "Ωmega naïve «quotes» 5:30pm, Mr. O'Neil & co.! 日本語 ... -- $3.50 #tag @home",
+            &unclosed_tags,
+            &characters,
+        ] {
+            let expected = Lexer::new().run(&[line], &["The next"]);
+            assert_eq!(lexer.run(&[line], &["The next"]), expected, "{line}");
+        }
+        assert!(lexer.whole.clear_count() > 0);
     }
 }

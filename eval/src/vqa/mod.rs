@@ -119,7 +119,9 @@ pub fn evaluate<'n, 'a>(
     if annotations.is_empty() {
         return Err(EvalError::Empty { file: annotation_file.to_owned() });
     }
-    let (result_ids, answers): (Vec<&Id<'_>>, Vec<&Cow<'_, str>>) = results.iter().unzip();
+    let mut results: Vec<(&Id<'_>, &Cow<'_, str>)> = results.iter().collect();
+    results.sort_unstable();
+    let (result_ids, answers): (Vec<_>, Vec<_>) = results.into_iter().unzip();
     let questions = annotations.iter().map(|annotation| (&*annotation.question_id.0, None));
     let questions = FileIds { file: annotation_file, rows: questions.collect() };
     let result_ids = result_ids.into_iter().map(|id| (&*id.0, None)).collect();

@@ -92,6 +92,7 @@ fn run(
     apply(AttentionKernel::new(options, sources.len() == 3, bias), &inputs)
 }
 
+/// Saves the log-sum-exp of the scores, for each segment, head and query row.
 pub(super) struct AttentionKernel {
     options: Attention,
     /// Whether q, k and v are three inputs or one.
@@ -207,7 +208,6 @@ impl AttentionKernel {
 }
 
 impl Kernel for AttentionKernel {
-    /// For each segment, head and query row: the log-sum-exp of the scores.
     fn name(&self) -> &'static str {
         "attention"
     }

@@ -30,6 +30,7 @@ pub fn feed_forward(
     apply(FeedForward::new(f), &[x, w1, b1, w2, b2])
 }
 
+/// Saves `x W₁ᵀ + b₁`.
 pub(super) struct FeedForward {
     f: Activation,
 }
@@ -76,7 +77,6 @@ fn sizes(dims: &[&[usize]]) -> Result<Sizes> {
 }
 
 impl Kernel for FeedForward {
-    /// `x W₁ᵀ + b₁`.
     fn name(&self) -> &'static str {
         "feed-forward"
     }

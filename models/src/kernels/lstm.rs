@@ -40,6 +40,7 @@ struct Steps {
     num_rows: usize,
 }
 
+/// Saves the gates of each row after their activation, `[T, 4 H]`.
 struct LstmKernel {
     steps: Steps,
 }
@@ -94,7 +95,6 @@ impl Steps {
 }
 
 impl Kernel for LstmKernel {
-    /// The gates of each row after their activation, `[T, 4 H]`.
     fn name(&self) -> &'static str {
         "lstm"
     }
@@ -185,6 +185,10 @@ impl Kernel for LstmKernel {
             add(&d_gates, buffer.as_sum());
         }
         Ok(())
+    }
+
+    fn is_full_precision(&self) -> bool {
+        true
     }
 
     fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {

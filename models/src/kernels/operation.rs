@@ -39,10 +39,16 @@ pub(crate) trait Kernel: Send + Sync + 'static {
         None
     }
 
-    /// Computes the same function with candle's differentiable operations. All inputs have the
-    /// first input's dtype.
+    /// Computes the same function with candle's differentiable operations.
     fn composite(&self, _inputs: &[Tensor]) -> Result<Tensor> {
         candle_core::bail!("{} has no composite", self.name())
+    }
+
+    /// Whether the composite computes in f32 if the first input has half precision. The composite
+    /// converts the first input itself; the others get f32. Otherwise, all inputs get the first
+    /// input's dtype.
+    fn is_full_precision(&self) -> bool {
+        false
     }
 
     /// Whether the output takes little time to compute again. The backward pass of such a kernel
@@ -154,6 +160,7 @@ impl Gradient {
 /// Runs a kernel on inputs without a graph.
 pub(crate) fn run(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
     if !is_fused(inputs) {
+        check_dtypes(kernel, inputs)?;
         let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
         let Some(device) = kernel.device() else { return run_composite(kernel, &inputs) };
         let inputs = inputs.iter().map(|x| x.detach().contiguous());
@@ -168,6 +175,7 @@ pub(crate) fn run(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
 /// Applies a kernel to its inputs. The result is part of the graph if any input is.
 pub(crate) fn apply(kernel: impl Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
     if !is_fused(inputs) && kernel.device().is_some() {
+        check_dtypes(&kernel, inputs)?;
         return device::apply(device::OfKernel(kernel), inputs);
     }
     if !is_fused(inputs) || inputs.iter().all(|x| !x.track_op()) {
@@ -179,10 +187,16 @@ pub(crate) fn apply(kernel: impl Kernel, inputs: &[&Tensor]) -> Result<Tensor> {
     attach(node, &inputs, (Storage::Cpu(CpuStorage::F32(output)), shape))
 }
 
-/// Runs a kernel's composite in the dtype of its first input.
+/// Runs a kernel's composite. All inputs but the first are converted to the dtype in which it
+/// computes.
 pub(super) fn run_composite(kernel: &dyn Kernel, inputs: &[Tensor]) -> Result<Tensor> {
-    let dtype = inputs.first().map_or(DType::F32, Tensor::dtype);
-    let inputs = inputs.iter().map(|x| x.to_dtype(dtype)).collect::<Result<Vec<_>>>()?;
+    let Some((first, others)) = inputs.split_first() else { return kernel.composite(inputs) };
+    let dtype = match first.dtype() {
+        DType::F16 | DType::BF16 if kernel.is_full_precision() => DType::F32,
+        dtype => dtype,
+    };
+    let others = others.iter().map(|x| x.to_dtype(dtype));
+    let inputs = std::iter::once(Ok(first.clone())).chain(others).collect::<Result<Vec<_>>>()?;
     kernel.composite(&inputs)
 }
 
@@ -207,6 +221,20 @@ fn is_fused(inputs: &[&Tensor]) -> bool {
         LazyLock::new(|| std::env::var_os("ENGRAM_FUSED").is_none_or(|value| value != "0"));
     let is_allowed = *ALLOWED && !WITHOUT_FUSED.get();
     is_allowed && inputs.iter().all(|x| x.dtype() == DType::F32 && x.device().is_cpu())
+}
+
+/// Checks that inputs on a GPU have a dtype of the CUDA kernels.
+fn check_dtypes(kernel: &dyn Kernel, inputs: &[&Tensor]) -> Result<()> {
+    let is_supported =
+        |x: &Tensor| !x.device().is_cuda() || matches!(x.dtype(), DType::F32 | DType::BF16);
+    match inputs.iter().find(|x| !is_supported(x)) {
+        Some(x) => candle_core::bail!(
+            "{}: {:?} tensors are not supported on a GPU; convert them to f32 or bf16",
+            kernel.name(),
+            x.dtype()
+        ),
+        None => Ok(()),
+    }
 }
 
 fn contiguous(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {

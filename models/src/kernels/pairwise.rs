@@ -111,6 +111,10 @@ impl Kernel for Pairwise {
         Ok(())
     }
 
+    fn is_full_precision(&self) -> bool {
+        true
+    }
+
     fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {
         let (width, rows) = self.check(inputs[0].dims(), inputs[1].dims())?;
         let mut outputs = Vec::with_capacity(self.lengths.len());

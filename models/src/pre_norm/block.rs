@@ -172,10 +172,10 @@ impl PreNormBlock {
     }
 
     /// Returns the keys and values of a decoder block's cross-attention to the encoder's states
-    /// `[T_k, D]`, both `[T_k, W]`. They are detached.
+    /// `[T_k, D]`, both `[T_k, W]`. They are detached. A block without cross-attention is an error.
     pub(crate) fn cross_key_values(&self, states: &Tensor) -> Result<(Tensor, Tensor)> {
         let Some((_, projections)) = &self.cross else {
-            return Ok((states.clone(), states.clone()));
+            return Err(candle_core::Error::msg("the block has no cross-attention").into());
         };
         let (keys, values) = projections.key_values(states, &Mode::inference())?;
         Ok((keys.detach(), values.detach()))

@@ -85,21 +85,26 @@ impl Block {
             dropout: mode.dropout(config.attention_probs_dropout_prob),
         };
         let mut chain = mode.chain();
-        let Some((embeddings, rows)) = relative else {
+        if config.disentangled.is_none() {
             let (options, x) = (options(mode), chain.input(x));
             let attended = self.attention.self_attention(&mut chain, x, None, &options, mode);
             return self.finish(chain, attended, x, config, mode);
-        };
+        }
         let qkv = stacked_linear(x, &self.attention.query_key_value(mode))?;
         let project = |layer: &Option<Linear>, embeddings: &Tensor| {
             layer.as_ref().map(|layer| layer.forward(embeddings, mode)).transpose()
         };
-        let key = project(&self.position_key, &embeddings[1])?;
-        let query = project(&self.position_query, &embeddings[0])?;
-        let positions =
-            Disentangled { num_heads, scale, segments: segments.clone(), rows: rows.clone() };
-        let bias = disentangled_bias(&qkv, key.as_ref(), query.as_ref(), &positions)?;
-        let bias = Some(AttentionBias::PerSegment(&bias));
+        let bias = match relative {
+            None => None,
+            Some((embeddings, rows)) => {
+                let key = project(&self.position_key, &embeddings[1])?;
+                let query = project(&self.position_query, &embeddings[0])?;
+                let (segments, rows) = (segments.clone(), rows.clone());
+                let positions = Disentangled { num_heads, scale, segments, rows };
+                Some(disentangled_bias(&qkv, key.as_ref(), query.as_ref(), &positions)?)
+            }
+        };
+        let bias = bias.as_ref().map(AttentionBias::PerSegment);
         let context = self_attention(&qkv, bias, &options(mode))?;
         let (context, x) = (chain.input(&context), chain.input(x));
         let attended = chain.stacked_linear(context, &[self.attention.output.parameters(mode)]);

@@ -163,12 +163,16 @@ impl TextEncoderConfig {
     /// Parses the text of a `config.json`; `name` names it in errors.
     pub fn parse(text: &str, name: &str) -> Result<Self> {
         #[derive(Deserialize)]
-        struct ModelType {
+        struct Required {
             model_type: String,
+            type_vocab_size: Option<usize>,
         }
         let bad_json = |error: serde_json::Error| bad_field(name, error.to_string());
-        let ModelType { model_type } = serde_json::from_str(text).map_err(bad_json)?;
-        let disentangled = match model_type.as_str() {
+        let required: Required = serde_json::from_str(text).map_err(bad_json)?;
+        let disentangled = match required.model_type.as_str() {
+            "bert" if required.type_vocab_size.is_none() => {
+                return Err(bad_field(name, "missing field `type_vocab_size`".to_string()));
+            }
             "bert" => None,
             "deberta-v2" => Some(serde_json::from_str(text).map_err(bad_json)?),
             other => {

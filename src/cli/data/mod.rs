@@ -114,7 +114,7 @@ impl Data {
         match self {
             Self::Fetch(fetch) => {
                 let location = WeightsLocation::parse(&fetch.location)?;
-                let settings = HubSettings::from_env();
+                let settings = HubSettings::from_env()?;
                 for file in &fetch.files {
                     output::print(&location.file(file, &settings)?.display().to_string())?;
                 }

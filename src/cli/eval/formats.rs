@@ -158,8 +158,9 @@ impl FormatOptions {
 /// The error with the option that helps.
 fn with_option(error: EvalError) -> anyhow::Error {
     let options = match &error {
-        EvalError::OtherFormat { formats, .. } => {
-            format!("--format {}", formats.join(" or --format "))
+        EvalError::OtherFormat { formats, holds_both, .. } => {
+            let pairs = if *holds_both { "--pairs or " } else { "" };
+            format!("{pairs}--format {}", formats.join(" or --format "))
         }
         EvalError::NoColumn { column: ColumnKind::Ids, .. } => "--id-column".to_owned(),
         EvalError::NoColumn { column: ColumnKind::References, .. } => "--ref-column".to_owned(),

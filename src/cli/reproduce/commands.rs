@@ -93,7 +93,7 @@ impl Reproduce {
             output::note(&claim.id);
             let worse = self.items(&claim, &claim.worse, "worse", results)?;
             let encoder = &self.encoder;
-            let offline = HubSettings { offline: true, ..HubSettings::from_env() };
+            let offline = HubSettings { offline: true, ..HubSettings::from_env()? };
             if claim.needs == "encoder"
                 && WeightsLocation::parse(encoder)?.file("model.safetensors", &offline).is_err()
             {

@@ -191,6 +191,18 @@ fn settings_from(variables: &[(&str, &str)]) -> HubSettings {
         let variable = variables.iter().find(|(key, _)| *key == name);
         variable.map(|(_, value)| (*value).to_owned())
     })
+    .unwrap()
+}
+
+#[test]
+fn the_home_of_another_user_is_refused() {
+    for name in ["HF_HOME", "HF_HUB_CACHE", "HF_TOKEN_PATH", "XDG_CACHE_HOME"] {
+        let settings = HubSettings::from_variables(|other| {
+            (other == name).then(|| "~someone/models".to_owned())
+        });
+        let error = settings.unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("~someone/models"), "{error}");
+    }
 }
 
 /// The values are from huggingface_hub 2.4.0.

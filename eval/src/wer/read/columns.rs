@@ -128,6 +128,14 @@ pub(super) fn is_header<'a>(fields: impl Iterator<Item = &'a str>) -> bool {
     id && text
 }
 
+/// Whether columns or keys with these names hold both references and hypotheses.
+pub(super) fn hold_both_sides<'a>(names: impl Iterator<Item = &'a str>) -> bool {
+    let names: Vec<&str> = names.collect();
+    [Side::Reference, Side::Hypothesis]
+        .iter()
+        .all(|side| side.names(true).split_whitespace().any(|name| names.contains(&name)))
+}
+
 /// The id of a row or an object, and one text for each side.
 pub(super) struct Record<'a> {
     pub line: u64,

@@ -10,7 +10,7 @@ use engram_textfile::{lines, non_blank_lines};
 use serde_json::Value;
 
 use super::TextFormat;
-use super::columns::is_header;
+use super::columns::{hold_both_sides, is_header};
 use crate::error::{EvalError, Location};
 
 /// Returns an error if the lines look like another format than `format`.
@@ -106,6 +106,8 @@ struct Fault {
     remedy: &'static str,
     /// The formats as which the file can be read.
     formats: &'static [&'static str],
+    /// Whether the file holds both the references and the hypotheses.
+    holds_both: bool,
 }
 
 const KALDI: Fault = Fault {
@@ -113,11 +115,13 @@ const KALDI: Fault = Fault {
     reason: "looks like Kaldi's `text`: each line begins with an id",
     remedy: "read it as Kaldi's `text`, or as lines if these are words",
     formats: &["kaldi", "lines"],
+    holds_both: false,
 };
 
 fn refuse<T>(file: &str, fault: Fault) -> Result<T, EvalError> {
-    let Fault { line, reason, remedy, formats } = fault;
-    Err(EvalError::OtherFormat { location: Location::new(file, line), reason, remedy, formats })
+    let Fault { line, reason, remedy, formats, holds_both } = fault;
+    let location = Location::new(file, line);
+    Err(EvalError::OtherFormat { location, reason, remedy, formats, holds_both })
 }
 
 /// An error if a file of plain lines looks like another format, otherwise `None`.
@@ -128,10 +132,18 @@ fn other_format(text: &str) -> Option<Fault> {
         text.trim_start().starts_with(['{', '['])
             && serde_json::from_str::<Value>(text).is_ok_and(|value| holds_text(&value))
     };
-    let fault = |line, reason, remedy, formats| Some(Fault { line, reason, remedy, formats });
+    let fault = |line, reason, remedy, formats| {
+        Some(Fault { line, reason, remedy, formats, holds_both: false })
+    };
     if is_json(first) || is_json(text) {
-        let remedy = "read it as JSON lines; it may hold references and hypotheses";
-        return fault(Some(line), "looks like JSON", remedy, &["jsonl", "lines"]);
+        let holds_both = is_pair(first);
+        let remedy = if holds_both {
+            "it holds both references and hypotheses; read both from it, or read it as JSON lines"
+        } else {
+            "read it as JSON lines"
+        };
+        let (line, formats) = (Some(line), &["jsonl", "lines"]);
+        return Some(Fault { line, reason: "looks like JSON", remedy, formats, holds_both });
     }
     if distinct(rows.iter().map(|(_, row)| Some(row.split_once('\t')?.0))) {
         let remedy = "read it as id<TAB>text (tsv) or as Kaldi's `text`";
@@ -175,7 +187,15 @@ fn unsupported_alternatives(text: &str) -> Option<Fault> {
     let remedy =
         "give the texts as .trn, `text (id)`, or state the format to count braces as words";
     let reason = "has sclite's alternatives `{ a / b }`, supported only in .trn";
-    Some(Fault { line: Some(line), reason, remedy, formats: &["trn"] })
+    Some(Fault { line: Some(line), reason, remedy, formats: &["trn"], holds_both: false })
+}
+
+/// Whether a line is a JSON object with a reference and a hypothesis.
+fn is_pair(line: &str) -> bool {
+    match serde_json::from_str(line) {
+        Ok(Value::Object(fields)) => hold_both_sides(fields.keys().map(String::as_str)),
+        _ => false,
+    }
 }
 
 fn holds_text(value: &Value) -> bool {
@@ -331,6 +351,19 @@ mod tests {
         assert_eq!(of_content(manifest), TextFormat::Jsonl);
         assert_eq!(of_content("{\"id\": 1}\n"), TextFormat::Lines);
         assert_eq!(of_content(""), TextFormat::Lines);
+    }
+
+    #[test]
+    fn a_file_with_both_texts_is_recognised() {
+        for (text, expected) in [
+            ("{\"text\": \"a\", \"pred_text\": \"b\"}\n", true),
+            ("{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n", true),
+            ("{\"id\": 1, \"text\": \"a\"}\n", false),
+        ] {
+            let error = check("f", text, TextFormat::Lines).unwrap_err();
+            let EvalError::OtherFormat { holds_both, .. } = error else { panic!("{error}") };
+            assert_eq!(holds_both, expected, "{text}");
+        }
     }
 
     #[test]
