@@ -85,7 +85,7 @@ fn a_value_of_another_memory_is_refused() {
     let other = create(&temporary.path().join("other"), format, Batch::default());
     let keys = keys(writer.generation(), [3]);
     let error = ValueCache::new(1 << 20).read(other.generation(), &keys).unwrap_err().to_string();
-    assert!(error.contains("must be a row of this generation"), "{error}");
+    assert!(error.contains("must be a value of this generation"), "{error}");
 }
 
 /// A source that counts the values that are read, and can be slow or broken.

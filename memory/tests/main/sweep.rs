@@ -70,7 +70,7 @@ fn files_of_a_killed_writer_are_removed() {
             ("gen-000003/graph-0-upper.safetensors", "half"),
             ("gen-000003/graph-1-lists.safetensors", "half"),
             ("gen-000003/graph-1-codes.safetensors", "half"),
-            ("gen-000003/graph-2-neighbours.safetensors", "half"),
+            ("gen-000003/graph-2-lists.safetensors", "half"),
             ("gen-000003/deleted-12.bits", "half"),
             (".CURRENT.engram-aB3xY9", "gen-0000"),
             ("gen-000004.partial/UNFINISHED", &MARKER[..7]),
