@@ -87,7 +87,7 @@ fn a_memory_with_moved_values_equals_the_local_one_through_changes() {
         assert_eq!(search(plain.snapshot().as_ref()), hits);
         assert_names(
             plain.snapshot().values(&[Row::new(3)]),
-            &["test://a/b: has the values of", "objects"],
+            &["test://a/b: has the values of", "object stores"],
         );
         let mut writer = Writer::open(&path).unwrap();
         writer.delete(&[5]).unwrap();
