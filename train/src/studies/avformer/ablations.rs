@@ -468,9 +468,9 @@ utterances = "clean"
             (
                 "\"clean\"",
                 "\"general_speech\"",
-                "claim `b`: configuration `main` has no `general_speech`",
+                "claim `b`: configuration `audio-only` has no `general_speech`",
             ),
-            ("\"clean\"", "\"test\"", "claim `b`: configuration `main` uses the embedded world"),
+            ("\"clean\"", "\"test\"", "uses the embedded world"),
             (
                 "adapters.steps=2400",
                 "adapters.steps=30",
