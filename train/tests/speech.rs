@@ -182,7 +182,7 @@ fn each_phase_trains_its_parameters_and_the_run_is_an_asr_model() {
         asr_model.boost_builder(None).unwrap().tree(&["zoo", "café"]).unwrap_err().to_string();
     assert!(error.contains("'é' of \"café\""), "{error}");
     let silence = TranscribeOptions { padding: Padding::Silence, ..options };
-    assert!(asr_model.check(&silence).unwrap_err().to_string().contains("--padding"));
+    assert!(asr_model.check(&silence).unwrap_err().to_string().contains("`padding`"));
 }
 
 /// Writes clips of a voice and their manifest, and returns the manifest's path. `edit_line` can
