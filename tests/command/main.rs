@@ -29,6 +29,8 @@ mod memory_retrieval;
 mod mpi;
 #[cfg(feature = "objects")]
 mod objects;
+#[cfg(feature = "objects")]
+mod objects_reveal;
 mod outputs;
 mod own_data;
 mod phrases;

@@ -78,11 +78,11 @@ function smallControls(minimum) {
   });
 }
 
-/** Whether an element is within the window. */
-export const isInWindow = (page, selector) => page.locator(selector).first().evaluate((element) => {
-  const { top, bottom } = element.getBoundingClientRect();
+/** Whether an element is within the window, once images have their sizes. */
+export const isInWindow = (page, selector) => page.waitForFunction((selector) => {
+  const { top, bottom } = document.querySelector(selector).getBoundingClientRect();
   return bottom > 0 && top >= 0 && bottom <= innerHeight;
-});
+}, selector, { timeout: 5000 }).then(() => true, () => false);
 
 /** Runs tests by name, prints their results and the faults, and ends the process. */
 export async function runTests(browser, tests, faults, whenFailed = async () => {}) {

@@ -14,14 +14,13 @@
 mod own;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use engram_durable as durable;
 use engram_infer::finished_run::{RECIPE, SUMMARY, WEIGHTS};
-use fs4::fs_std::FileExt;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -215,10 +214,13 @@ pub(crate) fn open_lock(path: &Path) -> Result<File> {
 pub(crate) fn lock(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
     let mut file = open_lock(&path)?;
-    let is_acquired = file.try_lock_exclusive().map_err(TrainError::io(&path))?;
-    if !is_acquired {
-        let holder = fs::read_to_string(&path).unwrap_or_default().trim().to_string();
-        return Err(TrainError::Locked { run: run.to_path_buf(), holder });
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default().trim().to_string();
+            return Err(TrainError::Locked { run: run.to_path_buf(), holder });
+        }
+        Err(TryLockError::Error(error)) => return Err(TrainError::io(&path)(error)),
     }
     file.set_len(0).map_err(TrainError::io(&path))?;
     writeln!(file, "{}", std::process::id()).map_err(TrainError::io(&path))?;

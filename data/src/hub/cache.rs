@@ -295,7 +295,13 @@ impl CachedModel {
 
     /// Returns the free bytes on the cache's disk; `None` if they are unknown.
     pub(super) fn free_space(&self) -> Option<u64> {
-        fs4::available_space(&self.cache).ok()
+        #[cfg(unix)]
+        {
+            let disk = rustix::fs::statvfs(&self.cache).ok()?;
+            Some(disk.f_frsize * disk.f_bavail)
+        }
+        #[cfg(not(unix))]
+        None
     }
 
     /// Returns the cache folder, for messages.

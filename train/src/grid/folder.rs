@@ -1,10 +1,9 @@
 //! The folder of a grid, and locks on its runs.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use engram_durable as durable;
-use fs4::fs_std::FileExt;
 
 use crate::error::{Result, TrainError};
 use crate::run_folder::open_lock;
@@ -45,8 +44,10 @@ impl LockedRun {
     pub(super) fn try_lock(run: &Path) -> Result<Option<Self>> {
         loop {
             let (lock, file) = lock_file(run)?;
-            if !file.try_lock_exclusive().map_err(TrainError::io(&lock))? {
-                return Ok(None);
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) => return Err(TrainError::io(&lock)(error)),
             }
             if durable::is_at(&file, &lock) {
                 return Ok(Some(Self { run: run.to_path_buf(), lock, _file: file }));

@@ -1,11 +1,10 @@
 //! The files and folders that a run writes. Nothing else in a folder is ever removed or replaced.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::path::Path;
 
 use engram_durable as durable;
 use engram_infer::finished_run::{CHECKSUMS, RECIPE, SUMMARY, WEIGHTS};
-use fs4::fs_std::FileExt;
 
 use super::{INPUTS, Inputs, LOCK};
 use crate::checkpoint;
@@ -117,10 +116,8 @@ fn is_lock(path: &Path) -> bool {
 pub(super) fn holder(run: &Path) -> Option<String> {
     let path = run.join(LOCK);
     let file = File::open(&path).ok()?;
-    match file.try_lock_exclusive() {
-        Ok(false) => Some(fs::read_to_string(&path).unwrap_or_default().trim().to_string()),
-        _ => None,
-    }
+    let is_locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+    is_locked.then(|| fs::read_to_string(&path).unwrap_or_default().trim().to_string())
 }
 
 /// Removes temporary files of a killed process from a run folder.

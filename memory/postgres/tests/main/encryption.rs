@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::server::front::{Authority, Front};
+use crate::server::front::{CERTIFICATES, Front, encrypted};
 use crate::server::{FORMAT, TestServer, rows};
 use crate::support::*;
 use engram_memory_postgres::{Connect, PostgresStore};
@@ -21,20 +21,13 @@ fn error(url: &str, connect: Connect) -> String {
 fn connections_over_a_network_are_encrypted_and_check_the_certificate() {
     let server = TestServer::start();
     server.create("encrypted", FORMAT, &rows(1..4));
-    let (authority, other) = (Authority::new("own"), Authority::new("other"));
-    let folder = tempfile::tempdir().unwrap();
-    let [pem, other_pem] =
-        [("own.pem", &authority), ("other.pem", &other)].map(|(name, issuer)| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, issuer.pem()).unwrap();
-            path.display().to_string()
-        });
+    let [pem, other_pem] = ["own", "other"].map(|name| format!("{CERTIFICATES}/{name}.pem"));
     let url = |front: &Front, host: &str, pem: &str| {
         format!("{}&sslrootcert={pem}", front.url(host, "encrypted"))
     };
     let secure = Connect::default();
 
-    let valid = Front::start(server.socket(), Some(authority.server("localhost", 2099)));
+    let valid = Front::start(server.socket(), Some(encrypted("valid")));
     let store = PostgresStore::open(&url(&valid, "localhost", &pem), secure).unwrap();
     assert_eq!(store.snapshot().description().entries, 3);
     let mut transaction = store.begin().unwrap();
@@ -51,7 +44,7 @@ fn connections_over_a_network_are_encrypted_and_check_the_certificate() {
         let error = error(&url, secure);
         assert!(error.contains(reason) && error.contains(remedy), "{error}");
     }
-    let expired = Front::start(server.socket(), Some(authority.server("localhost", 2024)));
+    let expired = Front::start(server.socket(), Some(encrypted("expired")));
     let start = std::time::Instant::now();
     let message = error(&url(&expired, "localhost", &pem), secure);
     assert!(message.contains("has expired") && message.contains("renew it"), "{message}");

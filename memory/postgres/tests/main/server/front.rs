@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd,
-};
 use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::runtime::Runtime;
@@ -123,36 +121,18 @@ impl State {
     }
 }
 
-/// An authority for the certificates of servers.
-pub struct Authority(CertifiedIssuer<'static, KeyPair>);
+/// The folder of the certificates. `make.sh` in it made them.
+pub const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/certificates");
 
-impl Authority {
-    pub fn new(name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    /// The certificate of the authority as a PEM file.
-    pub fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// A server with a certificate for a host, which is valid until the end of a year.
-    pub fn server(&self, host: &str, year: i32) -> ServerConfig {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
-        params.not_before = date_time_ymd(2020, 1, 1);
-        params.not_after = date_time_ymd(year, 12, 31);
-        let certificate = params.signed_by(&key, &self.0).unwrap();
-        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key)
-            .unwrap()
-    }
+/// A server with a certificate of the authority `own` for `localhost`: `valid` or `expired`.
+pub fn encrypted(certificate: &str) -> ServerConfig {
+    let path = |name: &str| format!("{CERTIFICATES}/{name}");
+    let certificate = CertificateDer::from_pem_file(path(&format!("{certificate}.pem"))).unwrap();
+    let key = PrivateKeyDer::from_pem_file(path("server.key")).unwrap();
+    ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)
+        .unwrap()
 }

@@ -1,13 +1,13 @@
 //! The time of a step of REVEAL's training with values in the run's folder, and in an object store
 //! whose requests take 20 ms.
 //!
-//! Usage: `cargo bench --workspace --bench reveal_values -- STEPS [REPEATS]`. Trains the recipe
+//! Usage: `cargo bench --features objects --bench reveal_values -- STEPS [REPEATS]`. Trains the recipe
 //! `reveal/laptop` from a warm start for STEPS steps (200), with a refresh of the memory every 50
 //! steps, REPEATS times (2) in each way, in turn. The first steps do not count. The store is in main
 //! memory. The values of a refresh are not in the cache.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../memory/objects/benches/slow_store/mod.rs"]
+#[path = "../memory/objects/benches/slow_store/mod.rs"]
 mod slow_store;
 
 use std::path::Path;
@@ -49,7 +49,7 @@ fn seconds_of_step(steps: u64, storages: ValueStorages, is_remote: bool) -> f64 
     ];
     set.extend(is_remote.then(|| format!("memory.values={ADDRESS:?}")));
     let recipe_options = RecipeOptions { tiny: false, set };
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/reveal/laptop.toml"));
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/train/recipes/reveal/laptop.toml"));
     let mut recipe = Recipe::load(path, &recipe_options).unwrap();
     let run = folder.path().join("run");
     let options = RunOptions {
