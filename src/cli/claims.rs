@@ -10,11 +10,11 @@ use engram_train::grid::{
     ClaimReport, ConfigurationReport, Corrected, GridReport, SystemMeasure, Verdict,
     multiple_testing_note,
 };
-use engram_train::registry::{self, format_measure};
-use engram_train::studies::ALL;
+use engram_train::registry::format_measure;
 use serde::Serialize;
 
 use super::environment::Environment;
+use super::studies;
 
 /// Version of the JSON form. A change of names or meanings raises it.
 const SCHEMA_VERSION: u32 = 2;
@@ -227,8 +227,8 @@ impl Report {
 
     /// The heading over a claim: its study, by the first part of its id.
     fn group(&self, id: &str) -> &str {
-        let study = id.split('.').next().and_then(|name| registry::find(ALL, name));
-        study.map_or(self.title.as_str(), |study| study.description())
+        let view = id.split('.').next().and_then(studies::view);
+        view.map_or(self.title.as_str(), |view| view.about())
     }
 }
 

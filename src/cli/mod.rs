@@ -21,6 +21,7 @@ pub mod remedy;
 mod reproduce;
 mod score;
 mod shell;
+mod studies;
 mod train;
 mod transcribe;
 #[cfg(target_os = "linux")]

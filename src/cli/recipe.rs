@@ -8,7 +8,7 @@ use engram_train::studies::ALL;
 
 use super::offered::Offered;
 use super::paths::RecipeFile;
-use super::{Outcome, output};
+use super::{Outcome, output, studies};
 
 /// Show built-in recipes, and list all recipe keys with types, defaults and descriptions.
 #[derive(Debug, Subcommand)]
@@ -114,7 +114,8 @@ fn list_text() -> String {
 
 /// A parser for the name of a study.
 fn study_parser() -> impl TypedValueParser<Value = String> {
-    let names = ALL.iter().map(|study| PossibleValue::new(study.name()).help(study.description()));
+    let names =
+        ALL.iter().map(|study| PossibleValue::new(study.name()).help(studies::about(study.name())));
     PossibleValuesParser::new(names)
 }
 

@@ -25,7 +25,7 @@ use engram_train::studies::ALL;
 use super::claims::Report;
 use super::interrupt::{Interrupt, shell_quoted};
 use super::paths::{BaseFolder, ModelName, NewFolder};
-use super::{Outcome, bundled, output};
+use super::{Outcome, bundled, output, studies};
 
 /// Claims that need only one run, which takes seconds.
 const QUICK: [&str; 2] = ["patent.finetuned_over_zero_shot", "patent.decoys_learnt"];
@@ -131,7 +131,7 @@ fn study_name() -> impl TypedValueParser<Value = String> {
     let with_claims = ["patent", "reveal", "avformer"];
     let studies = with_claims.into_iter().filter_map(|name| registry::find(ALL, name));
     PossibleValuesParser::new(
-        studies.map(|study| PossibleValue::new(study.name()).help(study.description())),
+        studies.map(|study| PossibleValue::new(study.name()).help(studies::about(study.name()))),
     )
 }
 

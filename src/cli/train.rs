@@ -1,6 +1,5 @@
 //! `engram train`: trains a study by a recipe, or a model for text pairs of a CSV.
 
-mod plots;
 mod ranks;
 mod similarity;
 
@@ -20,7 +19,7 @@ use super::interrupt::Interrupt;
 use super::memory::location::{ServerOptions, memory_server};
 use super::memory::value_storage;
 use super::paths::{NewFolder, RecipeFile};
-use super::{Outcome, output};
+use super::{Outcome, output, studies};
 
 /// The subcommand without a recipe file.
 const SIMILARITY: &str = "similarity";
@@ -78,7 +77,8 @@ impl Subcommand for TrainStudy {
     fn augment_subcommands(command: Command) -> Command {
         let subcommand = |study: &&dyn StudyDefinition| {
             let command = TrainOptions::augment_args(Command::new(study.name()));
-            command.about(study.description()).after_help(examples(*study)).defer(with_recipe_keys)
+            let name = study.name();
+            command.about(studies::about(name)).after_help(examples(name)).defer(with_recipe_keys)
         };
         let similarity = Similarity::augment_args(Command::new(SIMILARITY));
         command
@@ -116,8 +116,9 @@ impl FromArgMatches for TrainStudy {
     }
 }
 
-fn examples(study: &dyn StudyDefinition) -> String {
-    let lines = study.examples().iter().map(|line| format!("\n  {line}"));
+fn examples(study: &str) -> String {
+    let examples = studies::view(study).map_or(&[][..], |view| view.examples());
+    let lines = examples.iter().map(|line| format!("\n  {line}"));
     format!("Examples:{}", lines.collect::<String>())
 }
 
@@ -125,7 +126,7 @@ fn examples(study: &dyn StudyDefinition) -> String {
 fn with_recipe_keys(command: Command) -> Command {
     let Some(study) = registry::find(ALL, command.get_name()) else { return command };
     let keys = listing(&study.recipe_schema());
-    let (name, examples) = (study.name(), examples(study));
+    let (name, examples) = (study.name(), examples(study.name()));
     command.after_long_help(format!(
         "{examples}\n\nRecipe keys of this study with their defaults, for --set and recipe \
          files.\n`engram recipe reference {name}` also lists the keys of all studies:\n{keys}"
@@ -179,13 +180,13 @@ impl TrainStudy {
             ..RunOptions::default()
         };
         let report = study.train(&mut recipe, &run_options)?;
-        for plot in &report.plots {
-            plots::write(plot, &options.run)?;
+        let view = studies::view(study.name());
+        for plot in view.map_or(Ok(Vec::new()), |view| view.plots(&report.summary))? {
+            plot.write(&options.run)?;
         }
-        if options.json {
-            output::print_json(&with_threads(report.json))?;
-        } else {
-            output::print(&report.text)?;
+        match view.filter(|_| !options.json) {
+            Some(view) => output::print(&view.text(&report.summary)?)?,
+            None => output::print_json(&with_threads(report.summary))?,
         }
         let passed = report.check_failures.is_empty();
         Ok(if passed { Outcome::Done } else { Outcome::CheckFailed })

@@ -1,11 +1,10 @@
-//! The interface between studies and commands. `train`, `recipe`, `grid` and `explore` know a study
-//! only by this interface.
+//! The interface between studies and commands. `train`, `recipe` and `grid` know a study only by this
+//! interface.
 //!
 //! To add a study, implement [`StudyDefinition`] in a folder of `studies/` and add a line to
 //! [`studies::ALL`](crate::studies::ALL).
 
 use std::fmt;
-use std::path::PathBuf;
 
 use engram_eval::result::Measure;
 use serde::Serialize;
@@ -21,12 +20,6 @@ use crate::trainer::RunOptions;
 pub trait StudyDefinition: fmt::Debug + Sync {
     /// The value of `study` in the study's recipes.
     fn name(&self) -> &'static str;
-
-    /// The trained task or model, in one phrase for help texts.
-    fn description(&self) -> &'static str;
-
-    /// Command lines that train the study, for help texts.
-    fn examples(&self) -> &'static [&'static str];
 
     /// The keys of the study's recipes, with types, defaults and descriptions.
     fn recipe_schema(&self) -> RecipeSchema;
@@ -45,11 +38,6 @@ pub trait StudyDefinition: fmt::Debug + Sync {
 
     /// The metrics and systems of the study, for grids.
     fn ablations(&self) -> &'static dyn AblationStudy;
-
-    /// The tabs of the explorer that can show the study's finished runs.
-    fn explorer_tabs(&self) -> &'static [ExplorerTab] {
-        &[]
-    }
 }
 
 /// A table of studies.
@@ -60,74 +48,29 @@ pub fn find(studies: Studies, name: &str) -> Option<&'static dyn StudyDefinition
     studies.iter().copied().find(|study| study.name() == name)
 }
 
-/// A tab of the explorer that shows finished runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ExplorerTab {
-    /// Answers to questions about images, with evidence.
-    Answers,
-    /// Transcripts of clips with image frames, and without.
-    Avformer,
-}
-
-impl ExplorerTab {
-    /// The tab's name in the explorer's page and requests.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Answers => "answers",
-            Self::Avformer => "speech",
-        }
-    }
-}
-
-/// The results of a finished run, as commands print them.
+/// The results of a finished run.
 #[derive(Debug, Clone)]
 pub struct RunReport {
     /// The results as JSON, as in `summary.json`.
-    pub json: Value,
-    /// The results as a text table.
-    pub text: String,
+    pub summary: Value,
     /// Failures of the recipe's `[check]`.
     pub check_failures: Vec<String>,
-    /// The plots for the run folder.
-    pub plots: Vec<LinePlot>,
 }
 
 impl RunReport {
-    /// A report without plots.
+    /// A report of these results.
     ///
     /// # Errors
     /// [`TrainError::Study`] for a summary that JSON cannot express.
     pub fn new(
         study: &'static str,
         summary: &impl Serialize,
-        text: String,
         check_failures: &[String],
     ) -> Result<Self> {
-        let json = serde_json::to_value(summary);
-        let json = json.map_err(TrainError::in_study(study, "writing the summary"))?;
-        Ok(Self { json, text, check_failures: check_failures.to_vec(), plots: Vec::new() })
+        let summary = serde_json::to_value(summary);
+        let summary = summary.map_err(TrainError::in_study(study, "writing the summary"))?;
+        Ok(Self { summary, check_failures: check_failures.to_vec() })
     }
-}
-
-/// A line plot of measures, with their intervals.
-#[derive(Debug, Clone)]
-pub struct LinePlot {
-    /// The file of the plot, relative to the run folder.
-    pub file: PathBuf,
-    /// The titles of the horizontal and the vertical axis.
-    pub axes: [&'static str; 2],
-    /// The lines: names, and points in ascending order of the horizontal value. Each point is the
-    /// horizontal value and the measure.
-    pub lines: Vec<(&'static str, Vec<(f64, Measure)>)>,
-}
-
-/// The last lines of a summary's text: the size of the run (such as a number of steps), the seed,
-/// the start of the recipe's hash, and the failures of `[check]`.
-pub(crate) fn footer(size: &str, seed: u64, recipe_hash: &str, failures: &[String]) -> Vec<String> {
-    let hash = recipe_hash.get(..12).unwrap_or(recipe_hash);
-    let mut lines = vec![format!("{size}; seed {seed}; recipe {hash}")];
-    lines.extend(failures.iter().map(|failure| format!("check failed: {failure}")));
-    lines
 }
 
 /// Formats a measure with its 95 % interval, if it has one: `0.7656 [0.7291, 0.7980]`.

@@ -11,7 +11,6 @@ use engram_memory::format::manifest::CURRENT;
 use engram_memory::search::Filter;
 use engram_memory::{Memory, Store};
 use engram_models::compute::Compute;
-use engram_train::registry::ExplorerTab;
 use serde::{Deserialize, Serialize};
 
 use super::discover::Run;
@@ -20,6 +19,7 @@ use super::lazy::{FromRun, Lazy};
 use super::questions::{TestQuestion, TestQuestions};
 use super::uploads::{self, Upload};
 use crate::cli::memory::value_reader;
+use crate::cli::studies::ExplorerTab;
 
 /// Maximum number of test questions listed at a time.
 const MAX_LISTED: usize = 50;

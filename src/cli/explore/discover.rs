@@ -7,12 +7,11 @@ use anyhow::Context;
 use engram_data::folder::is_hidden;
 use engram_infer::finished_run::{RECIPE, is_finished};
 use engram_memory::format::manifest::CURRENT;
-use engram_train::registry::{self, ExplorerTab};
-use engram_train::studies::ALL;
 use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 
 use crate::cli::output;
+use crate::cli::studies::{self, ExplorerTab};
 
 /// Maximum depth of the searched folders below a given folder. The memory of a grid's run is at
 /// depth 4: `FOLDER/GRID/seed-1/CONFIGURATION/memory`.
@@ -75,8 +74,7 @@ pub(super) fn restore_memories(folders: &[PathBuf]) {
     runs.sort();
     for run in runs {
         let has_answers = |(name, ..): (String, bool, Option<PathBuf>)| {
-            registry::find(ALL, &name)
-                .is_some_and(|study| study.explorer_tabs().contains(&ExplorerTab::Answers))
+            studies::explorer_tabs(&name).contains(&ExplorerTab::Answers)
         };
         if read_recipe(&run.join(RECIPE)).is_ok_and(has_answers)
             && let Err(error) = restore_missing_memory(&run, output::is_quiet())
@@ -161,8 +159,7 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
         match read_recipe(&folder.join(RECIPE)) {
             Ok((study, is_world, data_folder)) => {
                 let (finished, has_memory) = (false, false);
-                let tabs =
-                    registry::find(ALL, &study).map_or(&[][..], |study| study.explorer_tabs());
+                let tabs = studies::explorer_tabs(&study);
                 let tabs = tabs.iter().map(|tab| tab.name()).collect();
                 let run = Run {
                     name,

@@ -4,10 +4,10 @@ use std::io::Cursor;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::Context;
-use engram_train::registry::ExplorerTab;
 use image::{ImageFormat, RgbImage};
 
 use super::discover::Run;
+use crate::cli::studies::ExplorerTab;
 
 /// A value that is opened on first use. If opening fails, the next call tries again.
 pub(super) struct Lazy<T> {

@@ -18,7 +18,6 @@ use engram_infer::asr::{
 use engram_infer::finished_run::RECIPE;
 use engram_models::compute::Compute;
 use engram_models::speech::log_mel::samples_to_seconds;
-use engram_train::registry::ExplorerTab;
 use engram_train::studies::avformer::settings::{AvformerData, NUM_EVALUATION_VIEWS};
 use engram_train::{Recipe, RecipeOptions};
 use serde::{Deserialize, Serialize};
@@ -28,6 +27,7 @@ use super::lazy::{FromRun, Lazy, png};
 use super::rescue::{self, RescueSearch};
 use crate::cli::data::wav;
 use crate::cli::output;
+use crate::cli::studies::ExplorerTab;
 
 /// The name of the run's adapters in the ASR model.
 const ADAPTERS: &str = "run";

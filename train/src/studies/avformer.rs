@@ -30,7 +30,6 @@ mod rehearsal;
 pub mod run;
 pub mod settings;
 pub mod study;
-mod summary;
 pub mod timing;
 mod transcription;
 
@@ -38,7 +37,7 @@ use crate::error::Result;
 use crate::grid::AblationStudy;
 use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
-use crate::registry::{ExplorerTab, RunReport, StudyDefinition};
+use crate::registry::{RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 use ablations::AvformerAblations;
 use settings::{AvformerData, AvformerFeed, AvformerModel};
@@ -55,16 +54,6 @@ impl StudyDefinition for Avformer {
         NAME
     }
 
-    fn description(&self) -> &'static str {
-        "A frozen ASR model with added image input (AVFormer)"
-    }
-
-    fn examples(&self) -> &'static [&'static str] {
-        &[
-            "engram train avformer --recipe avformer/tiny --run runs/a1 \\\n      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip",
-        ]
-    }
-
     fn recipe_schema(&self) -> RecipeSchema {
         RecipeSchema::new::<AvformerData, AvformerModel, NoKeys, AvformerFeed>(NAME)
     }
@@ -75,15 +64,10 @@ impl StudyDefinition for Avformer {
 
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
         let summary = run::train_avformer(recipe, options)?;
-        let report = RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)?;
-        Ok(RunReport { plots: summary.plots(), ..report })
+        RunReport::new(NAME, &summary, &summary.check_failures)
     }
 
     fn ablations(&self) -> &'static dyn AblationStudy {
         &AvformerAblations
-    }
-
-    fn explorer_tabs(&self) -> &'static [ExplorerTab] {
-        &[ExplorerTab::Avformer]
     }
 }

@@ -20,7 +20,6 @@ mod names;
 pub mod run;
 mod settings;
 mod study;
-mod summary;
 
 use crate::error::Result;
 use crate::grid::{AblationStudy, TestItems};
@@ -51,14 +50,6 @@ impl StudyDefinition for Clip {
         NAME
     }
 
-    fn description(&self) -> &'static str {
-        "An image encoder, trained as CLIP"
-    }
-
-    fn examples(&self) -> &'static [&'static str] {
-        &["engram train clip --recipe clip/tiny --run runs/clip"]
-    }
-
     fn recipe_schema(&self) -> RecipeSchema {
         RecipeSchema::new::<ClipData, ClipModel, NoKeys, NoKeys>(NAME)
     }
@@ -69,7 +60,7 @@ impl StudyDefinition for Clip {
 
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
         let summary = run::train_clip(recipe, options)?;
-        RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        RunReport::new(NAME, &summary, &summary.check_failures)
     }
 
     fn ablations(&self) -> &'static dyn AblationStudy {

@@ -29,7 +29,6 @@ mod results;
 pub mod run;
 pub mod settings;
 pub mod study;
-mod summary;
 
 use crate::error::Result;
 use crate::grid::AblationStudy;
@@ -51,18 +50,6 @@ impl StudyDefinition for Patent {
         NAME
     }
 
-    fn description(&self) -> &'static str {
-        "Patent phrase similarity"
-    }
-
-    fn examples(&self) -> &'static [&'static str] {
-        &[
-            "engram train patent --recipe patent/world --run runs/p0",
-            "engram train patent --recipe patent/minilm --set data.dir=patent --run runs/p1",
-            "engram train patent --recipe patent/minilm --tiny --run runs/try",
-        ]
-    }
-
     fn recipe_schema(&self) -> RecipeSchema {
         RecipeSchema::new::<PatentData, ScorerSettings, NoKeys, NoKeys>(NAME)
     }
@@ -73,7 +60,7 @@ impl StudyDefinition for Patent {
 
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
         let summary = run::train_patent(recipe, options)?;
-        RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        RunReport::new(NAME, &summary, &summary.check_failures)
     }
 
     fn ablations(&self) -> &'static dyn AblationStudy {

@@ -43,14 +43,13 @@ mod shards;
 pub mod sizes;
 mod snapshots;
 pub mod study;
-mod summary;
 mod swap;
 
 use crate::error::Result;
 use crate::grid::AblationStudy;
 use crate::recipe::Recipe;
 use crate::recipe::reference::RecipeSchema;
-use crate::registry::{ExplorerTab, RunReport, StudyDefinition};
+use crate::registry::{RunReport, StudyDefinition};
 use crate::trainer::RunOptions;
 use ablations::RevealAblations;
 use settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
@@ -67,17 +66,6 @@ impl StudyDefinition for Reveal {
         NAME
     }
 
-    fn description(&self) -> &'static str {
-        "Visual question answering with a retrieval memory (REVEAL)"
-    }
-
-    fn examples(&self) -> &'static [&'static str] {
-        &[
-            "engram train reveal --recipe reveal/laptop --run runs/r1",
-            "engram train reveal --recipe reveal/laptop --run runs/r1 --resume",
-        ]
-    }
-
     fn recipe_schema(&self) -> RecipeSchema {
         RecipeSchema::new::<RevealData, RevealModel, RevealMemory, RevealFeed>(NAME)
     }
@@ -88,14 +76,10 @@ impl StudyDefinition for Reveal {
 
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
         let summary = run::train_reveal(recipe, options)?;
-        RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        RunReport::new(NAME, &summary, &summary.check_failures)
     }
 
     fn ablations(&self) -> &'static dyn AblationStudy {
         &RevealAblations
-    }
-
-    fn explorer_tabs(&self) -> &'static [ExplorerTab] {
-        &[ExplorerTab::Answers]
     }
 }

@@ -16,7 +16,6 @@ pub mod model;
 pub mod run;
 pub mod settings;
 mod study;
-mod summary;
 
 use engram_eval::wer::report::WER;
 
@@ -49,14 +48,6 @@ impl StudyDefinition for Speech {
         NAME
     }
 
-    fn description(&self) -> &'static str {
-        "Speech recognition (ASR)"
-    }
-
-    fn examples(&self) -> &'static [&'static str] {
-        &["engram train speech --recipe speech/tiny --run runs/s1"]
-    }
-
     fn recipe_schema(&self) -> RecipeSchema {
         RecipeSchema::new::<SpeechData, SpeechModel, NoKeys, SpeechFeed>(NAME)
     }
@@ -67,7 +58,7 @@ impl StudyDefinition for Speech {
 
     fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
         let summary = run::train_speech(recipe, options)?;
-        RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
+        RunReport::new(NAME, &summary, &summary.check_failures)
     }
 
     fn ablations(&self) -> &'static dyn AblationStudy {

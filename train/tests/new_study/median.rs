@@ -107,14 +107,6 @@ impl StudyDefinition for MedianDefinition {
         "median"
     }
 
-    fn description(&self) -> &'static str {
-        "The median of some numbers"
-    }
-
-    fn examples(&self) -> &'static [&'static str] {
-        &["engram train median --recipe median.toml --run runs/median"]
-    }
-
     fn recipe_schema(&self) -> RecipeSchema {
         RecipeSchema::new::<MedianData, MedianModel, NoKeys, NoKeys>("median")
     }
@@ -138,8 +130,7 @@ impl StudyDefinition for MedianDefinition {
             check_failures: trained.check.failures,
         };
         finish_run(&options.run, &summary)?;
-        let text = format!("errors {:?}", summary.errors);
-        RunReport::new("median", &summary, text, &summary.check_failures)
+        RunReport::new("median", &summary, &summary.check_failures)
     }
 
     fn ablations(&self) -> &'static dyn AblationStudy {

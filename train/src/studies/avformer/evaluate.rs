@@ -13,8 +13,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::{Path, PathBuf};
 
+use engram_data::messages::counted;
 use engram_data::world::questions::Split;
 use engram_durable as durable;
 use engram_eval::compare::{Comparison, compare_items};
@@ -146,6 +148,18 @@ pub struct RescuedWord {
     pub word: AlignedWord,
     /// The number of clips.
     pub clips: usize,
+}
+
+impl fmt::Display for RescuedWord {
+    /// Formats a rescued word, as `chicken, transcribed as kitchen without frames: 3 clips`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reference = &self.word.reference;
+        match self.word.hypothesis_without_frames.as_deref() {
+            Some(word) => write!(f, "{reference}, transcribed as {word} without frames: ")?,
+            None => write!(f, "{reference}, missing without frames: ")?,
+        }
+        f.write_str(&counted(self.clips, "clip"))
+    }
 }
 
 /// A running test of a finished run.

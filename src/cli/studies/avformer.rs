@@ -1,25 +1,43 @@
-//! The results of a run, as text and as a plot of the WER against the noise.
+//! The view of AVFormer.
+
+use std::path::Path;
 
 use engram_data::messages::counted;
 use engram_eval::result::Measure;
-use std::fmt;
-use std::path::Path;
+use engram_train::studies::avformer::evaluate::{MetricsAtRatio, TEST};
+use engram_train::studies::avformer::run::AvformerSummary;
+use serde::Deserialize;
+use serde_json::Value;
 
-use super::evaluate::{MetricsAtRatio, RescuedWord, TEST};
-use super::run::AvformerSummary;
-use crate::registry::{LinePlot, footer, format_measure};
+use super::{ExplorerTab, LinePlot, StudyView, footer, format_measure};
 
 /// The WER of one system at a signal-to-noise ratio.
 type SystemWer = fn(&MetricsAtRatio) -> &Measure;
 
-impl AvformerSummary {
-    /// The results as a text table.
-    pub(super) fn to_text(&self) -> String {
+pub(super) struct View;
+
+impl StudyView for View {
+    fn study(&self) -> &'static str {
+        "avformer"
+    }
+
+    fn about(&self) -> &'static str {
+        "A frozen ASR model with added image input (AVFormer)"
+    }
+
+    fn examples(&self) -> &'static [&'static str] {
+        &[
+            "engram train avformer --recipe avformer/tiny --run runs/a1 \\\n      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip",
+        ]
+    }
+
+    fn text(&self, summary: &Value) -> serde_json::Result<String> {
+        let summary = AvformerSummary::deserialize(summary)?;
         let mut lines = vec![format!(
             "{:<14} {:<12} {:>6}  {:<26} insertions",
             "utterances", "system", "n", "WER"
         )];
-        let test = &self.test;
+        let test = &summary.test;
         for metrics in &test.systems {
             let (n, wer) = (metrics.wer.n, format_measure(&metrics.wer));
             let (utterances, system) = (&metrics.utterances, &metrics.system);
@@ -61,21 +79,22 @@ impl AvformerSummary {
                 counted(n, "clip")
             ));
         }
-        let [trained, frozen] = self.parameters;
+        let [trained, frozen] = summary.parameters;
         lines.push(format!(
             "{trained} trainable parameters, {frozen} frozen and unchanged ({:.2} % trainable)",
             100.0 * trained as f64 / (trained + frozen).max(1) as f64
         ));
-        let steps = counted(self.steps, "step");
-        lines.extend(footer(&steps, self.seed, &self.recipe_hash, &self.check_failures));
-        lines.join("\n")
+        let steps = counted(summary.steps, "step");
+        lines.extend(footer(&steps, summary.seed, &summary.recipe_hash, &summary.check_failures));
+        Ok(lines.join("\n"))
     }
 
-    /// The WER against the signal-to-noise ratio. Empty if the run measured fewer than two ratios.
-    pub(super) fn plots(&self) -> Vec<LinePlot> {
-        let sweep = &self.test.sweep;
+    /// The WER against the signal-to-noise ratio; no plot if the run measured fewer than two ratios.
+    fn plots(&self, summary: &Value) -> serde_json::Result<Vec<LinePlot>> {
+        let summary = AvformerSummary::deserialize(summary)?;
+        let sweep = &summary.test.sweep;
         if sweep.iter().filter(|at_ratio| at_ratio.snr_db.is_some()).count() < 2 {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let lines: [(&str, SystemWer); 3] = [
             ("without frames", |at_ratio| &at_ratio.no_frames),
@@ -91,18 +110,10 @@ impl AvformerSummary {
             (name, points)
         });
         let file = Path::new(TEST).join("sweep.svg");
-        vec![LinePlot { file, axes: ["SNR, dB", "WER"], lines: lines.to_vec() }]
+        Ok(vec![LinePlot { file, axes: ["SNR, dB", "WER"], lines: lines.to_vec() }])
     }
-}
 
-impl fmt::Display for RescuedWord {
-    /// Formats a rescued word, as `chicken, transcribed as kitchen without frames: 3 clips`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reference = &self.word.reference;
-        match self.word.hypothesis_without_frames.as_deref() {
-            Some(word) => write!(f, "{reference}, transcribed as {word} without frames: ")?,
-            None => write!(f, "{reference}, missing without frames: ")?,
-        }
-        f.write_str(&counted(self.clips, "clip"))
+    fn explorer_tabs(&self) -> &'static [ExplorerTab] {
+        &[ExplorerTab::Avformer]
     }
 }
