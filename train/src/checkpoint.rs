@@ -111,7 +111,7 @@ impl Checkpoints {
         &self.folder
     }
 
-    /// Writes a checkpoint, sets `LATEST` (and `BEST` for the best one) and removes old
+    /// Writes a checkpoint, sets `LATEST` and `BEST` (to the best one of the phase) and removes old
     /// checkpoints, except the newest `keep` and the best one. If the checkpoint cannot be written,
     /// older checkpoints and pointers are unchanged.
     pub(crate) fn save(
@@ -134,6 +134,9 @@ impl Checkpoints {
         self.set_pointer(LATEST, &name)?;
         if reason == Reason::Best {
             self.set_pointer(BEST, &name)?;
+        } else if contents.state.best.is_none() {
+            // The best checkpoint of an earlier phase is none of this phase.
+            self.remove_pointer(BEST)?;
         }
         self.prune(keep)?;
         Ok(target)
@@ -181,10 +184,7 @@ impl Checkpoints {
         let best = best.map(|step| Name { step, kind: Kind::Regular }.to_string());
         match best.filter(|name| self.folder.join(name).exists()) {
             Some(name) => self.set_pointer(BEST, &name)?,
-            None => {
-                let path = self.folder.join(BEST);
-                durable::remove_file(&path).map_err(TrainError::io(&path))?;
-            }
+            None => self.remove_pointer(BEST)?,
         }
         self.prune(keep)
     }
@@ -206,6 +206,11 @@ impl Checkpoints {
 
     fn set_pointer(&self, pointer: &str, name: &str) -> Result<()> {
         write_file(&self.folder.join(pointer), format!("{name}\n").as_bytes())
+    }
+
+    fn remove_pointer(&self, pointer: &str) -> Result<()> {
+        let path = self.folder.join(pointer);
+        durable::remove_file(&path).map_err(TrainError::io(&path))
     }
 
     /// All checkpoints, oldest first.

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use engram_durable as durable;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::error::{Result, TrainError};
@@ -69,9 +70,44 @@ pub(crate) struct Window {
     skipped: u64,
     examples: u64,
     tokens: u64,
-    loss: f64,
-    gradient_norm: f64,
-    parts: Vec<(String, f64)>,
+    loss: Exact,
+    gradient_norm: Exact,
+    parts: Vec<(String, Exact)>,
+}
+
+/// A number that JSON keeps bit by bit. JSON has no NaN and no infinity, so these are the digits of
+/// their bits, as text.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Exact(pub(crate) f64);
+
+/// The two forms of an [`Exact`].
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum NumberOrBits {
+    Number(f64),
+    Bits(String),
+}
+
+impl Serialize for Exact {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let form = match self.0.is_finite() {
+            true => NumberOrBits::Number(self.0),
+            false => NumberOrBits::Bits(format!("{:016x}", self.0.to_bits())),
+        };
+        form.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Exact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match NumberOrBits::deserialize(deserializer)? {
+            NumberOrBits::Number(number) => Ok(Self(number)),
+            NumberOrBits::Bits(bits) => {
+                let bits = u64::from_str_radix(&bits, 16).map_err(D::Error::custom)?;
+                Ok(Self(f64::from_bits(bits)))
+            }
+        }
+    }
 }
 
 impl Window {
@@ -87,12 +123,12 @@ impl Window {
         self.steps += 1;
         self.examples += examples as u64;
         self.tokens += tokens as u64;
-        self.loss += loss;
-        self.gradient_norm += gradient_norm;
+        self.loss.0 += loss;
+        self.gradient_norm.0 += gradient_norm;
         for (name, value) in parts {
             match self.parts.iter_mut().find(|(existing, _)| existing == name) {
-                Some((_, sum)) => *sum += value,
-                None => self.parts.push((name.clone(), *value)),
+                Some((_, sum)) => sum.0 += value,
+                None => self.parts.push((name.clone(), Exact(*value))),
             }
         }
     }
@@ -109,7 +145,7 @@ impl Window {
 
     /// The mean loss, or `None` without a completed step.
     pub(crate) fn mean_loss(&self) -> Option<f64> {
-        (self.steps > 0).then(|| self.loss / self.steps as f64)
+        (self.steps > 0).then(|| self.loss.0 / self.steps as f64)
     }
 
     /// The numbers of examples and tokens.
@@ -119,7 +155,7 @@ impl Window {
 
     /// The values of the log line by name: means over the steps, and sums of counts.
     pub(crate) fn values(&self, learning_rate: f64) -> Map<String, Value> {
-        let mean = |sum: f64| (self.steps > 0).then(|| sum / self.steps as f64);
+        let mean = |sum: Exact| (self.steps > 0).then(|| sum.0 / self.steps as f64);
         let mut values = Map::new();
         let mut put = |name: &str, value: Value| values.insert(name.to_string(), value);
         put("loss", json!(mean(self.loss)));

@@ -1,6 +1,7 @@
-//! Measures that several studies compute: means with intervals over groups, and word error rates.
+//! Measures that several studies compute: ranks, means with intervals over groups, and word error rates.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 use std::path::Path;
 
 use engram_eval::bootstrap::{BootstrapOptions, Resampling, interval};
@@ -12,6 +13,14 @@ use engram_eval::wer::report::{WerOptions, WerReport, evaluate};
 
 use crate::checkpoint::write_file;
 use crate::study::StudyResult;
+
+/// The rank of candidate `own`, counted from 0: the number of other candidates that it does not
+/// surpass. A tie counts against it, and so does NaN: if all vectors are equal, nothing is found.
+pub(crate) fn rank(scores: &[f32], own: usize) -> usize {
+    let is_surpassed = |score: &f32| score.partial_cmp(&scores[own]) == Some(Ordering::Less);
+    let others = scores.iter().enumerate().filter(|(candidate, _)| *candidate != own);
+    others.filter(|(_, score)| !is_surpassed(score)).count()
+}
 
 /// The mean of values. The interval resamples whole groups, which `unit` names.
 pub(crate) fn mean_by_group<G: Eq + std::hash::Hash>(
@@ -47,4 +56,18 @@ pub(crate) fn write_texts<'a>(
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines: String = texts.map(|(id, text)| format!("{id}\t{}\n", one_line(text))).collect();
     Ok(write_file(file, lines.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rank;
+
+    #[test]
+    fn ties_and_nan_count_against_a_candidate() {
+        assert_eq!(rank(&[0.1, 0.9, 0.5], 1), 0);
+        assert_eq!(rank(&[0.1, 0.9, 0.5], 0), 2);
+        assert_eq!(rank(&[0.5, 0.5, 0.5], 1), 2);
+        assert_eq!(rank(&[0.1, f32::NAN, 0.5], 1), 2);
+        assert_eq!(rank(&[f32::NAN, 0.9, 0.5], 1), 1);
+    }
 }

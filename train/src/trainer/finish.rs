@@ -48,15 +48,14 @@ pub(super) fn finish<S: Study>(
 /// The summary of the run, without the recipe's check.
 fn summary(session: &Session<'_>) -> Result<RunSummary> {
     let state = &session.state;
-    let metrics =
-        state.metrics.iter().map(|(name, value)| (name.clone(), value.unwrap_or(f64::NAN)));
+    let metrics = state.metrics.iter().map(|(name, value)| (name.clone(), value.0));
     let evaluation = Evaluation { metrics: metrics.collect(), counts: state.counts.clone() };
     Ok(RunSummary {
         run: session.folder.path().to_path_buf(),
         steps: state.step,
-        last_loss: state.last_loss,
+        last_loss: state.last_loss.map(|loss| loss.0),
         last_evaluation: (!evaluation.metrics.is_empty()).then_some(evaluation),
-        best: state.best.map(|best| (best.value, best.step)),
+        best: state.best.map(|best| (best.value.0, best.step)),
         weights: session.folder.path().join(WEIGHTS),
         recipe_hash: session.recipe.hash()?,
         check: CheckOutcome::default(),

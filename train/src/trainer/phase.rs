@@ -17,7 +17,7 @@ use crate::Stopped;
 use crate::checkpoint::{self, Contents, Reason};
 use crate::distributed::sharded_tables::PartValues;
 use crate::error::{Result, StudyError, TrainError};
-use crate::log::{Progress, Window};
+use crate::log::{Exact, Progress, Window};
 use crate::recipe::{Phase, Recipe};
 use crate::study::{Evaluation, EvaluationContext, Study, StudyExtension, epoch_rng};
 
@@ -293,7 +293,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         let (examples_per_second, tokens_per_second) =
             self.session.timing.write(state.step, examples, tokens)?;
         if let Some(loss) = state.window.mean_loss() {
-            self.session.state.last_loss = Some(loss);
+            self.session.state.last_loss = Some(Exact(loss));
         }
         let state = &self.session.state;
         self.progress.report(state.phase_step, state.window.mean_loss(), examples_per_second);
@@ -371,15 +371,15 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
             main_metrics.map(|(name, value)| format!("{name} {value:.4}")).collect();
         self.progress.print_unless_quiet(&format!("step {}, {}", state.step, values.join(", ")));
         let margin = self.session.recipe.evaluation().margin;
-        let improved = metric.improves(value, state.best.map(|best| best.value), margin);
+        let improved = metric.improves(value, state.best.map(|best| best.value.0), margin);
         if improved {
-            state.best = Some(Best { value, step: state.step });
+            state.best = Some(Best { value: Exact(value), step: state.step });
             state.evaluations_without_gain = 0;
         } else {
             state.evaluations_without_gain += 1;
         }
-        let finite = |value: f64| value.is_finite().then_some(value);
-        state.metrics = evaluation.metrics.into_iter().map(|(name, v)| (name, finite(v))).collect();
+        let metrics = evaluation.metrics.into_iter();
+        state.metrics = metrics.map(|(name, value)| (name, Exact(value))).collect();
         state.counts = evaluation.counts;
         Ok(improved)
     }

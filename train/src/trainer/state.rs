@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::log::Window;
+use crate::log::{Exact, Window};
 
 /// The training state in a checkpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -31,8 +31,8 @@ pub(crate) struct State {
     pub(crate) best: Option<Best>,
     /// Evaluations since the last improvement.
     pub(crate) evaluations_without_gain: usize,
-    /// The metrics of the last evaluation; `None` for a value that is not finite.
-    pub(crate) metrics: Vec<(String, Option<f64>)>,
+    /// The metrics of the last evaluation.
+    pub(crate) metrics: Vec<(String, Exact)>,
     /// The example counts of the last evaluation.
     pub(crate) counts: Vec<(String, u64)>,
     /// SHA-256 of the parameters that are frozen in this phase.
@@ -40,7 +40,7 @@ pub(crate) struct State {
     /// Sums since the last log line.
     pub(crate) window: Window,
     /// The loss of the last log line; `None` before the first one.
-    pub(crate) last_loss: Option<f64>,
+    pub(crate) last_loss: Option<Exact>,
     /// The length of `metrics.jsonl` in bytes.
     pub(crate) metrics_bytes: u64,
     /// The epoch of the last step, if the run was stopped before the log line, evaluation and
@@ -53,7 +53,7 @@ pub(crate) struct State {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Best {
     /// The value of the primary metric.
-    pub(crate) value: f64,
+    pub(crate) value: Exact,
     /// The step of the evaluation, over all phases.
     pub(crate) step: u64,
 }
@@ -90,6 +90,22 @@ fn mix(value: u64) -> u64 {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn numbers_that_json_has_not_survive_it() {
+        for value in [f64::NAN, -f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0, 0.1 + 0.2] {
+            let mut state = State::default();
+            state.window.add(value, value, 1, 1, &[("part".to_owned(), value)]);
+            state.last_loss = Some(Exact(value));
+            state.best = Some(Best { value: Exact(value), step: 1 });
+            state.metrics = vec![("metric".to_owned(), Exact(value))];
+            let json = serde_json::to_string(&state).expect("JSON");
+            let read: State = serde_json::from_str(&json).expect("a state");
+            assert_eq!(serde_json::to_string(&read).expect("JSON"), json);
+            let best = read.best.expect("the best evaluation").value.0;
+            assert_eq!(best.to_bits(), value.to_bits(), "{json}");
+        }
+    }
 
     #[test]
     fn seeds_differ_by_run_step_and_micro_batch() {

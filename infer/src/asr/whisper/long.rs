@@ -53,7 +53,6 @@ impl WhisperAsr {
             let is_remainder = start > 0 && window.len() < MIN_SAMPLES;
             if is_remainder || is_without_speech(window) {
                 start += window.len();
-                windows.push((1.0, 0.0));
                 on_window(&[], samples_to_seconds(start));
                 samples.drain(..samples.len().min(max_samples));
                 continue;
@@ -89,7 +88,12 @@ impl WhisperAsr {
         }
         let texts: Vec<&str> =
             segments.iter().map(|segment: &Segment| segment.text.as_str()).collect();
-        let count = windows.len().max(1) as f32;
+        // Windows that were not decoded, because they are silent, say nothing about the text. A
+        // recording of silence alone has no speech for certain.
+        if windows.is_empty() {
+            windows.push((1.0, 0.0));
+        }
+        let count = windows.len() as f32;
         let mean = |of: fn(&(f32, f32)) -> f32| windows.iter().map(of).sum::<f32>() / count;
         Ok(Transcript {
             text: texts.join(" "),

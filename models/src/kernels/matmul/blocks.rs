@@ -76,6 +76,41 @@ struct Depth {
     count: usize,
 }
 
+/// The division of the output into blocks of rows and panels. No block is empty.
+#[derive(Clone, Copy)]
+struct Blocks {
+    rows: usize,
+    panels: usize,
+    /// The rows and panels of a block.
+    block: [usize; 2],
+}
+
+impl Blocks {
+    /// Divides `rows` rows and `panels` panels, at least one of each.
+    fn new(rows: usize, panels: usize, tile_rows: usize, threads: usize) -> Self {
+        let wanted = threads * BLOCKS_PER_THREAD;
+        let block_rows = rows.div_ceil(wanted).next_multiple_of(tile_rows).min(BLOCK_ROWS);
+        let column_blocks = wanted.div_ceil(rows.div_ceil(block_rows)).min(panels);
+        Self { rows, panels, block: [block_rows, panels.div_ceil(column_blocks)] }
+    }
+
+    fn row_blocks(&self) -> usize {
+        self.rows.div_ceil(self.block[0])
+    }
+
+    fn count(&self) -> usize {
+        self.row_blocks() * self.panels.div_ceil(self.block[1])
+    }
+
+    /// The rows and panels of a block.
+    fn ranges(&self, index: usize) -> (Range<usize>, Range<usize>) {
+        let range =
+            |block: usize, size: usize, end: usize| block * size..end.min((block + 1) * size);
+        let (row, panel) = (index % self.row_blocks(), index / self.row_blocks());
+        (range(row, self.block[0], self.rows), range(panel, self.block[1], self.panels))
+    }
+}
+
 /// A pointer that threads share. Each writes to its own elements.
 #[derive(Clone, Copy)]
 pub(super) struct Shared<T>(pub T);
@@ -119,38 +154,24 @@ impl<'a> Products<'a> {
         let pack = |(index, panel): (usize, &Panel<'a>)| unsafe {
             shared.get().pack_panel(panel, depth, packed.get().add(index * size));
         };
-        let tile_rows = self.kernels.tiles.len();
         let threads = if parallel { rayon::current_num_threads() } else { 1 };
-        let rows = self.a.rows.div_ceil(threads * BLOCKS_PER_THREAD).next_multiple_of(tile_rows);
-        let rows = rows.min(BLOCK_ROWS);
-        let row_blocks = self.a.rows.div_ceil(rows);
-        let column_blocks = (threads * BLOCKS_PER_THREAD).div_ceil(row_blocks).min(panels.len());
-        let block_panels = panels.len().div_ceil(column_blocks);
+        let tile_rows = self.kernels.tiles.len();
+        let blocks = Blocks::new(self.a.rows, panels.len(), tile_rows, threads);
         let block = |index: usize| {
-            let first_row = index % row_blocks * rows;
-            let first_panel = index / row_blocks * block_panels;
-            let end = panels.len().min(first_panel + block_panels);
-            let count = rows.min(shared.get().a.rows - first_row);
+            let (rows, columns) = blocks.ranges(index);
             // SAFETY: the panels are packed, and each block has its own rows and columns.
             unsafe {
-                let packed = packed.get().add(first_panel * size);
-                shared.get().run_block(
-                    &panels[first_panel.min(end)..end],
-                    depth,
-                    packed,
-                    first_row,
-                    count,
-                );
+                let packed = packed.get().add(columns.start * size);
+                shared.get().run_block(&panels[columns], depth, packed, rows.start, rows.len());
             }
         };
-        let blocks = row_blocks * column_blocks;
         if parallel {
             let min_length = (ELEMENTS_OF_A_TASK / size).max(1);
             panels.par_iter().enumerate().with_min_len(min_length).for_each(pack);
-            (0..blocks).into_par_iter().for_each(block);
+            (0..blocks.count()).into_par_iter().for_each(block);
         } else {
             panels.iter().enumerate().for_each(pack);
-            (0..blocks).for_each(block);
+            (0..blocks.count()).for_each(block);
         }
     }
 
@@ -341,6 +362,33 @@ unsafe fn run_narrow(kernel: Tile, arguments: TileArguments, rows: usize, column
         for row in 0..rows {
             let out = arguments.out.add(row * arguments.out_stride);
             std::ptr::copy_nonoverlapping(pointer.add(row * stride), out, columns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_divide_the_output_and_are_never_empty() {
+        for rows in (1..400).step_by(7) {
+            for panels in 1..40 {
+                for (tile_rows, threads) in [(6, 1), (12, 1), (12, 2), (12, 8), (12, 64)] {
+                    let blocks = Blocks::new(rows, panels, tile_rows, threads);
+                    let mut covered = vec![0; rows * panels];
+                    for index in 0..blocks.count() {
+                        let (block_rows, block_panels) = blocks.ranges(index);
+                        assert!(!block_rows.is_empty() && !block_panels.is_empty());
+                        for row in block_rows {
+                            let first = row * panels;
+                            let columns = first + block_panels.start..first + block_panels.end;
+                            covered[columns].iter_mut().for_each(|count| *count += 1);
+                        }
+                    }
+                    assert!(covered.iter().all(|count| *count == 1), "{rows} x {panels}");
+                }
+            }
         }
     }
 }

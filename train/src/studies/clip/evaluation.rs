@@ -1,6 +1,6 @@
 //! Nearest-name accuracy of views.
 
-use candle_core::{D, Device, Tensor};
+use candle_core::{Device, Tensor};
 use engram_data::world::questions::Split;
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
@@ -10,7 +10,7 @@ use engram_models::kernels::{Mode, linear};
 use engram_models::similarity::normalise;
 use rayon::prelude::*;
 
-use super::super::reports::mean_by_group;
+use super::super::reports::{mean_by_group, rank};
 use super::images::ImageSet;
 use super::names::NameVectors;
 use crate::Stop;
@@ -22,14 +22,13 @@ const BATCH_VIEWS: usize = 64;
 /// The share of views whose nearest name is the name of their image.
 pub(super) const ACCURACY: MetricInfo = MetricInfo::higher("accuracy", Unit::Fraction);
 
-/// The nearest name of each view.
+/// Whether the name of its image is nearest to each view.
 #[derive(Debug, Default)]
 pub struct NamePredictions {
-    /// For each view, the index of its image and of the nearest name.
-    among_all_names: Vec<(usize, usize)>,
-    /// For each view of an image with a spoken name, the index of its image and of the nearest
-    /// spoken name.
-    among_spoken_names: Vec<(usize, usize)>,
+    /// For each view, the index of its image, and whether the image's name is nearer than all others.
+    among_all_names: Vec<(usize, bool)>,
+    /// For each view of an image with a spoken name, the same among the spoken names.
+    among_spoken_names: Vec<(usize, bool)>,
 }
 
 impl NamePredictions {
@@ -64,18 +63,15 @@ impl NamePredictions {
                 .map(|(image, view)| image_set.evaluation_view(split, *image, *view));
             let pixels = pixels.collect::<Result<Vec<_>, _>>()?;
             let images = embed(vision, &pixels, &Mode::inference())?;
-            let nearest = nearest(&images, &names.vectors)?;
+            let scores = scores(&images, &names.vectors)?;
             let image_indices = batch.iter().map(|(image, _)| *image);
-            predictions
-                .among_all_names
-                .extend(image_indices.zip(nearest.into_iter().map(|name| name as usize)));
+            predictions.among_all_names.extend(
+                image_indices.zip(&scores).map(|(image, row)| (image, rank(row, image) == 0)),
+            );
             let Some(spoken_names) = &spoken_names else { continue };
-            let nearest = self::nearest(&images, spoken_names)?;
-            for ((image, _), name) in batch.iter().zip(nearest) {
-                if image_set.spoken().binary_search(image).is_ok() {
-                    predictions
-                        .among_spoken_names
-                        .push((*image, image_set.spoken()[name as usize]));
+            for ((image, _), row) in batch.iter().zip(self::scores(&images, spoken_names)?) {
+                if let Ok(own) = image_set.spoken().binary_search(image) {
+                    predictions.among_spoken_names.push((*image, rank(&row, own) == 0));
                 }
             }
         }
@@ -90,8 +86,8 @@ impl NamePredictions {
 
     /// The result of each view, for comparisons.
     pub(super) fn items(&self) -> Vec<Item> {
-        let item = |(view, (image, name)): (usize, &(usize, usize))| {
-            let statistic = Statistic::Mean { value: f64::from(u8::from(image == name)) };
+        let item = |(view, (image, is_nearest)): (usize, &(usize, bool))| {
+            let statistic = Statistic::Mean { value: f64::from(u8::from(*is_nearest)) };
             Item::new(&ACCURACY, "", &view.to_string(), Some(&image.to_string()), statistic)
         };
         self.among_all_names.iter().enumerate().map(item).collect()
@@ -113,16 +109,16 @@ pub fn embed(vision: &ClipVision, pixels: &[Vec<f32>], mode: &Mode) -> StudyResu
     Ok(normalise(&vision.forward(&pixels, mode)?.embeddings)?)
 }
 
-/// The index into `names` `[N, E]` of the nearest name to each of `images` `[B, E]`.
-fn nearest(images: &Tensor, names: &Tensor) -> StudyResult<Vec<u32>> {
+/// The similarities of each of `images` `[B, E]` to all of `names` `[N, E]`.
+fn scores(images: &Tensor, names: &Tensor) -> StudyResult<Vec<Vec<f32>>> {
     let names = names.to_device(images.device())?;
-    Ok(linear(images, &names, None)?.argmax(D::Minus1)?.to_vec1()?)
+    Ok(linear(images, &names, None)?.to_vec2()?)
 }
 
-/// The accuracy of pairs of image and predicted name.
-fn measure(predictions: &[(usize, usize)]) -> Measure {
+/// The share of views, with the index of their image, whose name is nearest.
+fn measure(predictions: &[(usize, bool)]) -> Measure {
     let correct: Vec<f64> =
-        predictions.iter().map(|(image, name)| f64::from(u8::from(image == name))).collect();
+        predictions.iter().map(|(_, is_nearest)| f64::from(u8::from(*is_nearest))).collect();
     let image_indices: Vec<usize> = predictions.iter().map(|(image, _)| *image).collect();
     mean_by_group(&ACCURACY, "image", &image_indices, &correct)
 }

@@ -24,6 +24,7 @@ use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
+use super::super::reports::rank;
 use super::corpus::{self, continuations, held_out_images, training_texts};
 use super::dataset_metrics;
 use super::losses::{self, BatchTargets};
@@ -258,9 +259,9 @@ impl RevealStudy {
             .collect();
         let queries = encode(&views, Reveal::query)?;
         let ranks = queries.iter().zip(&views).map(|(query, (index, _))| {
-            let score = |key: &Vec<f32>| query.iter().zip(key).map(|(q, k)| q * k).sum::<f32>();
-            let own_score = score(&keys[row_of[index]]);
-            keys.iter().filter(|key| score(key) > own_score).count()
+            let score = |key: &Vec<f32>| query.iter().zip(key).map(|(q, k)| q * k).sum();
+            let scores: Vec<f32> = keys.iter().map(score).collect();
+            rank(&scores, row_of[index])
         });
         let ranks: Vec<usize> = ranks.collect();
         let recall_at = |k: usize| {
