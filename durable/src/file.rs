@@ -9,7 +9,9 @@ use tempfile::NamedTempFile;
 
 use crate::folder::parent;
 use crate::leftover::{RANDOM_LENGTH, prefix};
-use crate::platform::{file_identity, link_to_file, set_mode, sync_file, sync_folder};
+use crate::platform::{
+    file_identity, has_other_names, link_to_file, set_mode, sync_file, sync_folder,
+};
 
 /// Creates or replaces a file with these bytes.
 ///
@@ -178,11 +180,22 @@ pub fn create_new_file(path: &Path) -> io::Result<File> {
     File::create_new(path)
 }
 
-/// Opens a file for appending, and creates it if it is missing. The caller syncs the file.
+/// Opens a file for appending, and creates it if it is missing. The caller syncs the file. A symbolic
+/// link, or a file with a second name, is first replaced by a copy, so that the file of the other
+/// name never changes.
 ///
 /// # Errors
-/// errors of opening and of syncing the folder
+/// errors of opening, copying and of syncing the folder; [`io::ErrorKind::InvalidInput`] for a path
+/// that is not a file
 pub fn append_to(path: &Path) -> io::Result<File> {
+    if let Ok(entry) = fs::symlink_metadata(path) {
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not a file"));
+        }
+        if entry.is_symlink() || has_other_names(&entry) {
+            copy_file(path, path)?;
+        }
+    }
     open_or_create(path, OpenOptions::new().append(true))
 }
 

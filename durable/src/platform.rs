@@ -21,6 +21,18 @@ pub fn file_identity(file: &Metadata) -> (u64, u64) {
     }
 }
 
+/// Whether a file has a second name, a hard link. Unknown on Windows, where std does not tell.
+#[cfg_attr(windows, allow(unused_variables))]
+pub(crate) fn has_other_names(file: &Metadata) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        file.is_file() && file.nlink() > 1
+    }
+    #[cfg(windows)]
+    false
+}
+
 /// Sets the permissions of a new file or folder to `mode`, which the umask restricts. The default of
 /// [`Builder`] keeps them private to the user.
 #[cfg_attr(windows, allow(unused_variables))]

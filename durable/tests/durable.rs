@@ -164,3 +164,21 @@ fn temporary_path_in(error: &std::io::Error) -> PathBuf {
     let text = error.to_string();
     PathBuf::from(text.rsplit_once("the new content is in ").expect("a path").1)
 }
+
+#[test]
+fn appending_to_a_link_changes_no_other_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let [target, symbolic, hard] =
+        ["target", "symbolic", "hard"].map(|name| folder.path().join(name));
+    fs::write(&target, b"one ").unwrap();
+    std::os::unix::fs::symlink(&target, &symbolic).unwrap();
+    fs::hard_link(&target, &hard).unwrap();
+    for link in [&symbolic, &hard] {
+        durable::append_to(link).unwrap().write_all(b"two").unwrap();
+        assert_eq!(fs::read(link).unwrap(), b"one two");
+        assert!(!link.is_symlink());
+        assert_eq!(fs::read(&target).unwrap(), b"one ");
+    }
+    let error = durable::append_to(folder.path()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}

@@ -169,7 +169,7 @@ pub(crate) fn train_in<S: StudyExtension>(
     let mut session = Session {
         recipe,
         options,
-        metrics: Metrics::open(folder.path(), state.metrics_bytes)?,
+        metrics: Metrics::open(folder.path(), &state.log)?,
         timing: Timing::open(folder.path())?,
         events: if recipe.log().tensorboard && ranks.is_first() {
             Some(EventWriter::create(folder.path(), state.step + 1)?)

@@ -339,3 +339,52 @@ fn a_stopped_run_resumes_to_the_same_bytes() {
         }
     }
 }
+
+#[test]
+fn a_phase_whose_metric_is_nan_ends_with_its_own_weights() {
+    let folder = tempdir().expect("a temporary folder");
+    let [unbroken, resumed] = ["unbroken", "resumed"].map(|name| folder.path().join(name));
+    let set = ["evaluation.keep_best=true"];
+    // Two evaluations in each phase. The best one of the first phase is infinite.
+    let values = vec![f64::INFINITY, f64::NAN, f64::NAN, f64::NAN];
+    let study = |crash_at_loss, evaluation_values| {
+        let overrides = Overrides { crash_at_loss, evaluation_values, ..Overrides::default() };
+        Toy::with_overrides(overrides)
+    };
+    let summary = train(&mut study(None, values.clone()), &unbroken, &set, false);
+    assert_eq!(summary.expect("an unbroken run").best, None);
+    // In the first phase after its best evaluation, and in the second one.
+    for (crash, values) in [(8, values), (7, vec![f64::NAN; 4])] {
+        let resume = resumed.exists();
+        train(&mut study(Some(2 * crash), values), &resumed, &set, resume).expect_err("a crash");
+    }
+    train(&mut study(None, vec![f64::NAN; 4]), &resumed, &set, true).expect("a resumed run");
+    assert_equal_runs(&unbroken, &resumed);
+}
+
+#[test]
+fn a_resumed_run_changes_no_file_outside_and_notices_a_changed_log() {
+    let folder = tempdir().expect("a temporary folder");
+    let (run, backup) = (folder.path().join("run"), folder.path().join("backup"));
+    train(&mut Toy::crashing(9), &run, &[], false).expect_err("a crash");
+    // A backup of hard links, and a log that is moved away and linked.
+    fs::create_dir(&backup).expect("a folder");
+    let [metrics, timing] = ["metrics.jsonl", "timing.jsonl"].map(|name| run.join(name));
+    fs::hard_link(&metrics, backup.join("metrics.jsonl")).expect("a hard link");
+    fs::rename(&timing, backup.join("timing.jsonl")).expect("moved");
+    std::os::unix::fs::symlink(backup.join("timing.jsonl"), &timing).expect("a link");
+    let before = lasting_files(&backup);
+
+    let text = fs::read(&metrics).expect("a log");
+    let mut changed = text.clone();
+    changed[9] ^= 1;
+    fs::remove_file(&metrics).expect("removed");
+    fs::write(&metrics, changed).expect("written");
+    let error = train(&mut Toy::default(), &run, &[], true).expect_err("a changed log");
+    assert!(error.to_string().contains("metrics.jsonl"), "{error}");
+
+    fs::remove_file(&metrics).expect("removed");
+    fs::hard_link(backup.join("metrics.jsonl"), &metrics).expect("a hard link");
+    train(&mut Toy::default(), &run, &[], true).expect("a resumed run");
+    assert_eq!(lasting_files(&backup), before);
+}

@@ -12,6 +12,7 @@ use super::{Ranks, failed};
 use crate::Stopped;
 use crate::checkpoint::Checkpoints;
 use crate::error::{Result, TrainError};
+use crate::log::LogPosition;
 use crate::study::{Evaluation, StudyResult};
 use crate::trainer::State;
 
@@ -128,7 +129,7 @@ impl Ranks {
         folder.commit().map_err(TrainError::io(&target))?;
         let received = checkpoints.newest_intact(&mut |_| {})?;
         // The metrics file of this rank is empty.
-        Ok(received.map(|(path, state)| (path, State { metrics_bytes: 0, ..state })))
+        Ok(received.map(|(path, state)| (path, State { log: LogPosition::default(), ..state })))
     }
 
     fn send_file(&self, path: &Path, length: u64) -> Result<()> {

@@ -2,7 +2,7 @@
 //! `timing.jsonl`, which depends on the machine's speed.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -10,6 +10,7 @@ use engram_durable as durable;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 
 use crate::error::{Result, TrainError};
 
@@ -21,20 +22,25 @@ pub(crate) struct Metrics {
     path: PathBuf,
     file: File,
     bytes: u64,
+    /// The hash of these bytes.
+    hash: Sha256,
+}
+
+/// The content of the metrics file at a checkpoint.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct LogPosition {
+    bytes: u64,
+    sha256: String,
 }
 
 impl Metrics {
-    /// Opens the file and truncates it to its length at a checkpoint (0 for a new run).
-    pub(crate) fn open(run: &Path, bytes: u64) -> Result<Self> {
+    /// Opens the file and truncates it to its content at a checkpoint (the default for a new run).
+    pub(crate) fn open(run: &Path, position: &LogPosition) -> Result<Self> {
         let path = run.join(METRICS);
         let file = durable::append_to(&path).map_err(TrainError::io(&path))?;
-        let length = file.metadata().map_err(TrainError::io(&path))?.len();
-        if length < bytes {
-            let reason = format!("it has {length} bytes, but at the checkpoint it had {bytes}");
-            return Err(TrainError::BadCheckpoint { path, reason });
-        }
-        file.set_len(bytes).map_err(TrainError::io(&path))?;
-        Ok(Self { path, file, bytes })
+        let mut metrics = Self { path, file, bytes: 0, hash: Sha256::new() };
+        metrics.truncate(position)?;
+        Ok(metrics)
     }
 
     /// Appends one line.
@@ -42,19 +48,33 @@ impl Metrics {
         let line = format!("{line}\n");
         self.file.write_all(line.as_bytes()).map_err(TrainError::io(&self.path))?;
         self.bytes += line.len() as u64;
+        self.hash.update(line.as_bytes());
         Ok(())
     }
 
-    /// Truncates the file to a former length.
-    pub(crate) fn truncate(&mut self, bytes: u64) -> Result<()> {
+    /// Truncates the file to a former content.
+    pub(crate) fn truncate(&mut self, position: &LogPosition) -> Result<()> {
+        let mut hash = Sha256::new();
+        let former = File::open(&self.path).map_err(TrainError::io(&self.path))?;
+        let bytes = io::copy(&mut former.take(position.bytes), &mut hash)
+            .map_err(TrainError::io(&self.path))?;
+        let is_former = bytes == 0 || format!("{:x}", hash.clone().finalize()) == position.sha256;
+        if bytes < position.bytes || !is_former {
+            let reason = format!(
+                "its first {} bytes are not those of the checkpoint; restore the file, or start a \
+                 new run",
+                position.bytes
+            );
+            return Err(TrainError::BadCheckpoint { path: self.path.clone(), reason });
+        }
         self.file.set_len(bytes).map_err(TrainError::io(&self.path))?;
-        self.bytes = bytes;
+        (self.bytes, self.hash) = (bytes, hash);
         Ok(())
     }
 
-    /// The length of the file in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// The content of the file.
+    pub(crate) fn position(&self) -> LogPosition {
+        LogPosition { bytes: self.bytes, sha256: format!("{:x}", self.hash.clone().finalize()) }
     }
 
     /// Syncs all lines to disk.

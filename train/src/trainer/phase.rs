@@ -222,12 +222,12 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
     /// If the run is asked to stop during the evaluation, the resumed run writes all three.
     fn after_step(&mut self, epoch: usize) -> Result<()> {
         let state_before = self.session.state.clone();
-        let bytes = self.session.metrics.bytes();
+        let position = self.session.metrics.position();
         let result = self.write_due(epoch);
         match result {
             Err(TrainError::Study { source, .. }) if Stopped::is_cause_of(&*source) => {
                 self.session.state = State { pending: Some(epoch), ..state_before };
-                self.session.metrics.truncate(bytes)?;
+                self.session.metrics.truncate(&position)?;
                 Err(self.stop())
             }
             result => result,
@@ -404,7 +404,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         }
         // Logs are synced first, so that a checkpoint never refers to log lines that are lost.
         self.session.sync_logs()?;
-        self.session.state.metrics_bytes = self.session.metrics.bytes();
+        self.session.state.log = self.session.metrics.position();
         let contents = Contents {
             parameters: &self.stepper.parameters,
             optimiser: &self.stepper.optimiser,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::log::{Exact, Window};
+use crate::log::{Exact, LogPosition, Window};
 
 /// The training state in a checkpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -41,8 +41,8 @@ pub(crate) struct State {
     pub(crate) window: Window,
     /// The loss of the last log line; `None` before the first one.
     pub(crate) last_loss: Option<Exact>,
-    /// The length of `metrics.jsonl` in bytes.
-    pub(crate) metrics_bytes: u64,
+    /// The content of `metrics.jsonl`.
+    pub(crate) log: LogPosition,
     /// The epoch of the last step, if the run was stopped before the log line, evaluation and
     /// checkpoint of this step; otherwise `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,7 +63,7 @@ impl State {
     pub(crate) fn start_phase(&mut self, phase: usize, steps: u64, frozen: String) {
         *self = Self {
             step: self.step,
-            metrics_bytes: self.metrics_bytes,
+            log: self.log.clone(),
             phase,
             phase_steps: steps,
             frozen,
