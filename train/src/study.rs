@@ -223,7 +223,8 @@ impl StepContext<'_> {
 pub struct BatchLoss {
     /// The mean loss over the examples, a scalar.
     pub loss: Tensor,
-    /// The number of examples. It is the weight of this micro-batch within a step.
+    /// The number of examples. It is the weight of this micro-batch within a step: 0 if none of them
+    /// can be used.
     pub examples: usize,
     /// The number of tokens, frames or patches, for the speed log.
     pub tokens: usize,

@@ -250,3 +250,23 @@ fn failed_conditions_of_the_check_are_counted_and_the_card_is_written() {
         assert!(card.contains(part), "no {part} in\n{card}");
     }
 }
+
+#[test]
+fn examples_that_cannot_be_used_have_no_weight() {
+    let folder = tempdir().expect("a temporary folder");
+    let first_lines = |name: &str, unusable: &[usize], accumulate: &str| {
+        let run = folder.path().join(name);
+        let unusable = unusable.to_vec();
+        let mut study = Toy::with_overrides(Overrides { unusable, ..Overrides::default() });
+        train(&mut study, &run, &["log.every_steps=1", accumulate], false).expect("a run");
+        let log = fs::read_to_string(run.join("metrics.jsonl")).expect("a log");
+        let lines = log.lines().take(2).map(|line| serde_json::from_str(line).expect("JSON"));
+        lines.collect::<Vec<serde_json::Value>>()
+    };
+    let both = first_lines("both", &[1], "batch.accumulate=2");
+    let first_alone = first_lines("first-alone", &[], "batch.accumulate=1");
+    assert_eq!(both[0], first_alone[0]);
+    let none = first_lines("none", &[0, 1], "batch.accumulate=2");
+    assert_eq!((&none[0]["skipped_steps"], &none[0]["loss"]), (&1.into(), &().into()));
+    assert!(none[1]["loss"].is_f64() && none[1]["skipped_steps"].is_null());
+}

@@ -188,6 +188,13 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
                 state.window.add(pass.loss, norm, pass.examples, pass.tokens, &pass.parts);
                 Ok(())
             }
+            StepOutcome::Empty => {
+                state.window.skip();
+                let step = state.step;
+                self.progress
+                    .print(&format!("step {step} is skipped: none of its examples can be used"));
+                Ok(())
+            }
             StepOutcome::NotFinite(what) => {
                 state.bad_steps += 1;
                 state.window.skip();

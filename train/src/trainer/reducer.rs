@@ -44,7 +44,7 @@ impl Pass {
         let mut sum = Self::default();
         let mut first_examples = None;
         for MicroBatch { loss, examples, tokens, parts } in micro_batches {
-            first_examples.get_or_insert(examples);
+            first_examples.get_or_insert(examples.max(1));
             sum.loss += f64::from_bits(loss) * examples as f64;
             sum.examples += examples;
             sum.tokens += tokens;
@@ -246,11 +246,11 @@ impl<S: StudyExtension> RunningPass<'_, S> {
             let record = self.study.take_record();
             self.passes.records.push(record.map_err(study_error(self.study, "records"))?);
         }
-        let examples = batch.examples.max(1);
+        let examples = batch.examples;
         // The first micro-batch has weight 1, so a step of a single micro-batch needs no scaling.
         let first_examples = match self.first_examples {
             Some(first_examples) => first_examples,
-            None => *self.first_examples.insert(ranks.broadcast(examples)?),
+            None => *self.first_examples.insert(ranks.broadcast(examples.max(1))?),
         };
         let loss = model_result(to_host(&batch.loss))?;
         let [loss] = loss[..] else {

@@ -69,6 +69,8 @@ impl<'a> Position<'a> {
 pub(super) enum StepOutcome {
     /// The parameters were updated. The second value is the gradient norm.
     Updated(Pass, f64),
+    /// None of the examples can be used, so the step was skipped.
+    Empty,
     /// A value was not finite, so the step was skipped. The text names the value.
     NotFinite(String),
 }
@@ -112,6 +114,9 @@ impl Stepper {
             Ok(pass) => pass,
             Err(not_finite) => return Ok(StepOutcome::NotFinite(not_finite)),
         };
+        if pass.examples == 0 {
+            return Ok(StepOutcome::Empty);
+        }
         if position.check_gradients {
             self.check_gradients(position)?;
         }

@@ -346,7 +346,7 @@ impl Study for AvformerStudy {
         if matches!(self.frozen_model, FrozenAsrModel::Conformer(_)) {
             parts.push(("too_short".into(), too_short));
         }
-        Ok(BatchLoss { loss, examples: feasible.len().max(1), tokens, parts })
+        Ok(BatchLoss { loss, examples: feasible.len(), tokens, parts })
     }
 
     fn evaluate(

@@ -259,7 +259,7 @@ impl SpeechStudy {
         let too_short = 1.0 - feasible.len() as f64 / frames.len() as f64;
         Ok(BatchLoss {
             loss,
-            examples: feasible.len().max(1),
+            examples: feasible.len(),
             tokens: audio.lengths.iter().sum(),
             parts: vec![("too_short".into(), too_short)],
         })
