@@ -5,6 +5,7 @@
 //! the requests of the others and receive their replies. A rank that has finished takes part without
 //! a request, until all ranks have finished. All ranks then leave the rounds together.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -67,6 +68,28 @@ impl Rounds {
     }
 }
 
+thread_local! {
+    static IS_IN_ROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks this thread as taking part in a round, until the value is dropped.
+struct ThreadInRound;
+
+impl ThreadInRound {
+    fn enter() -> Result<Self> {
+        if IS_IN_ROUND.replace(true) {
+            return Err(failed("a read begins during another read of this thread".into()));
+        }
+        Ok(Self)
+    }
+}
+
+impl Drop for ThreadInRound {
+    fn drop(&mut self) {
+        IS_IN_ROUND.set(false);
+    }
+}
+
 /// Open rounds. They are closed at the end, also after an error.
 pub(crate) struct OpenReads(Ranks);
 
@@ -86,12 +109,13 @@ impl Drop for OpenReads {
 impl Ranks {
     /// Calls `read`, which may read the shards of all ranks. All ranks must call this function; a rank
     /// without reads passes an empty `read`. After `read`, and while it waits in a collective call, a
-    /// rank answers the reads of the others. A read must not come from a rayon thread: it holds a lock
-    /// while it waits, and the answer uses rayon.
+    /// rank answers the reads of the others. These answers use rayon, so a thread that waits for its read
+    /// may run another rayon task. If that task reads as well, its read is an error, because it would
+    /// wait for itself. So a read may come from a rayon thread, but not from several tasks at a time.
     ///
     /// # Errors
     /// The error of `read`, then the other ranks wait until this rank has ended;
-    /// [`TrainError::Ranks`] if another rank has ended.
+    /// [`TrainError::Ranks`] if another rank has ended, and for a read during a read.
     pub fn share_reads<T, E: From<TrainError>>(
         &self,
         read: impl FnOnce() -> Result<T, E>,
@@ -171,6 +195,7 @@ impl Ranks {
     /// Takes part in one round, with a message to each rank, or `None` if this rank has finished.
     /// Returns the replies of all ranks; `None` if all ranks have finished.
     fn round(&self, messages: Option<Vec<Vec<u8>>>) -> Result<Option<Vec<Vec<u8>>>> {
+        let _round = ThreadInRound::enter()?;
         let _turn = self.rounds.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let messages = messages.unwrap_or_else(|| vec![vec![FINISHED]; self.size()]);
         let received = self.collective.all_to_all(messages).map_err(failed)?;
@@ -179,5 +204,18 @@ impl Ranks {
         }
         let replies = received.iter().map(|message| self.rounds.reply(message)).collect();
         self.collective.all_to_all(replies).map(Some).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ThreadInRound;
+
+    #[test]
+    fn a_thread_takes_part_in_one_round_at_a_time() {
+        let round = ThreadInRound::enter().expect("the first round");
+        assert!(ThreadInRound::enter().is_err());
+        drop(round);
+        drop(ThreadInRound::enter().expect("the next round"));
     }
 }
