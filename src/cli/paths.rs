@@ -81,6 +81,10 @@ fn force_flag() -> Arg {
 pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
     let arguments = path_arguments(command, matches);
     for PathArgument { argument, path, role } in &arguments {
+        if let Some(scheme) = scheme(path).filter(|_| *role != Role::InputFolder) {
+            // The address stays out of the message, because it may have a password.
+            bail!("{argument} takes a path on this machine, not an address ({scheme}://…)");
+        }
         let verb = if role.is_output() { "writes" } else { "reads" };
         if addresses(path).is_some() {
             // It may have a password, with which it is refused later.
@@ -182,6 +186,13 @@ fn argument_name(arg: &Arg) -> String {
         Some(long) => format!("--{long}"),
         None => arg.get_id().as_str().to_uppercase(),
     }
+}
+
+/// The scheme of an address, such as `s3`; `None` for a path.
+fn scheme(path: &Path) -> Option<&str> {
+    let (scheme, _) = path.to_str()?.split_once("://")?;
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    (!scheme.is_empty() && scheme.bytes().all(is_letter)).then_some(scheme)
 }
 
 fn is_stdout(path: &Path) -> bool {

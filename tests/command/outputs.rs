@@ -266,3 +266,23 @@ fn data_sets_are_written_completely_or_not_at_all() {
     succeeds(folder, &["data", "speech", "--out", "spaced name", "--count", "1"]);
     assert!(folder.join("spaced name/clips.jsonl").is_file());
 }
+
+#[test]
+fn an_address_is_not_a_path() {
+    let folder = &Folder::new();
+    let password = "://user:secret@host/bucket";
+    for scheme in ["postgres", "s3", "gs", "file", "hf", "https"] {
+        for arguments in [
+            format!("data world --out {scheme}{password}"),
+            format!("train patent --recipe patent/world --run {scheme}{password}"),
+            format!("eval wer --ref {scheme}{password} --hyp none.tsv"),
+        ] {
+            let output = engram(folder, &arguments);
+            let message = errors(&output);
+            assert_eq!(output.status.code(), Some(2), "{message}");
+            assert!(message.contains(&format!("not an address ({scheme}://…)")), "{message}");
+            assert!(!message.contains("secret"), "{message}");
+        }
+    }
+    assert!(fs::read_dir(&**folder).unwrap().next().is_none());
+}
