@@ -22,12 +22,7 @@ pub fn attack(report: &Report) -> Result<()> {
     scratch::for_each(&numbers, &scratch, |number, folder| {
         let subject = &subjects[*number];
         let [workdir, start, log] = ["workdir", "start", "calls"].map(|name| folder.join(name));
-        let mut calls = Vec::new();
-        let uninterrupted = Uninterrupted::of(subject, &workdir, |command| {
-            let (found_calls, ended) = preload.list_calls(command, &workdir, &log)?;
-            calls = found_calls;
-            Ok(ended)
-        })?;
+        let (uninterrupted, calls) = Uninterrupted::of(subject, &preload, &workdir, &log)?;
         let seconds = if report.long { 15.0 } else { 3.0 };
         let count = (seconds / (subject.seconds + 0.3)).ceil() as usize;
         let chosen = Random::new(report.seed, *number as u64).sample(calls.len(), count);
