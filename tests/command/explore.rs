@@ -4,13 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use crate::explorer::{Explorer, copy_reveal};
-use crate::running::{Folder, copy, refused, succeeds};
-use engram::memory::vectors::npy_bytes;
+use crate::running::{Folder, copy, refused, succeeds, write_npy};
 
 /// Three entries along the axes; one image inside the folder, one outside, one not an image.
 pub fn build_memory(folder: &Path) {
-    let keys = npy_bytes(&[1f32, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.6, 0.8], 3).unwrap();
-    fs::write(folder.join("keys.npy"), keys).unwrap();
+    write_npy(folder, "keys.npy", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.6, 0.8], 3);
     let entries = [
         r#"{"id": 5, "source": "kg", "document": "d", "text": "east", "image": "pictures/dot.png"}"#,
         r#"{"id": 6, "source": "wit", "text": "north", "image": "../secret.png"}"#,

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::equal_runs::reproducible_files;
-use crate::running::{Folder, command, errors, folder_of, until};
+use crate::running::{Folder, command, errors, folder_of, send_signal, until, until_logged};
 
 /// Settings of a study's tiny recipe, with 4 micro-batches a step.
 struct Study {
@@ -135,16 +135,10 @@ fn process_of(rank: usize, run: &Path) -> Option<u32> {
     })
 }
 
-fn send_signal(process: u32, name: &str) {
-    let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill runs");
-    assert!(sent.success());
-}
-
 /// Starts a command and waits until its run has this number of log lines.
 fn start(mut command: Command, run: &Path, lines: usize) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
-    let log = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
-    until("a step is made", || log().lines().count() >= lines);
+    until_logged(run, lines);
     child
 }
 
