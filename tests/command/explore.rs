@@ -151,9 +151,23 @@ fn requests_from_other_sites_are_refused() {
     let folder = &Folder::new();
     build_memory(folder);
     let explorer = Explorer::open(folder, &["m"]);
-    let response = explorer.request("GET /api/memories", &["Host: evil.example"], "");
-    assert_eq!(response.status, 421, "another host name");
-    assert!(!response.body.contains("entries"), "{}", response.body);
+    let (_, port) = explorer.address.split_once(':').unwrap();
+    for host in [
+        "evil.example",
+        "evil.com:PORT",
+        "127.0.0.1:PORT.evil.com",
+        "127.1:PORT",
+        "evil@127.0.0.1:PORT",
+        "0.0.0.0:PORT",
+        "127.0.0.1.nip.io:PORT",
+        " ",
+        "evil.com\r\nHost: 127.0.0.1:PORT",
+    ] {
+        let host = format!("Host: {}", host.replace("PORT", port));
+        let response = explorer.request("GET /api/memories", &[&host], "");
+        assert!((400..500).contains(&response.status), "{host}: {}", response.status);
+        assert!(!response.body.contains("entries"), "{host}: {}", response.body);
+    }
     // Requests that a browser sends from another site's page without a preflight request.
     let simple = explorer.request(
         "POST /api/memories/0/search",
@@ -179,9 +193,23 @@ fn requests_from_other_sites_are_refused() {
         let response = explorer.request(&format!("GET {path}"), &[header], "");
         assert_eq!(response.status, status, "{path} {header}");
     }
-    for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/images/..%2f..%2fsecret", "/x"] {
+    for path in [
+        "/x",
+        "/m/CURRENT",
+        "/../../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/..%2f..%2fetc/passwd",
+        "//etc/passwd",
+        "/page/../server.rs",
+        "/api/memories/0/images/..%2f..%2fsecret",
+        "/api/memories/18446744073709551615/images/1",
+        "/api/runs/0/questions/..%2f..%2f..%2fetc%2fpasswd/image",
+        "/api/runs/-1/curves",
+        "/api/runs/99999999999999999999/curves",
+    ] {
         let response = explorer.get(path);
         assert!((400..500).contains(&response.status), "{path}: {}", response.status);
+        assert!(!response.body.contains("root:"), "{path}: {}", response.body);
     }
 }
 

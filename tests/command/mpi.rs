@@ -156,6 +156,15 @@ fn ends_in_time(child: Child) -> Output {
     waiting.join().expect("no panic")
 }
 
+/// Waits for a failure. Returns standard error.
+#[track_caller]
+fn fails_in_time(child: Child) -> String {
+    let output = ends_in_time(child);
+    let error = errors(&output);
+    assert!(!output.status.success(), "{error}");
+    error
+}
+
 #[track_caller]
 fn assert_says_how_to_resume(error: &str) {
     assert!(error.contains("mpirun -n 2 ") && error.contains(" --resume"), "{error}");
@@ -212,9 +221,7 @@ fn a_killed_run_says_how_to_continue_and_does_on_another_number_of_processes() {
         let run = folder.join(format!("killed-{killed}"));
         let child = start(study.on_ranks(2, &run, &[]), &run, 14);
         send_signal(process_of(killed, &run).expect("a process"), "-KILL");
-        let output = ends_in_time(child);
-        let error = errors(&output);
-        assert!(!output.status.success(), "{error}");
+        let error = fails_in_time(child);
         let message = format!("rank {killed} has ended without a result");
         assert!(error.contains(&message), "{error}");
         assert_says_how_to_resume(&error);
@@ -236,9 +243,7 @@ fn a_stopped_process_ends_the_run_with_a_message() {
         let child = start(PATENT.on_ranks(2, &run, &[]), &run, 10);
         let process = process_of(stopped, &run).expect("a process");
         send_signal(process, "-STOP");
-        let output = ends_in_time(child);
-        let error = errors(&output);
-        assert!(!output.status.success(), "{error}");
+        let error = fails_in_time(child);
         let message = format!("rank {stopped} has sent no heartbeat for 15 seconds");
         assert!(error.contains(&message), "{error}");
         assert_says_how_to_resume(&error);
@@ -261,9 +266,7 @@ fn a_process_without_memory_ends_the_run_and_it_continues() {
     // The process keeps its address space, but gets no more: the first refresh of the memory fails.
     let limited = Command::new("prlimit").args(["--pid", &process, "--as=1"]).status().unwrap();
     assert!(limited.success());
-    let output = ends_in_time(child);
-    let error = errors(&output);
-    assert!(!output.status.success(), "{error}");
+    let error = fails_in_time(child);
     // If a library of MPI ends the process, the launcher may end the others before their message.
     if !error.contains("Exit code") {
         assert!(error.contains("a rank is out of memory"), "{error}");
@@ -284,9 +287,7 @@ fn signals_to_mpirun_stop_the_run_and_it_continues() {
         let run = folder.join(signal);
         let child = start(PATENT.on_ranks(2, &run, &[]), &run, 10);
         send_signal(child.id(), signal);
-        let output = ends_in_time(child);
-        let error = errors(&output);
-        assert!(!output.status.success(), "{error}");
+        let error = fails_in_time(child);
         if signal == "-USR1" {
             // The last step is saved: by this checkpoint, or by a regular one just before.
             let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).unwrap();
