@@ -110,9 +110,8 @@ fn large_images_are_refused_by_their_header() {
         let mut png = std::io::Cursor::new(Vec::new());
         image::GrayImage::new(side, side).write_to(&mut png, image::ImageFormat::Png).unwrap();
         let base64 = base64::engine::general_purpose::STANDARD.encode(png.get_ref());
-        let json = ["Content-Type: application/json"];
         let body = format!(r#"{{"question": "What is it?", "image": "{base64}"}}"#);
-        explorer.request("POST /api/runs/0/answer", &json, &body)
+        explorer.post("/api/runs/0/answer", &body)
     };
     assert_eq!(ask_about_image(100).status, 200);
     let before = resident_bytes(&explorer.program);
