@@ -185,17 +185,6 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { excluded_documents, ..Filter::default() })
     }
 
-    /// Retrieves the best `k` entries of each query among the entries with these ids.
-    pub(crate) fn search_among(
-        &self,
-        queries: &Tensor,
-        gates: &Tensor,
-        k: usize,
-        ids: &[i64],
-    ) -> Result<SearchResults> {
-        self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
-    }
-
     /// Retrieves the best `k` entries of each query among the entries that pass a filter. If
     /// `filter.sources` is `None`, the sources left by [`Retriever::without_sources`] are searched.
     pub fn filtered(

@@ -15,7 +15,6 @@
 //! | the test: the frozen model, and adapters with right, wrong and no frames | [`evaluate`] |
 //! | training and testing one run | [`run`] |
 //! | the ablation grid | `ablations` |
-//! | measurement of the time saved by computing frozen parts once | [`timing`] |
 //! | the results as text and as a plot | `summary` |
 
 mod ablations;
@@ -30,7 +29,6 @@ mod rehearsal;
 pub mod run;
 pub mod settings;
 pub mod study;
-pub mod timing;
 mod transcription;
 
 use crate::error::Result;

@@ -74,13 +74,6 @@ pub struct DrawnExample {
     seed: u64,
 }
 
-impl DrawnExample {
-    /// The index among the phase's clips, or among the rehearsal clips.
-    pub(super) fn clip(&self) -> usize {
-        self.clip
-    }
-}
-
 impl AvformerStudy {
     /// The study of a recipe's settings. Reads the data and encodes all images.
     ///
