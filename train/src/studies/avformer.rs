@@ -15,7 +15,6 @@
 //! | the test: the frozen model, and adapters with right, wrong and no frames | [`evaluate`] |
 //! | training and testing one run | [`run`] |
 //! | the ablation grid | `ablations` |
-//! | the results as text and as a plot | `summary` |
 
 mod ablations;
 mod cache;

@@ -12,7 +12,6 @@
 //! | nearest-name accuracy | `evaluation` |
 //! | the [`Study`](crate::study::Study) implementation | `study` |
 //! | training and testing one run | [`run`] |
-//! | the results as text | `summary` |
 
 mod evaluation;
 mod images;

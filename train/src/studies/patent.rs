@@ -12,7 +12,6 @@
 //! | the end of a member's training | `member` |
 //! | the results; the model card | `results`, `card` |
 //! | Pearson's r with its interval | [`metric`] |
-//! | the results as text | `summary` |
 //!
 //! A run trains one model, or an ensemble of *members*: one for each fold and variant of the
 //! recipe. A member's *held-out rows* are the rows of its fold, on which it is not trained. The

@@ -24,7 +24,6 @@
 //! | the test with facts changed and deleted in the memory | `swap` |
 //! | the needle-in-a-haystack test | [`needle`] |
 //! | training and testing one run; further tests of a finished run | [`run`]; [`evaluation`] |
-//! | the results as text | `summary` |
 //! | the ablation grid | `ablations` |
 
 mod ablations;

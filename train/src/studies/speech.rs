@@ -8,7 +8,6 @@
 //! | the encoder with its decoder and its head for BEST-RQ | [`model`], [`decoder`] |
 //! | the [`Study`](crate::study::Study) implementation | `study` |
 //! | training and testing one run | [`run`] |
-//! | the results as text | `summary` |
 
 pub mod corpus;
 pub mod decoder;
