@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
-use crate::error::EvalError;
+use crate::error::{EvalError, no_rows};
 use crate::ids::{FileIds, join};
 use crate::items::{Item, Items, PooledMetric, Statistic, same_metric};
 use crate::metric::pearson::{self, pearson};
@@ -196,7 +196,7 @@ impl Paired {
     fn new(a: &Items, b: &Items) -> Result<Self, EvalError> {
         let b_items = matching_items(a, b)?;
         let (Some(first), Some(other)) = (a.items.first(), b_items.first()) else {
-            return Err(EvalError::Empty { file: a.file.clone() });
+            return Err(no_rows(&a.file));
         };
         if !same_metric(first, other) {
             return Err(EvalError::Incomparable {

@@ -11,7 +11,7 @@ use engram_textfile::{Object, message, shortened};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 
 /// Parses the text of a file; `file` and `remedy` are for error messages.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(
@@ -19,10 +19,9 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(
     text: &'a str,
     remedy: &'static str,
 ) -> Result<T, EvalError> {
-    serde_json::from_str(text).map_err(|error| EvalError::Malformed {
-        location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
-        reason: format!("is not as expected: {}", message(&error)),
-        remedy,
+    serde_json::from_str(text).map_err(|error| {
+        let line = (error.line() > 0).then_some(error.line() as u64);
+        malformed(file, line, format!("is not as expected: {}", message(&error)), remedy)
     })
 }
 

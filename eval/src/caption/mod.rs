@@ -15,12 +15,9 @@ use std::collections::{BTreeMap, HashMap};
 use engram_textfile::shortened;
 use serde::Serialize;
 
-pub use read::{
-    parse_annotations, parse_document_frequency, parse_results, read_annotations,
-    read_document_frequency, read_results,
-};
+pub use read::{parse_annotations, parse_document_frequency, parse_results};
 
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 use crate::ids::{FileIds, Id, join};
 use crate::metric::MetricInfo;
 use crate::metric::caption::bleu::{self, BleuStatistics, bleu};
@@ -68,38 +65,20 @@ pub struct CaptionResults {
     pub results: Vec<CaptionResult>,
 }
 
-/// The images to evaluate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum EvaluatedImages {
-    /// All annotated images; a missing result is an error.
-    #[default]
-    All,
-    /// Only the images with a result, as in pycocoevalcap's example. CIDEr counts document
-    /// frequencies over these images only.
-    WithResult,
-}
-
-/// The images in which CIDEr counts document frequencies when it scores one domain.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DomainFrequency {
-    /// All evaluated images: CIDEr of a domain is the mean of the scores of its images.
-    #[default]
-    AllImages,
-    /// The images of the domain: CIDEr is as if the domain were evaluated alone.
-    OwnImages,
-}
-
 /// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CaptionOptions {
-    /// The images to evaluate.
-    pub images: EvaluatedImages,
+    /// Whether images without a result are skipped, as in pycocoevalcap's example. CIDEr then counts
+    /// document frequencies over the images with a result only. Otherwise, a missing result is an
+    /// error.
+    pub only_with_result: bool,
     /// External document frequencies for CIDEr-D and CIDEr; `None` counts them in the given
     /// references.
     pub document_frequency: Option<DocumentFrequency>,
-    /// The images in which CIDEr of a domain counts document frequencies. Ignored if
+    /// Whether CIDEr of a domain counts document frequencies in the images of the domain, as if the
+    /// domain were evaluated alone. Otherwise it is the mean of the scores of its images. Ignored if
     /// `document_frequency` is given.
-    pub domain_frequency: DomainFrequency,
+    pub own_frequencies: bool,
 }
 
 /// Number of metrics in [`CaptionMetrics`].
@@ -155,8 +134,8 @@ pub struct ImageScores {
 pub struct DomainScores {
     /// Name of the domain, as in the annotations.
     pub name: String,
-    /// Number of images in the domain.
-    pub images: usize,
+    /// The indices of the domain's images.
+    pub images: Vec<usize>,
     /// The domain's metrics.
     pub metrics: CaptionMetrics,
 }
@@ -180,7 +159,7 @@ pub struct CaptionScores {
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`];
-/// [`EvalError::Malformed`] for two results for one image, and for an image without references
+/// [`EvalError::Text`] for two results for one image, and for an image without references
 ///
 /// ```
 /// use engram_eval::caption::{CaptionOptions, evaluate, parse_annotations, parse_results};
@@ -222,7 +201,7 @@ fn tokenize_captions(
     results: &CaptionResults,
     options: &CaptionOptions,
 ) -> Result<TokenizedCaptions, EvalError> {
-    let pairs = join_results(annotations, results, options.images)?;
+    let pairs = join_results(annotations, results, options.only_with_result)?;
     let mut warnings = Vec::new();
     let corpus = tokenized_corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
     if pairs.len() < annotations.images.len() {
@@ -248,8 +227,7 @@ impl TokenizedCaptions {
     fn scores(self, options: &CaptionOptions) -> CaptionScores {
         let Self { corpus, images, mut warnings } = self;
         let frequency = options.document_frequency.as_ref();
-        let count_per_domain =
-            frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
+        let count_per_domain = frequency.is_none() && options.own_frequencies;
         let (cider_d, cider) = cider::cider_d_and_cider(&corpus, frequency);
         let bleu = bleu(&corpus);
         let rouge_l = rouge_l(&corpus);
@@ -305,17 +283,14 @@ fn tokenized_corpus(
 fn join_results<'a>(
     annotations: &'a CaptionAnnotations,
     results: &'a CaptionResults,
-    evaluated: EvaluatedImages,
+    only_with_result: bool,
 ) -> Result<Vec<(&'a AnnotatedImage, &'a str)>, EvalError> {
     let mut entries: HashMap<&Id<'_>, usize> = HashMap::with_capacity(results.results.len());
     for (entry, result) in (1..).zip(&results.results) {
         if let Some(first) = entries.insert(&result.image_id, entry) {
             let id = result.image_id.for_message();
-            return Err(EvalError::Malformed {
-                location: Location::new(&results.file, None),
-                reason: format!("entries {first} and {entry} are both for image {id}"),
-                remedy: "give one caption per image",
-            });
+            let reason = format!("entries {first} and {entry} are both for image {id}");
+            return Err(malformed(&results.file, None, reason, "give one caption per image"));
         }
     }
     let images = annotations.images.iter().map(|image| (&*image.id.0, None)).collect();
@@ -323,18 +298,16 @@ fn join_results<'a>(
     let joined = join(
         &FileIds { file: &annotations.file, rows: images },
         &FileIds { file: &results.file, rows: captions },
-        evaluated == EvaluatedImages::WithResult,
+        only_with_result,
     )?;
     let pair = |(image, index): (&'a AnnotatedImage, Option<usize>)| {
         Some((image, results.results[index?].caption.as_str()))
     };
     let pairs: Vec<_> = annotations.images.iter().zip(joined).filter_map(pair).collect();
     if let Some((image, _)) = pairs.iter().find(|(image, _)| image.references.is_empty()) {
-        return Err(EvalError::Malformed {
-            location: Location::new(&annotations.file, None),
-            reason: format!("image {} has no captions", image.id.for_message()),
-            remedy: "give at least one entry of `annotations` for every image",
-        });
+        let reason = format!("image {} has no captions", image.id.for_message());
+        let remedy = "give at least one entry of `annotations` for every image";
+        return Err(malformed(&annotations.file, None, reason, remedy));
     }
     Ok(pairs)
 }
@@ -370,16 +343,13 @@ fn domain_scores(
             (values(|metrics| metrics.cider_d), values(|metrics| metrics.cider))
         };
         let bleu = positions.iter().map(|&image| images[image].bleu_statistics);
-        domains.push(DomainScores {
-            name: name.to_owned(),
-            images: positions.len(),
-            metrics: CaptionMetrics {
-                bleu: bleu.sum::<BleuStatistics>().scores(),
-                rouge_l: mean(&values(|metrics| metrics.rouge_l)),
-                cider_d: mean(&cider_d),
-                cider: mean(&cider),
-            },
-        });
+        let metrics = CaptionMetrics {
+            bleu: bleu.sum::<BleuStatistics>().scores(),
+            rouge_l: mean(&values(|metrics| metrics.rouge_l)),
+            cider_d: mean(&cider_d),
+            cider: mean(&cider),
+        };
+        domains.push(DomainScores { name: name.to_owned(), images: positions, metrics });
     }
     domains
 }

@@ -3,7 +3,7 @@
 use engram_textfile::{UniqueIds, shortened};
 
 use super::{GoldRow, Prediction};
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, Location, malformed, no_rows};
 use crate::ids::{FileIds, join};
 
 impl GoldRow {
@@ -26,17 +26,16 @@ pub(super) fn checked_ids<'a>(
 ) -> Result<FileIds<'a>, EvalError> {
     let (mut unique, mut ids) = (UniqueIds::with_capacity(0), Vec::new());
     for (id, score, line) in rows {
-        let location = Location::new(file, line);
-        unique.add(id, location.clone())?;
+        unique.add(id, Location::new(file, line))?;
         if !score.is_finite() {
             let id = shortened(id, 60);
             let reason = format!("id `{id}`: score `{score}` is not a finite number");
-            return Err(EvalError::Malformed { location, reason, remedy: "give a finite score" });
+            return Err(malformed(file, line, reason, "give a finite score"));
         }
         ids.push((id, line));
     }
     if ids.is_empty() {
-        return Err(EvalError::Empty { file: file.to_owned() });
+        return Err(no_rows(file));
     }
     Ok(FileIds { file, rows: ids })
 }

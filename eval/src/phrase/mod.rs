@@ -137,8 +137,8 @@ impl PhraseReport {
 /// Scores predictions against gold rows, joined by id.
 ///
 /// # Errors
-/// [`EvalError::Empty`]; [`EvalError::Text`] for an empty or duplicate id;
-/// [`EvalError::Malformed`]; [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`];
+/// [`EvalError::Text`] without rows, and for an empty or duplicate id;
+/// [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`];
 /// [`EvalError::Metric`] for a single row; [`EvalError::InvalidOption`]
 pub fn evaluate(
     gold: &[GoldRow],

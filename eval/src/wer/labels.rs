@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use engram_textfile::{Input, Table, UniqueIds, shortened};
 
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 
 /// A tab-separated table with a header and one row per utterance.
 pub struct LabelTable<'a> {
@@ -32,17 +32,16 @@ impl<'a> LabelTable<'a> {
     /// Returns the value of a column for each id, in the order of `ids`.
     ///
     /// # Errors
-    /// [`EvalError::Text`] for a missing column; [`EvalError::Malformed`] for an id that
-    /// is not in the table
+    /// [`EvalError::Text`] for a missing column, and for an id that is not in the table
     pub fn column<S: AsRef<str>>(&self, name: &str, ids: &[S]) -> Result<Vec<String>, EvalError> {
         let column = self.table.column(name)?;
         let value = |id: &S| match self.rows.get(id.as_ref().trim()) {
             Some(fields) => Ok(fields[column].clone()),
-            None => Err(EvalError::Malformed {
-                location: Location::new(self.table.file(), None),
-                reason: format!("has no line for the id `{}`", shortened(id.as_ref(), 60)),
-                remedy: "add one line per utterance to the table",
-            }),
+            None => {
+                let reason = format!("has no line for the id `{}`", shortened(id.as_ref(), 60));
+                let remedy = "add one line per utterance to the table";
+                Err(malformed(self.table.file(), None, reason, remedy))
+            }
         };
         ids.iter().map(value).collect()
     }

@@ -13,7 +13,7 @@ use super::read::{LENGTH_REMEDY, Pairs};
 use super::tokens::TokenUnit;
 use super::{Alignment, ErrorCounts, PairAligner, count_errors_aligned};
 use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_many};
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 use crate::groups::rows_by_label;
 use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
@@ -249,8 +249,8 @@ fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
     for (id, (reference, hypothesis)) in texts {
         for unit in [TokenUnit::Word, TokenUnit::Char] {
             if let Some(reason) = aligner.too_long_reason(unit, reference, hypothesis) {
-                let location = Location::new(format!("utterance {}", shortened(id, 60)), None);
-                return Err(EvalError::Malformed { location, reason, remedy: LENGTH_REMEDY });
+                let utterance = format!("utterance {}", shortened(id, 60));
+                return Err(malformed(&utterance, None, reason, LENGTH_REMEDY));
             }
         }
     }

@@ -8,7 +8,7 @@ use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::html::WORST_CASES;
 use engram_eval::items::{Item, json_lines};
 use engram_eval::normalise::Normaliser;
-use engram_eval::result::SourceFile;
+use engram_eval::result::{ReportOptions, SourceFile};
 
 use super::output;
 use crate::cli::offered::Offered;
@@ -67,6 +67,21 @@ impl OutputOptions {
     /// The number of worst cases to compute: `count`, or more if a page is written.
     pub fn worst_count(&self, count: usize) -> usize {
         if self.writes_page() { count.max(WORST_CASES) } else { count }
+    }
+
+    /// The options of an evaluation that lists the `worst` cases.
+    pub fn report_options(
+        &self,
+        intervals: IntervalOptions,
+        worst: usize,
+        sources: Vec<SourceFile>,
+    ) -> ReportOptions {
+        ReportOptions {
+            bootstrap: intervals.options(),
+            items: self.needs_items(),
+            worst: self.worst_count(worst),
+            sources,
+        }
     }
 
     /// Writes the page and the items file, if requested.

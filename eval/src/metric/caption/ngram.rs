@@ -1,6 +1,6 @@
 //! N-grams as integer keys: the word indices of an n-gram packed into one integer.
 
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::Hash;
 
 /// The key of an n-gram of one to four words. Within one order, equal keys mean equal n-grams.
 pub(super) trait Key: Copy + Ord + Hash + Send + Sync {
@@ -69,35 +69,9 @@ pub(super) fn for_common<K: Key, A, B>(
     }
 }
 
-/// The hasher of tables of n-grams.
-pub(super) type BuildKeyHasher = BuildHasherDefault<KeyHasher>;
-
-/// Mixes a key. A key consists of word indices in order of first occurrence, so input cannot force
-/// collisions.
-#[derive(Debug, Clone, Default)]
-pub(super) struct KeyHasher(u64);
-
-impl Hasher for KeyHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, key: u64) {
-        let product = u128::from(self.0 ^ key ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-
-    fn write_u128(&mut self, key: u128) {
-        self.write_u64(key as u64);
-        self.write_u64((key >> 64) as u64);
-    }
-}
+/// The hasher of tables of n-grams. A key consists of word indices in order of first occurrence, so
+/// input cannot force collisions.
+pub(super) type BuildKeyHasher = foldhash::fast::FixedState;
 
 #[cfg(test)]
 mod tests {

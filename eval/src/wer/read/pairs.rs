@@ -8,8 +8,8 @@ use super::super::Alignment;
 use super::super::sclite::{self, Lattice, has_markup};
 use super::super::tokens;
 use super::formats::MARKUP_REMEDY;
-use super::{LENGTH_REMEDY, Utterance, malformed};
-use crate::error::EvalError;
+use super::{LENGTH_REMEDY, Utterance};
+use crate::error::{EvalError, malformed};
 use crate::ids::{FileIds, join as join_ids};
 use crate::normalise::Normaliser;
 
@@ -93,7 +93,7 @@ impl<'a> Pairs<'a> {
     /// normalisation is chosen. The chosen texts are not normalised.
     ///
     /// # Errors
-    /// [`EvalError::Malformed`] for a text with invalid markup, and for a text that is
+    /// [`EvalError::Text`] for a text with invalid markup, and for a text that is
     /// too long
     pub fn without_markup(&self, normaliser: Normaliser) -> Result<Self, EvalError> {
         let Markup { references, hypotheses, optional_deletions } = self.markup;
@@ -128,7 +128,7 @@ impl<'a> Pairs<'a> {
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for an id in only one file;
-/// [`EvalError::Malformed`] if the files have different numbers of plain lines, and if only one
+/// [`EvalError::Text`] if the files have different numbers of plain lines, and if only one
 /// file has ids
 pub fn join<'a>(
     reference_file: &str,
@@ -151,7 +151,7 @@ pub fn join<'a>(
             };
             let reason = format!("has no ids, but {file_with_ids} has");
             let remedy = "give both in the same format";
-            Err(malformed(file_without_ids, None, &reason, remedy))
+            Err(malformed(file_without_ids, None, reason, remedy))
         }
     };
     let alignment = if references_have_markup || hypotheses_have_markup {
@@ -178,7 +178,7 @@ fn join_by_line<'a>(
         let reason =
             format!("has {hypothesis_count} lines, but {reference_file} has {reference_count}");
         let remedy = "line i of one file must match line i of the other, including empty lines";
-        return Err(malformed(hypothesis_file, None, &reason, remedy));
+        return Err(malformed(hypothesis_file, None, reason, remedy));
     }
     let mut pairs = Pairs::with_capacity(reference_count);
     for (reference, hypothesis) in references.into_iter().zip(hypotheses) {

@@ -78,19 +78,11 @@ fn the_order_of_the_items_changes_no_score() {
 }
 
 #[test]
-fn larger_cut_offs_never_lower_recall() {
-    check_property(cases(200), vec((sentence(9), sentence(9)), 1..9), |rows| {
-        let (relevant, ranked): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-        let detail = retrieval_report(&queries(&relevant, &ranked)).evaluation.detail;
-        for name in ["recall", "success"] {
-            let value_at = |k: &usize| detail[&format!("{name}@{k}")].as_f64();
-            assert!([1, 2, 3, 5, usize::MAX].map(|k| value_at(&k)).is_sorted(), "{detail:?}");
-        }
-        assert!(detail.values().all(|value| (0.0..=1.0).contains(&value.as_f64().unwrap_or(-1.0))));
-        // A ranking of exactly the relevant entries is perfect.
-        let perfect = retrieval_report(&queries(&relevant, &relevant)).evaluation.detail;
+fn a_ranking_of_exactly_the_relevant_entries_is_perfect() {
+    check_property(cases(200), vec(sentence(9), 1..9), |relevant| {
+        let detail = retrieval_report(&queries(&relevant, &relevant)).evaluation.detail;
         for name in ["mrr", "map", "ndcg@10", &format!("recall@{}", usize::MAX)] {
-            let value = perfect[name].as_f64().unwrap_or(-1.0);
+            let value = detail[name].as_f64().unwrap_or(-1.0);
             assert!((value - 1.0).abs() < 1e-12, "{name} {value}");
         }
     });
@@ -119,7 +111,14 @@ fn perfect_results_have_perfect_scores() {
         let results = serde_json::Value::from(results).to_string();
         let annotations = vqa::read::parse_annotations("a", &annotations).expect("annotations");
         let results = vqa::read::parse_results("r", &results).expect("results");
-        let report = vqa::evaluate("a", &annotations, "r", &results, &Default::default());
+        let report = vqa::evaluate(
+            "a",
+            &annotations,
+            "r",
+            &results,
+            &Default::default(),
+            &Default::default(),
+        );
         assert_eq!(report.expect("the ids match").evaluation.primary.value, 100.0);
 
         let questions: Vec<_> = texts
