@@ -24,7 +24,7 @@ use engram_eval::wer::read::{
 };
 use engram_eval::wer::report::{self, WerOptions};
 use engram_eval::wer::tokens::{TokenUnit, words};
-use engram_eval::wer::{align, count_errors};
+use engram_eval::wer::{Alignment, align, count_errors};
 use engram_eval::{EvalError, aokvqa, vqa};
 use engram_textfile::{Input, decode};
 
@@ -212,7 +212,8 @@ pub fn check_alignment(reference: &str, hypothesis: &str) {
         let counts = EditCounts::of(&align(unit, reference, hypothesis));
         let reversed = EditCounts::of(&align(unit, hypothesis, reference));
         assert_eq!(counts.errors(), reversed.errors(), "{reference:?} {hypothesis:?}");
-        let error_counts = count_errors(unit, &[reference], &[hypothesis]).expect("one pair");
+        let error_counts = count_errors(Alignment::Jiwer, unit, &[reference], &[hypothesis]);
+        let error_counts = error_counts.expect("one pair");
         assert_eq!(error_counts.total, counts);
         let token_count = |text: &str| {
             let self_counts = EditCounts::of(&align(unit, text, text));

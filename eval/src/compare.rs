@@ -17,7 +17,7 @@ use crate::metric::{MetricInfo, exact_p_value, undefined_reason};
 use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
 use crate::significance;
-use crate::table::{Align, TextTable, limits, number};
+use crate::table::{TextTable, limits, number};
 
 /// A metric of system A and of system B on the same items, and the difference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,11 +59,7 @@ impl Comparison {
             "" => self.a.metric.clone(),
             unit => format!("{} ({unit})", self.a.metric),
         };
-        let mut table = TextTable::new(&[
-            ("system", Align::Left),
-            (&metric, Align::Right),
-            ("interval", Align::Left),
-        ]);
+        let mut table = TextTable::new("lrl", &["system", &metric, "interval"]);
         for (name, measure) in
             [(a.as_str(), &self.a), (b, &self.b), ("difference", &self.difference)]
         {
@@ -287,7 +283,7 @@ fn compare_paired(
     let constant_p_value = exact_p_value(&difference, 0.0);
     let p_value = match constant_p_value {
         Some(p_value) => Some(p_value),
-        None => difference_distribution.and_then(|distribution| finite(distribution.p_value())),
+        None => difference_distribution.and_then(|distribution| finite(distribution.p_value(0.0))),
     };
     Ok(Comparison {
         schema_version: SCHEMA_VERSION,

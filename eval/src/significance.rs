@@ -39,7 +39,7 @@ where
     }
     let of_resamples = |resamples: usize| {
         let options = BootstrapOptions { resamples, level: interval.level, seed: interval.seed };
-        bootstrap(resampling, &options, &statistic).p_value_at(threshold)
+        bootstrap(resampling, &options, &statistic).p_value(threshold)
     };
     let p_value = of_resamples(interval.resamples);
     let is_small = p_value * interval.resamples as f64 <= 2.0 * FEW_RESAMPLES;

@@ -9,13 +9,14 @@ use super::{
     CaptionAnnotations, CaptionMetrics, CaptionOptions, CaptionResults, CaptionScores, METRICS,
     tokenize_captions,
 };
-use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
+use crate::bootstrap::{BootstrapOptions, Resampling, intervals};
 use crate::error::EvalError;
 use crate::groups::lowest_rows;
 use crate::items::{Item, mean_items};
+use crate::metric::MetricInfo;
 use crate::metric::caption::bleu::BleuStatistics;
 use crate::metric::mean::weighted_mean;
-use crate::result::{Breakdown, Evaluation, Measure, ReportOptions};
+use crate::result::{Breakdown, Evaluation, Interval, Measure, ReportOptions};
 use crate::text::{self, ScoredText, breakdown, scored_texts_table};
 
 /// Index of CIDEr-D in [`CaptionMetrics::values`].
@@ -101,23 +102,16 @@ fn measures(
         images.iter().map(|image| scores.images[*image].bleu_statistics).collect();
     let mean_metrics: Vec<Vec<f64>> = (METRICS - 3..METRICS).map(image_values).collect();
     let resampling = Resampling::by_named_row("image", images.len());
-    let distributions = (options.resamples > 0).then(|| {
-        bootstrap_many(&resampling, options, |counts| {
-            let [bleu_1, bleu_2, bleu_3, bleu_4] =
-                BleuStatistics::of_resample(&bleu, counts).scores();
-            let [rouge_l, cider_d, cider] =
-                [0, 1, 2].map(|metric| weighted_mean(&mean_metrics[metric], counts));
-            [bleu_1, bleu_2, bleu_3, bleu_4, rouge_l, cider_d, cider]
-        })
+    let intervals = intervals(&resampling, options, |counts| {
+        let [bleu_1, bleu_2, bleu_3, bleu_4] = BleuStatistics::of_resample(&bleu, counts).scores();
+        let [rouge_l, cider_d, cider] =
+            [0, 1, 2].map(|metric| weighted_mean(&mean_metrics[metric], counts));
+        [bleu_1, bleu_2, bleu_3, bleu_4, rouge_l, cider_d, cider]
     });
-    let values = metrics.values();
-    let measure = |metric: usize| {
-        let interval = distributions
-            .as_ref()
-            .map(|distributions| distributions[metric].interval(&resampling, options));
-        Measure::new(&CaptionMetrics::INFO[metric], images.len(), Ok(values[metric]), interval)
+    let measure = |((info, value), interval): ((&MetricInfo, f64), Option<Interval>)| {
+        Measure::new(info, images.len(), Ok(value), interval)
     };
-    (0..METRICS).map(measure).collect()
+    CaptionMetrics::INFO.iter().zip(metrics.values()).zip(intervals).map(measure).collect()
 }
 
 /// One table per metric, with one row per domain.

@@ -10,8 +10,9 @@ use super::writer::Html;
 use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
 use crate::wer::report::{WerReport, WorstPair};
-use crate::wer::text::{self, columns, visible};
+use crate::wer::text::visible;
 use crate::wer::tokens::TokenUnit;
+use crate::wer::{PairAligner, Step};
 
 /// Maximum number of alignment steps on the page, per pair and in total, so that browsers display
 /// the page quickly.
@@ -211,31 +212,33 @@ fn cells(
     ];
     let mut cells = vec![Cell::text(&pair.id), Cell::number(counts.error_rate())];
     cells.extend(numbers.map(Cell::count));
-    cells.push(Cell::Rich(alignment(columns(pair, unit, report.alignment), unit, steps_left)));
+    let mut aligner = PairAligner::new(report.alignment);
+    let steps = aligner.align_tokens(unit, &pair.reference, &pair.hypothesis);
+    cells.push(Cell::Rich(alignment(&steps, unit, steps_left)));
     cells
 }
 
 /// Shows the reference above the hypothesis; `steps_left` is the number of alignment steps that
 /// the page may still show.
-fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps_left: &mut usize) -> Html {
+fn alignment(steps: &[Step<'_>], unit: TokenUnit, steps_left: &mut usize) -> Html {
     let mut html = Html::default();
-    let shown = columns.len().min(MAX_PAIR_STEPS).min(*steps_left);
+    let shown = steps.len().min(MAX_PAIR_STEPS).min(*steps_left);
     *steps_left -= shown;
     let class = match unit {
         TokenUnit::Word => "alignment",
         TokenUnit::Char => "alignment chars",
     };
     html.node("div", &[("class", class), ("dir", "auto")], |html| {
-        for column in &columns[..shown] {
-            alignment_step(html, column.edit, column.reference, column.hypothesis);
+        for Step { edit, reference, hypothesis } in &steps[..shown] {
+            alignment_step(html, *edit, reference, hypothesis);
             // Allows a line break here, and puts a space into copied text.
             if unit == TokenUnit::Word {
                 html.text(" ");
             }
         }
     });
-    if shown < columns.len() {
-        let text = format!("… and {} more steps, not shown", size(columns.len() - shown));
+    if shown < steps.len() {
+        let text = format!("… and {} more steps, not shown", size(steps.len() - shown));
         html.leaf("p", &[("class", "note")], &text);
     }
     html

@@ -147,30 +147,9 @@ fn plain_letters(character: char) -> Option<&'static str> {
 
 /// Whether the general category is M, S or P.
 fn is_symbol_or_mark(character: char) -> bool {
-    use GeneralCategory::{
-        ClosePunctuation, ConnectorPunctuation, CurrencySymbol, DashPunctuation, EnclosingMark,
-        FinalPunctuation, InitialPunctuation, MathSymbol, ModifierSymbol, NonspacingMark,
-        OpenPunctuation, OtherPunctuation, OtherSymbol, SpacingMark,
-    };
     match u8::try_from(character) {
         Ok(byte) if byte.is_ascii() => is_ascii_symbol(byte),
-        _ => matches!(
-            category(character),
-            NonspacingMark
-                | SpacingMark
-                | EnclosingMark
-                | MathSymbol
-                | CurrencySymbol
-                | ModifierSymbol
-                | OtherSymbol
-                | ConnectorPunctuation
-                | DashPunctuation
-                | OpenPunctuation
-                | ClosePunctuation
-                | InitialPunctuation
-                | FinalPunctuation
-                | OtherPunctuation
-        ),
+        _ => category(character).abbreviation().starts_with(['M', 'S', 'P']),
     }
 }
 

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use super::PairAligner;
 use super::alignment::Edit;
-use super::confusions::tokens;
 use super::counts::EditCounts;
 use super::read::{Pairs, check_ids};
 use super::tokens::{TokenUnit, words};
@@ -135,16 +134,11 @@ pub fn rare_word_errors(
                 pair_list.is_some_and(|pair_list| pair_list.contains(word))
             }
         };
-        let (reference_tokens, hypothesis_tokens) =
-            (tokens(reference, TokenUnit::Word), tokens(hypothesis, TokenUnit::Word));
-        let (mut i, mut j) = (0, 0);
-        for edit in aligner.align(TokenUnit::Word, reference, hypothesis) {
-            let word =
-                if *edit == Edit::Insertion { hypothesis_tokens[j] } else { reference_tokens[i] };
+        for step in aligner.align_tokens(TokenUnit::Word, reference, hypothesis) {
+            let is_insertion = step.edit == Edit::Insertion;
+            let word = if is_insertion { step.hypothesis } else { step.reference };
             let counts = if is_rare(word) { &mut rare } else { &mut others };
-            *counts += EditCounts::of(&[*edit]);
-            i += usize::from(*edit != Edit::Insertion);
-            j += usize::from(*edit != Edit::Deletion);
+            *counts += EditCounts::of(&[step.edit]);
         }
     }
     let (b_wer, u_wer) = (rare.error_rate(), others.error_rate());

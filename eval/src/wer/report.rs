@@ -11,14 +11,14 @@ use super::counts::EditCounts;
 use super::rare_words::{RareWordErrors, RareWords, rare_word_errors};
 use super::read::{LENGTH_REMEDY, Pairs};
 use super::tokens::TokenUnit;
-use super::{Alignment, ErrorCounts, PairAligner, count_errors_aligned};
-use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_many};
+use super::{Alignment, ErrorCounts, PairAligner, count_errors};
+use crate::bootstrap::{BootstrapOptions, Resampling, interval, intervals};
 use crate::error::{EvalError, malformed};
 use crate::groups::rows_by_label;
 use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
 use crate::normalise::Normaliser;
-use crate::result::{Breakdown, Evaluation, Measure, SourceFile};
+use crate::result::{Breakdown, Evaluation, Interval, Measure, SourceFile};
 
 /// Word error rate.
 pub const WER: MetricInfo = MetricInfo::lower("wer", Unit::Fraction);
@@ -267,16 +267,13 @@ struct Scores {
 impl Scores {
     fn new(pairs: &Pairs<'_>, options: &WerOptions) -> Result<Self, EvalError> {
         let (references, hypotheses) = (&pairs.references, &pairs.hypotheses);
-        let measure = |unit| count_errors_aligned(pairs.alignment, unit, references, hypotheses);
+        let measure = |unit| count_errors(pairs.alignment, unit, references, hypotheses);
         // Words and characters in parallel, so that a single long pair uses two threads.
         let (words, chars) = rayon::join(|| measure(TokenUnit::Word), || measure(TokenUnit::Char));
         Ok(Self {
             words: words?,
             chars: chars?,
-            resampling: match &options.cluster {
-                Some(labels) => Resampling::by_group(&labels.name, &labels.of_pair),
-                None => Resampling::by_named_row("utterance", pairs.ids.len()),
-            },
+            resampling: resampling(options, 0..pairs.ids.len()),
         })
     }
 
@@ -289,18 +286,24 @@ impl Scores {
         let pairs = chosen.0.pairs.len();
         let infos = [chosen.1, other.1, MER, WIL, WIP, SENTENCE_ERROR_RATE];
         let values = rates(chosen.0, other.0, &vec![1; pairs]);
-        let distributions = (options.bootstrap.resamples > 0).then(|| {
-            bootstrap_many(&self.resampling, &options.bootstrap, |counts| {
-                rates(chosen.0, other.0, counts)
-            })
+        let intervals = intervals(&self.resampling, &options.bootstrap, |counts| {
+            rates(chosen.0, other.0, counts)
         });
-        let measure = |(metric, info): (usize, &MetricInfo)| {
-            let interval = |distributions: &[Distribution; 6]| {
-                distributions[metric].interval(&self.resampling, &options.bootstrap)
-            };
-            Measure::new(info, pairs, Ok(values[metric]), distributions.as_ref().map(interval))
+        let measure = |((info, value), interval): ((&MetricInfo, f64), Option<Interval>)| {
+            Measure::new(info, pairs, Ok(value), interval)
         };
-        infos.iter().enumerate().map(measure).collect()
+        infos.iter().zip(values).zip(intervals).map(measure).collect()
+    }
+}
+
+/// The sampling units of some of the pairs: groups of pairs, or single pairs.
+fn resampling(options: &WerOptions, pairs: impl ExactSizeIterator<Item = usize>) -> Resampling {
+    match &options.cluster {
+        Some(labels) => {
+            let labels_of_pairs: Vec<&String> = pairs.map(|pair| &labels.of_pair[pair]).collect();
+            Resampling::by_group(&labels.name, &labels_of_pairs)
+        }
+        None => Resampling::by_named_row("utterance", pairs.len()),
     }
 }
 
@@ -334,15 +337,8 @@ fn breakdown(
     let measure = |(label, rows): &(&str, Vec<usize>)| {
         let pairs: Vec<EditCounts> = rows.iter().map(|pair| errors.pairs[*pair]).collect();
         let value = pairs.iter().copied().sum::<EditCounts>().error_rate();
-        let resampling = match &options.cluster {
-            Some(labels) => {
-                let group_labels: Vec<&String> =
-                    rows.iter().map(|pair| &labels.of_pair[*pair]).collect();
-                Resampling::by_group(&labels.name, &group_labels)
-            }
-            None => Resampling::by_named_row("utterance", pairs.len()),
-        };
-        let interval = crate::bootstrap::interval(&resampling, &options.bootstrap, |counts| {
+        let resampling = resampling(options, rows.iter().copied());
+        let interval = interval(&resampling, &options.bootstrap, |counts| {
             EditCounts::sum(&pairs, counts).error_rate()
         });
         ((*label).to_owned(), Measure::new(info, pairs.len(), Ok(value), interval))

@@ -6,12 +6,12 @@ use engram_textfile::shortened;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
 use super::alignment::Edit;
-use super::confusions::{Confusions, tokens};
+use super::confusions::Confusions;
 use super::counts::EditCounts;
 use super::report::{NormaliserValue, WerReport, WorstPair};
 use super::tokens::TokenUnit;
 use super::{Alignment, PairAligner};
-use crate::table::{Align, TextTable, limits, number};
+use crate::table::{TextTable, limits, number};
 use crate::text::{breakdown, metrics, sources};
 
 /// Whether the text uses terminal colours.
@@ -46,11 +46,7 @@ impl WerReport {
         };
         let mut paragraphs = vec![heading, metrics(evaluation), self.counts(unit)];
         if !self.normalisers.is_empty() {
-            let mut table = TextTable::new(&[
-                ("normaliser", Align::Left),
-                ("error rate", Align::Right),
-                ("interval", Align::Left),
-            ]);
+            let mut table = TextTable::new("lrl", &["normaliser", "error rate", "interval"]);
             for NormaliserValue { normaliser, measure } in &self.normalisers {
                 let interval = limits(measure.interval.as_ref());
                 table.push(vec![normaliser.clone(), number(measure.value), interval]);
@@ -59,14 +55,9 @@ impl WerReport {
         }
         paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
         paragraphs.extend(self.rare_words.as_ref().map(|rare| {
-            let mut table = TextTable::new(&[
-                ("words", Align::Left),
-                ("error rate", Align::Right),
-                ("reference", Align::Right),
-                ("substitutions", Align::Right),
-                ("deletions", Align::Right),
-                ("insertions", Align::Right),
-            ]);
+            let headings =
+                ["words", "error rate", "reference", "substitutions", "deletions", "insertions"];
+            let mut table = TextTable::new("lrrrrr", &headings);
             for (name, rate, counts) in [
                 ("rare (B-WER)", rare.b_wer, rare.rare),
                 ("others (U-WER)", rare.u_wer, rare.others),
@@ -111,32 +102,20 @@ impl WerReport {
 }
 
 fn confusions_table(confusions: &Confusions) -> String {
-    let mut table = TextTable::new(&[
-        ("substitutions", Align::Left),
-        ("n", Align::Right),
-        ("deletions", Align::Left),
-        ("n", Align::Right),
-        ("insertions", Align::Left),
-        ("n", Align::Right),
-    ]);
+    let headings = ["substitutions", "n", "deletions", "n", "insertions", "n"];
+    let mut table = TextTable::new("lrlrlr", &headings);
     let Confusions { substitutions, deletions, insertions } = confusions;
     let word = |word: &str| shortened(&visible(word), 24);
     for row in 0..substitutions.len().max(deletions.len()).max(insertions.len()) {
-        let substitution = substitutions.get(row);
         let single = |list: &[(String, u64)]| match list.get(row) {
             Some((token, n)) => [word(token), n.to_string()],
-            None => [String::new(), String::new()],
+            None => Default::default(),
         };
-        let [deletion, deletion_count] = single(deletions);
-        let [insertion, insertion_count] = single(insertions);
-        table.push(vec![
-            substitution.map_or_else(String::new, |(a, b, _)| format!("{} → {}", word(a), word(b))),
-            substitution.map_or_else(String::new, |(_, _, n)| n.to_string()),
-            deletion,
-            deletion_count,
-            insertion,
-            insertion_count,
-        ]);
+        let pair = match substitutions.get(row) {
+            Some((a, b, n)) => [format!("{} → {}", word(a), word(b)), n.to_string()],
+            None => Default::default(),
+        };
+        table.push([pair, single(deletions), single(insertions)].concat());
     }
     format!("Most frequent confusions\n{table}")
 }
@@ -159,32 +138,6 @@ pub(crate) fn visible(token: &str) -> Cow<'_, str> {
     }
 }
 
-/// A column of an alignment: the edit, the reference token and the hypothesis token.
-pub(crate) struct Column<'a> {
-    pub(crate) edit: Edit,
-    pub(crate) reference: &'a str,
-    pub(crate) hypothesis: &'a str,
-}
-
-/// The columns of the alignment of a pair, in text order.
-pub(crate) fn columns(pair: &WorstPair, unit: TokenUnit, alignment: Alignment) -> Vec<Column<'_>> {
-    let WorstPair { reference, hypothesis, .. } = pair;
-    let (reference_tokens, hypothesis_tokens) = (tokens(reference, unit), tokens(hypothesis, unit));
-    let (mut i, mut j) = (0, 0);
-    let column = |edit: Edit| {
-        let column = Column {
-            edit,
-            reference: if edit == Edit::Insertion { "" } else { reference_tokens[i] },
-            hypothesis: if edit == Edit::Deletion { "" } else { hypothesis_tokens[j] },
-        };
-        i += usize::from(edit != Edit::Insertion);
-        j += usize::from(edit != Edit::Deletion);
-        column
-    };
-    let mut aligner = PairAligner::new(alignment);
-    aligner.align(unit, reference, hypothesis).iter().copied().map(column).collect()
-}
-
 /// Formats an alignment: the reference above the hypothesis, with a letter below each error. Long
 /// alignments are wrapped.
 fn alignment_text(
@@ -205,9 +158,10 @@ fn alignment_text(
     );
     let mut lines = [String::from("REF"), String::from("HYP"), String::from("   ")];
     let mut width = 0;
-    for column in columns(pair, unit, alignment) {
+    let mut aligner = PairAligner::new(alignment);
+    for step in aligner.align_tokens(unit, &pair.reference, &pair.hypothesis) {
         let [reference, hypothesis] =
-            [column.reference, column.hypothesis].map(|token| shortened(token, 60));
+            [step.reference, step.hypothesis].map(|token| shortened(token, 60));
         let lengths = [&reference, &hypothesis].map(|token| token.chars().count());
         let cell_width = lengths[0].max(lengths[1]);
         if width > 0 && width + cell_width + 1 > LINE_WIDTH {
@@ -215,7 +169,7 @@ fn alignment_text(
             width = 0;
         }
         width += cell_width + 1;
-        let (escape, letter) = match column.edit {
+        let (escape, letter) = match step.edit {
             Edit::Hit => ("", ""),
             Edit::Substitution => ("\u{1b}[33m", "S"),
             Edit::Deletion => ("\u{1b}[31m", "D"),

@@ -66,6 +66,17 @@ fn first_gap(text: &str) -> (usize, usize) {
     (text.len(), text.len())
 }
 
+/// The words or characters of a text.
+pub(super) fn tokens(text: &str, unit: TokenUnit) -> Vec<&str> {
+    match unit {
+        TokenUnit::Word => words(text).collect(),
+        TokenUnit::Char => {
+            let text = strip(text);
+            text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]).collect()
+        }
+    }
+}
+
 /// Maps words and characters to integers; equal tokens get equal integers until
 /// [`Vocabulary::clear`].
 #[derive(Debug, Default)]

@@ -18,7 +18,8 @@ fn counts_of_pairs_add_up() {
         let split = split.index(references.len() + 1);
         for unit in [TokenUnit::Word, TokenUnit::Char] {
             let counts_between = |from: usize, to: usize| {
-                count_errors(unit, &references[from..to], &hypotheses[from..to]).expect("as many")
+                count_errors(Alignment::Jiwer, unit, &references[from..to], &hypotheses[from..to])
+                    .expect("as many")
             };
             let (mut first, second, whole) = (
                 counts_between(0, split),
