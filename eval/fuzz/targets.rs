@@ -204,7 +204,7 @@ fn wer_tokens(bytes: &[u8]) {
 }
 
 /// Checks the invariants of the alignment of two texts, in words and in characters.
-pub fn check_alignment(reference: &str, hypothesis: &str) {
+fn check_alignment(reference: &str, hypothesis: &str) {
     for unit in [TokenUnit::Word, TokenUnit::Char] {
         if reference.len().max(hypothesis.len()) > MAX_QUADRATIC_BYTES {
             return;
@@ -239,7 +239,7 @@ fn ptb(bytes: &[u8]) {
 
 /// Checks the output of the tokenizer: one line per input line, without line ends, punctuation
 /// tokens or trailing ASCII white space.
-pub fn check_ptb(lines: &[&str]) {
+fn check_ptb(lines: &[&str]) {
     let (filtered, raw) = (ptb::tokenize(lines), ptb::tokenize_raw(lines));
     assert!(filtered.len() == lines.len() && raw.len() == lines.len());
     for (filtered, raw) in filtered.iter().zip(&raw) {
@@ -326,9 +326,7 @@ pub fn evaluate_captions(
     results: &CaptionResults,
     options: &CaptionOptions,
 ) {
-    let (owned_annotations, owned_results) = (annotations.clone(), results.clone());
-    let report =
-        caption::report::report(owned_annotations, owned_results, options, &self::options());
+    let report = caption::report::report(annotations, results, options, &self::options());
     report.expect("the ids match").to_text();
     let scores = caption::evaluate(annotations, results, options).expect("the ids match");
     let images = scores.images.iter().map(|image| image.metrics);
@@ -449,8 +447,10 @@ fn items(bytes: &[u8]) {
 }
 
 fn phrase(bytes: &[u8]) {
-    check(phrase::parse_predictions(FILE, bytes));
-    let Some(gold) = check(phrase::parse_gold(FILE, bytes)) else { return };
+    let input = || check(Input::new(FILE, bytes).map_err(EvalError::from));
+    let Some(predictions) = input() else { return };
+    check(phrase::read_predictions(predictions));
+    let Some(gold) = input().and_then(|gold| check(phrase::read_gold(gold))) else { return };
     let prediction =
         |row: &phrase::GoldRow| Prediction { id: row.id.clone(), score: row.score, line: row.line };
     let predictions: Vec<Prediction> = gold.iter().map(prediction).collect();

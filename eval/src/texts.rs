@@ -147,7 +147,7 @@ pub fn evaluate(
     let texts = &*texts.normalised(normaliser);
     let resampling = Resampling::by_named_row("line", text_count);
     let (mut measures, mut primary) = (Vec::new(), None);
-    for (metric, _, of_text) in text_metrics() {
+    for (metric, of_text) in text_metrics() {
         let sums = |(hypothesis, references): (&Cow<'_, str>, &Vec<Cow<'_, str>>)| {
             let references: Vec<&str> = references.iter().map(|text| &**text).collect();
             Statistic::Sums { sums: of_text(hypothesis, &references) }

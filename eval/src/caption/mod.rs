@@ -185,22 +185,6 @@ pub fn evaluate(
     results: &CaptionResults,
     options: &CaptionOptions,
 ) -> Result<CaptionScores, EvalError> {
-    Ok(tokenize_captions(annotations, results, options)?.scores(options))
-}
-
-/// The tokenized captions. The metrics need no other texts.
-struct TokenizedCaptions {
-    corpus: CaptionCorpus,
-    /// Id and domain of each image.
-    images: Vec<(Id<'static>, Option<String>)>,
-    warnings: Vec<String>,
-}
-
-fn tokenize_captions(
-    annotations: &CaptionAnnotations,
-    results: &CaptionResults,
-    options: &CaptionOptions,
-) -> Result<TokenizedCaptions, EvalError> {
     let pairs = join_results(annotations, results, options.only_with_result)?;
     let mut warnings = Vec::new();
     let corpus = tokenized_corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
@@ -211,50 +195,38 @@ fn tokenize_captions(
             annotations.images.len()
         ));
     }
-    if pairs.len() == 1 && options.document_frequency.is_none() {
+    let frequency = options.document_frequency.as_ref();
+    if pairs.len() == 1 && frequency.is_none() {
         warnings.push(
             "CIDEr-D and CIDEr are 0: with a single image every n-gram has the weight \
              ln 1 - ln 1 = 0. Evaluate more images, or give document frequencies"
                 .to_owned(),
         );
     }
-    let id_and_domain =
-        |(image, _): &(&AnnotatedImage, &str)| (image.id.clone(), image.domain.clone());
-    Ok(TokenizedCaptions { corpus, images: pairs.iter().map(id_and_domain).collect(), warnings })
-}
-
-impl TokenizedCaptions {
-    fn scores(self, options: &CaptionOptions) -> CaptionScores {
-        let Self { corpus, images, mut warnings } = self;
-        let frequency = options.document_frequency.as_ref();
-        let count_per_domain = frequency.is_none() && options.own_frequencies;
-        let (cider_d, cider) = cider::cider_d_and_cider(&corpus, frequency);
-        let bleu = bleu(&corpus);
-        let rouge_l = rouge_l(&corpus);
-        // Frees the corpus early unless the domains need it.
-        let corpus = count_per_domain.then_some(corpus);
-        let image_scores =
-            |(position, (id, domain)): (usize, (Id<'static>, Option<String>))| ImageScores {
-                id,
-                domain,
-                metrics: CaptionMetrics {
-                    bleu: bleu.images[position],
-                    rouge_l: rouge_l[position],
-                    cider_d: cider_d[position],
-                    cider: cider[position],
-                },
-                bleu_statistics: bleu.statistics[position],
-            };
-        let images: Vec<ImageScores> = images.into_iter().enumerate().map(image_scores).collect();
-        let metrics = CaptionMetrics {
-            bleu: bleu.corpus,
-            rouge_l: mean(&rouge_l),
-            cider_d: mean(&cider_d),
-            cider: mean(&cider),
-        };
-        let domains = domain_scores(&images, corpus.as_ref(), &mut warnings);
-        CaptionScores { corpus: metrics, domains, warnings, images }
-    }
+    let (cider_d, cider) = cider::cider_d_and_cider(&corpus, frequency);
+    let bleu = bleu(&corpus);
+    let rouge_l = rouge_l(&corpus);
+    let image_scores = |(position, (image, _)): (usize, &(&AnnotatedImage, &str))| ImageScores {
+        id: image.id.clone(),
+        domain: image.domain.clone(),
+        metrics: CaptionMetrics {
+            bleu: bleu.images[position],
+            rouge_l: rouge_l[position],
+            cider_d: cider_d[position],
+            cider: cider[position],
+        },
+        bleu_statistics: bleu.statistics[position],
+    };
+    let images: Vec<ImageScores> = pairs.iter().enumerate().map(image_scores).collect();
+    let metrics = CaptionMetrics {
+        bleu: bleu.corpus,
+        rouge_l: mean(&rouge_l),
+        cider_d: mean(&cider_d),
+        cider: mean(&cider),
+    };
+    let count_per_domain = frequency.is_none() && options.own_frequencies;
+    let domains = domain_scores(&images, count_per_domain.then_some(&corpus), &mut warnings);
+    Ok(CaptionScores { corpus: metrics, domains, warnings, images })
 }
 
 /// Tokenizes the reference captions and the results; `files` are the names of their files, for

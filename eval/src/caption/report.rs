@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     CaptionAnnotations, CaptionMetrics, CaptionOptions, CaptionResults, CaptionScores, METRICS,
-    tokenize_captions,
+    evaluate,
 };
 use crate::bootstrap::{BootstrapOptions, Resampling, intervals};
 use crate::error::EvalError;
@@ -57,16 +57,13 @@ pub struct WorstImage {
 /// # Errors
 /// as [`evaluate`](super::evaluate); [`EvalError::InvalidOption`]
 pub fn report(
-    annotations: CaptionAnnotations,
-    results: CaptionResults,
+    annotations: &CaptionAnnotations,
+    results: &CaptionResults,
     caption_options: &CaptionOptions,
     options: &ReportOptions,
 ) -> Result<CaptionReport, EvalError> {
     options.bootstrap.validate()?;
-    let captions = tokenize_captions(&annotations, &results, caption_options)?;
-    // Keeps the texts only if the report lists images: they take half of the memory.
-    let texts = (options.worst > 0).then_some((annotations, results));
-    let scores = captions.scores(caption_options);
+    let scores = evaluate(annotations, results, caption_options)?;
     let all_images: Vec<usize> = (0..scores.images.len()).collect();
     let mut measures = measures(&scores, &all_images, &scores.corpus, &options.bootstrap);
     let primary = measures.remove(CIDER_D);
@@ -78,14 +75,8 @@ pub fn report(
     let info = &CaptionMetrics::INFO[CIDER_D];
     let items = mean_items(options, info, &evaluation.normaliser, ids, &values);
     let worst = lowest_rows(&values, f64::INFINITY, options.worst);
-    Ok(CaptionReport {
-        worst: texts.map_or_else(Vec::new, |(annotations, results)| {
-            worst_images(&annotations, &results, &scores, &worst)
-        }),
-        warnings: scores.warnings,
-        items,
-        evaluation,
-    })
+    let worst = worst_images(annotations, results, &scores, &worst);
+    Ok(CaptionReport { evaluation, warnings: scores.warnings, worst, items })
 }
 
 /// The `metrics` of `images`, each with its interval.
@@ -137,6 +128,9 @@ fn worst_images(
     scores: &CaptionScores,
     order: &[usize],
 ) -> Vec<WorstImage> {
+    if order.is_empty() {
+        return Vec::new();
+    }
     let annotated: HashMap<_, _> =
         annotations.images.iter().map(|annotated| (&annotated.id, annotated)).collect();
     let results: HashMap<_, _> =

@@ -1,6 +1,6 @@
 //! A page of claims: each with its published value, its measured values and its verdict.
 
-use super::forest::{ForestOptions, Group, Row, direction, forest, forest_of_groups, star_note};
+use super::forest::{Group, Row, direction, forest, forest_of_groups, star_note};
 use super::numbers::{decimals, format_value, limits, size};
 use super::page::Page;
 use super::writer::Html;
@@ -109,8 +109,7 @@ pub fn claims_page(text: &ClaimsText<'_>, claims: &[ClaimCard<'_>]) -> String {
         let rows = table.rows.iter().map(|(name, measure)| (name.clone(), measure));
         let rows = named_rows(rows.collect());
         page.section(table.heading, |html| {
-            let options = ForestOptions { overall: table.reference, show_n: false };
-            forest(html, table.row_heading, &rows, &options);
+            forest(html, table.row_heading, &rows, table.reference);
             star_note(html, &rows);
         });
     }
@@ -337,7 +336,6 @@ fn named_rows(measures: Vec<(String, &Measure)>) -> Vec<Row<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metric::{MetricInfo, Unit};
 
     fn card<'a>(measure: &'a Measure, compared: &'a [(String, Measure)]) -> ClaimCard<'a> {
         let measured = MeasuredClaim {
@@ -409,15 +407,5 @@ mod tests {
         assert!(before.contains("After Holm&#39;s correction for 1 test: 0 hold, 1 fails"));
         // Differences have their own axis.
         assert_eq!(page.matches("<tr class=\"axis\">").count(), 2);
-    }
-
-    #[test]
-    fn a_perfect_recall_has_an_axis_up_to_1() {
-        let info = MetricInfo::higher("recall@10", Unit::Fraction);
-        let perfect = Measure::new(&info, 128, Ok(1.0), None);
-        let page = page_of(&[card(&perfect, &[])]);
-        assert!(page.contains(">1.00</text>") || page.contains(">1.0</text>"), "{page}");
-        assert!(!page.contains(">1.05</text>") && !page.contains(">1.2</text>"));
-        assert_eq!(page.matches("<tr class=\"axis\">").count(), 1);
     }
 }

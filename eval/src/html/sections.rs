@@ -1,7 +1,7 @@
 //! Sections common to all pages: metrics, files and method, breakdowns, distribution, warnings.
 
 use super::cases::Cases;
-use super::forest::{ForestOptions, Row, forest, star_note};
+use super::forest::{Group, Row, forest, forest_of_groups, star_note};
 use super::numbers::{decimals, fixed, format_value, limits, size};
 use super::page::Page;
 use super::plots::Histogram;
@@ -89,7 +89,7 @@ pub(super) fn first_sections(
         headline(html, &evaluation.primary);
         let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
         let rows: Vec<Row<'_>> = measures().map(Row::of_measure).collect();
-        forest(html, "metric", &rows, &ForestOptions { overall: None, show_n: false });
+        forest(html, "metric", &rows, None);
         star_note(html, &rows);
     });
     page.section("Method", |html| method(html, evaluation, words));
@@ -182,22 +182,18 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
         .rows
         .iter()
         .take(MAX_GROUPS)
-        .map(|group| {
-            let name = if group.name.is_empty() { "(none)" } else { &group.name }.to_owned();
-            let (reason, interval) = (group.reason.as_deref(), group.interval.as_ref());
-            Row {
-                name,
-                higher_is_better: None,
-                n: group.n,
-                value: group.value,
-                reason,
-                interval,
-                range: Some(Range::of(&table.metric, table.unit)),
-            }
+        .map(|group| Row {
+            name: if group.name.is_empty() { "(none)" } else { &group.name }.to_owned(),
+            higher_is_better: None,
+            n: group.n,
+            value: group.value,
+            reason: group.reason.as_deref(),
+            interval: group.interval.as_ref(),
+            range: Range::of(&table.metric, table.unit),
         })
         .collect();
     let write = |html: &mut Html| {
-        forest(html, &table.name, &rows, &ForestOptions { overall, show_n: true });
+        forest_of_groups(html, &table.name, &[Group { rows: &rows, overall }], true);
         star_note(html, &rows);
         if let Some(overall) = overall {
             let text = format!("Dashed line: the overall value, {}.", format_value(overall));

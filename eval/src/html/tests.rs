@@ -6,7 +6,7 @@ use crate::caption::{self, parse_annotations, parse_results};
 use crate::haystack;
 use crate::haystack::read::parse_replies;
 use crate::normalise::Normaliser;
-use crate::phrase::{self, PhraseOptions, parse_gold, parse_predictions};
+use crate::phrase::{self, PhraseOptions, read_gold, read_predictions};
 use crate::result::ReportOptions;
 use crate::retrieval::{self, parse_queries};
 use crate::texts::{self, Texts};
@@ -14,6 +14,7 @@ use crate::vqa::{self, read};
 use crate::wer::read::Pairs;
 use crate::wer::report::{Labels, WerOptions, evaluate};
 use crate::wer::tokens::TokenUnit;
+use engram_textfile::Input;
 
 /// A text that tries to break out of markup, attributes, scripts and styles.
 const EVIL: &str = r#"</script></style><img/onerror='alert(1)'>"&lt;שלום"#;
@@ -52,7 +53,7 @@ fn caption_page() -> String {
         format!(r#"[{{"image_id": 1, "caption": "a dog"}}, {{"image_id": 2, "caption": {evil}}}]"#);
     let annotations = parse_annotations("a", &annotations).unwrap();
     let results = parse_results("r", &results).unwrap();
-    let report = caption::report::report(annotations, results, &Default::default(), &options());
+    let report = caption::report::report(&annotations, &results, &Default::default(), &options());
     report.unwrap().to_html()
 }
 
@@ -108,8 +109,9 @@ fn phrase_page() -> String {
         "id,anchor,target,context,score\n1,\"{quoted}\",\"{quoted}\",A47,0.75\n2,b,c,A47,0\n\
          3,b,\"{quoted}\",B1,1\n"
     );
-    let gold = parse_gold("g", gold.as_bytes()).unwrap();
-    let predictions = parse_predictions("p", b"id,score\n1,0.7\n2,0.2\n3,0.1\n").unwrap();
+    let gold = read_gold(Input::new("g", gold.as_bytes()).unwrap()).unwrap();
+    let predictions = "id,score\n1,0.7\n2,0.2\n3,0.1\n";
+    let predictions = read_predictions(Input::new("p", predictions.as_bytes()).unwrap()).unwrap();
     let options = PhraseOptions { items: true, ..PhraseOptions::default() };
     phrase::evaluate(&gold, &predictions, &options).unwrap().to_html()
 }

@@ -1,7 +1,7 @@
 //! The page for word and character error rates: counts, confusions, rare words, alignments.
 
 use super::cases::{Cases, Cell, Column, Kind, truncated};
-use super::forest::{ForestOptions, Row, forest};
+use super::forest::{Row, forest};
 use super::numbers::{count, format_value, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
@@ -9,7 +9,7 @@ use super::sections::{self, PlainRow, Words};
 use super::writer::Html;
 use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
-use crate::wer::report::{WerReport, WorstPair};
+use crate::wer::report::{NormaliserValue, WerReport, WorstPair};
 use crate::wer::text::visible;
 use crate::wer::tokens::TokenUnit;
 use crate::wer::{PairAligner, Step};
@@ -39,20 +39,16 @@ impl WerReport {
     /// `unit` must be the unit of the evaluation. The distribution shows [`WerReport::items`].
     pub fn to_html(&self, unit: TokenUnit) -> String {
         let evaluation = &self.evaluation;
-        let (title, value_name, tokens) = match unit {
-            TokenUnit::Word => ("Word error rate", "word error rate of an utterance", "words"),
-            TokenUnit::Char => {
-                ("Character error rate", "character error rate of an utterance", "characters")
-            }
-        };
+        let tokens = unit.plural();
+        let value_name = format!("{} of an utterance", unit.error_rate().to_lowercase());
         let lead = format!(
             "{} utterances, {} reference {tokens}, normaliser {}",
             size(evaluation.primary.n),
             count(self.counts.reference_tokens()),
             evaluation.normaliser
         );
-        let words = Words { value_name, items: "utterances" };
-        let mut page = Page::new(title, &lead);
+        let words = Words { value_name: &value_name, items: "utterances" };
+        let mut page = Page::new(unit.error_rate(), &lead);
         sections::first_sections(&mut page, evaluation, &[], words);
         page.section("Errors", |html| self.error_table(html, tokens));
         let values = sections::item_values(&self.items);
@@ -144,17 +140,16 @@ impl WerReport {
         if self.normalisers.is_empty() {
             return;
         }
-        let name = |value: &'_ crate::wer::report::NormaliserValue| value.normaliser.clone();
         let rows: Vec<Row<'_>> = self
             .normalisers
             .iter()
-            .map(|value| Row {
-                name: name(value),
+            .map(|NormaliserValue { normaliser, measure }| Row {
+                name: normaliser.clone(),
                 higher_is_better: None,
-                ..Row::of_measure(&value.measure)
+                ..Row::of_measure(measure)
             })
             .collect();
-        forest(html, "normaliser", &rows, &ForestOptions { overall: None, show_n: false });
+        forest(html, "normaliser", &rows, None);
     }
 }
 

@@ -39,10 +39,10 @@ pub(super) fn breakdowns(sample: &Sample, options: &PhraseOptions) -> Vec<Breakd
 
     let mut scores = partition(&|row| (row.score + 0.0).to_string());
     if scores.parts.len() <= MAX_CLASSES {
-        scores.parts.sort_by(|(_, a), (_, b)| a.gold()[0].total_cmp(&b.gold()[0]));
+        scores.parts.sort_by(|(_, a), (_, b)| a.gold[0].total_cmp(&b.gold[0]));
         tables.extend(scores.tables("score", &[&MEAN_PREDICTION, &error], options));
     }
-    if sample.rows().iter().any(|row| row.rating.is_some()) {
+    if sample.rows.iter().any(|row| row.rating.is_some()) {
         let ratings = partition(&|row| row.rating.clone().unwrap_or_else(|| "(none)".to_owned()));
         tables.extend(ratings.tables("rating", &[&pearson, &MEAN_PREDICTION, &error], options));
     }
@@ -81,7 +81,7 @@ struct Partition<'a> {
 impl<'a> Partition<'a> {
     fn new(sample: &Sample<'a>, label: &dyn Fn(&GoldRow) -> String) -> Self {
         let mut positions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (position, row) in sample.rows().iter().enumerate() {
+        for (position, row) in sample.rows.iter().enumerate() {
             positions.entry(label(row)).or_default().push(position);
         }
         let subset = |(name, rows): (String, Vec<usize>)| (name, sample.subset(&rows));

@@ -17,7 +17,7 @@ mod worst;
 
 use serde::{Deserialize, Serialize};
 
-pub use read::{parse_gold, parse_predictions, read_gold, read_predictions};
+pub use read::{read_gold, read_predictions};
 pub use worst::WorstRow;
 pub(crate) use worst::z_scores;
 
@@ -62,16 +62,6 @@ pub struct Prediction {
     pub line: Option<u64>,
 }
 
-/// The sampling unit of the bootstrap.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ResampleUnit {
-    /// All rows of an anchor together; single rows if there is only one anchor.
-    #[default]
-    Anchor,
-    /// Single rows, as if all were independent. Intervals are too narrow if rows share anchors.
-    Row,
-}
-
 /// The names of gold values and predictions in messages.
 const INPUT_NAMES: [&str; 2] = ["the gold score", "the prediction"];
 
@@ -80,8 +70,6 @@ const INPUT_NAMES: [&str; 2] = ["the gold score", "the prediction"];
 pub struct PhraseOptions {
     /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// The sampling unit of the bootstrap.
-    pub unit: ResampleUnit,
     /// The metrics after Pearson's `r`. The default are all other metrics of gold values and
     /// predictions that have a direction.
     pub metrics: Vec<Metric>,
@@ -99,7 +87,6 @@ impl Default for PhraseOptions {
     fn default() -> Self {
         Self {
             bootstrap: BootstrapOptions::default(),
-            unit: ResampleUnit::default(),
             metrics: row_metrics().skip(1).cloned().collect(),
             worst_rows: 20,
             items: false,
@@ -165,7 +152,7 @@ pub fn evaluate(
     );
     Ok(PhraseReport {
         anchors: sample.anchors(),
-        warnings: warnings(&sample, &evaluation, options),
+        warnings: warnings(&sample, &evaluation),
         worst_rows: worst::worst_rows(&sample, options.worst_rows),
         items: if options.items { items(&sample) } else { Vec::new() },
         evaluation,
@@ -174,7 +161,7 @@ pub fn evaluate(
 
 /// One item per row, with the anchor as its group: intervals resample whole anchors.
 fn items(sample: &Sample<'_>) -> Vec<Item> {
-    let rows = sample.rows().iter().zip(sample.predicted());
+    let rows = sample.rows.iter().zip(&sample.predicted);
     rows.map(|(row, prediction)| {
         let statistic = Statistic::Correlation { gold: row.score, prediction: *prediction };
         Item::new(&pearson::INFO, "none", &row.id, Some(&row.anchor), statistic)
@@ -205,7 +192,7 @@ fn joined_sample<'a>(
         join::predicted_scores(gold, &options.gold_file, predictions, &options.predictions_file)?;
     let sample = Sample::new(gold.iter().collect(), predicted);
     // Returns an error for a single row. An undefined correlation is not an error.
-    pearson(sample.gold(), sample.predicted())?;
+    pearson(&sample.gold, &sample.predicted)?;
     Ok(sample)
 }
 
@@ -225,22 +212,22 @@ pub fn compare(
     let predicted_a = join::predicted_scores(gold, &options.gold_file, a, name_a)?;
     let predicted_b = join::predicted_scores(gold, &options.gold_file, b, name_b)?;
     let sample = Sample::new(gold.iter().collect(), predicted_a);
-    let resampling = sample.resampling(options.unit);
-    let (gold, a_scores) = (sample.gold(), sample.predicted());
+    let Sample { gold, predicted, .. } = &sample;
+    let resampling = sample.resampling();
     let comparison =
-        compare_pearson(gold, a_scores, &predicted_b, &resampling, &options.bootstrap)?;
+        compare_pearson(gold, predicted, &predicted_b, &resampling, &options.bootstrap)?;
     Ok(Comparison { systems: [name_a, name_b].map(str::to_owned), ..comparison })
 }
 
 /// The reason for an undefined or inaccurate correlation, and warnings about its interval.
-fn warnings(sample: &Sample, evaluation: &Evaluation, options: &PhraseOptions) -> Vec<String> {
+fn warnings(sample: &Sample<'_>, evaluation: &Evaluation) -> Vec<String> {
     let mut warnings = Vec::new();
-    let inputs = [sample.gold(), sample.predicted()];
+    let inputs = [&*sample.gold, &*sample.predicted];
     warnings.extend(input_warning(inputs, INPUT_NAMES).map(|warning| warning.message));
     let Some(interval) = &evaluation.primary.interval else {
         return warnings;
     };
-    if options.unit == ResampleUnit::Anchor && sample.anchors() == 1 {
+    if sample.anchors() == 1 {
         warnings.push("only one anchor: intervals resample single rows".to_owned());
     } else if interval.units < MIN_UNITS {
         warnings.push(format!("only {} sampling units: intervals are rough", interval.units));

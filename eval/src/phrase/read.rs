@@ -1,7 +1,5 @@
 //! CSV readers for gold scores and predictions.
 
-use std::path::Path;
-
 use engram_textfile::phrases::{PhraseColumns, read_phrases};
 use engram_textfile::{Input, Table};
 
@@ -14,35 +12,7 @@ use crate::error::EvalError;
 ///
 /// # Errors
 /// [`EvalError::Text`]
-pub fn read_gold(path: impl AsRef<Path>) -> Result<Vec<GoldRow>, EvalError> {
-    gold_rows(Input::open(path)?)
-}
-
-/// Reads predictions: columns `id` and `score`; other columns are ignored.
-///
-/// # Errors
-/// [`EvalError::Text`]
-pub fn read_predictions(path: impl AsRef<Path>) -> Result<Vec<Prediction>, EvalError> {
-    prediction_rows(Input::open(path)?)
-}
-
-/// Like [`read_gold`], but from bytes; `file` is the name for error messages.
-///
-/// # Errors
-/// [`EvalError::Text`]
-pub fn parse_gold(file: &str, bytes: &[u8]) -> Result<Vec<GoldRow>, EvalError> {
-    gold_rows(Input::new(file, bytes)?)
-}
-
-/// Like [`read_predictions`], but from bytes; `file` is the name for error messages.
-///
-/// # Errors
-/// [`EvalError::Text`]
-pub fn parse_predictions(file: &str, bytes: &[u8]) -> Result<Vec<Prediction>, EvalError> {
-    prediction_rows(Input::new(file, bytes)?)
-}
-
-fn gold_rows(input: Input<'_>) -> Result<Vec<GoldRow>, EvalError> {
+pub fn read_gold(input: Input<'_>) -> Result<Vec<GoldRow>, EvalError> {
     let rows = read_phrases(input, true, PhraseColumns::default())?.into_iter();
     Ok(rows
         .map(|row| GoldRow {
@@ -57,7 +27,11 @@ fn gold_rows(input: Input<'_>) -> Result<Vec<GoldRow>, EvalError> {
         .collect())
 }
 
-fn prediction_rows(input: Input<'_>) -> Result<Vec<Prediction>, EvalError> {
+/// Reads predictions: columns `id` and `score`; other columns are ignored.
+///
+/// # Errors
+/// [`EvalError::Text`]
+pub fn read_predictions(input: Input<'_>) -> Result<Vec<Prediction>, EvalError> {
     let mut table = Table::csv(input)?;
     let [id, score] = table.columns(["id", "score"])?;
     let mut rows = Vec::new();

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `accuracy` | scores one answer |
 //! | [`answer`] | normalises an answer as the script does |
-//! | `contractions` | the script's contraction table |
 //! | [`human_answers`] | compact storage of human answers |
 //! | [`read`] | reads annotations and results from JSON |
 //!
@@ -26,7 +25,6 @@
 
 mod accuracy;
 pub mod answer;
-mod contractions;
 pub mod human_answers;
 pub mod read;
 

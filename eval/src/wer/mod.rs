@@ -188,10 +188,7 @@ impl<'a> PairAligner<'a> {
             }
             _ => return None,
         };
-        let tokens = match unit {
-            TokenUnit::Word => "words",
-            TokenUnit::Char => "characters",
-        };
+        let tokens = unit.plural();
         let qualifier = if is_sclite { "" } else { ", with little in common" };
         Some(format!(
             "has {reference_tokens} and {hypothesis_tokens} {tokens}{qualifier}: needs more \

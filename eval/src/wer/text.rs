@@ -30,12 +30,9 @@ impl WerReport {
     /// Formats the report as aligned plain text. `unit` must be the unit of the evaluation.
     pub fn to_text(&self, unit: TokenUnit, colour: Colour) -> String {
         let evaluation = &self.evaluation;
-        let title = match unit {
-            TokenUnit::Word => "Word error rate",
-            TokenUnit::Char => "Character error rate",
-        };
         let heading = format!(
-            "{title}, {} utterances, normaliser {}\n{}",
+            "{}, {} utterances, normaliser {}\n{}",
+            unit.error_rate(),
             evaluation.primary.n,
             evaluation.normaliser,
             sources(evaluation)
@@ -82,10 +79,7 @@ impl WerReport {
 
     fn counts(&self, unit: TokenUnit) -> String {
         let EditCounts { hits, substitutions, deletions, insertions } = self.counts;
-        let tokens = match unit {
-            TokenUnit::Word => "words",
-            TokenUnit::Char => "characters",
-        };
+        let tokens = unit.plural();
         let mut text = format!(
             "{} reference {tokens}: {hits} hits, {substitutions} substitutions, {deletions} \
              deletions; {insertions} insertions\n",

@@ -17,6 +17,24 @@ pub enum TokenUnit {
     Char,
 }
 
+impl TokenUnit {
+    /// The unit in the plural.
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Self::Word => "words",
+            Self::Char => "characters",
+        }
+    }
+
+    /// The name of the error rate.
+    pub(crate) fn error_rate(self) -> &'static str {
+        match self {
+            Self::Word => "Word error rate",
+            Self::Char => "Character error rate",
+        }
+    }
+}
+
 /// The words of a text.
 ///
 /// ```

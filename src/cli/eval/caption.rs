@@ -76,7 +76,7 @@ impl Caption {
             source_file("results", &self.hyp, results.results.len()),
         ];
         let options = self.outputs.report_options(self.intervals, self.worst, sources);
-        let mut report = report(annotations, results, &caption_options, &options)?;
+        let mut report = report(&annotations, &results, &caption_options, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.truncate(self.worst);
         output::print_report(self.outputs.json, &report, || report.to_text())?;

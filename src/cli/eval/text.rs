@@ -55,7 +55,7 @@ pub struct Text {
 }
 
 fn metric_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(text_metrics().map(|(metric, ..)| &*metric.info.name))
+    PossibleValuesParser::new(text_metrics().map(|(metric, _)| &*metric.info.name))
 }
 
 impl Text {

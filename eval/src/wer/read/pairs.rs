@@ -110,10 +110,13 @@ impl<'a> Pairs<'a> {
             };
             let (reference, hypothesis) =
                 (lattice(reference, references)?, lattice(hypothesis, hypotheses)?);
-            let chosen = sclite::choose(&reference, &hypothesis, normaliser, optional_deletions)
-                .ok_or_else(|| error("is too long for a choice of alternatives", LENGTH_REMEDY))?;
-            pairs.references[pair] = chosen.reference.into();
-            pairs.hypotheses[pair] = chosen.hypothesis.into();
+            let [reference, hypothesis] =
+                sclite::choose(&reference, &hypothesis, normaliser, optional_deletions)
+                    .ok_or_else(|| {
+                        error("is too long for a choice of alternatives", LENGTH_REMEDY)
+                    })?;
+            pairs.references[pair] = reference.into();
+            pairs.hypotheses[pair] = hypothesis.into();
         }
         Ok(pairs)
     }

@@ -3,13 +3,11 @@
 //!
 //! | File | Properties |
 //! |---|---|
-//! | `readers` | no reader panics |
+//! | `readers` | no fuzz target panics |
 //! | `texts` | tokenizers and normalisers |
-//! | `alignment` | the counts of alignments are consistent |
 //! | `metrics` | values stay within their limits and do not depend on the order of the items |
 //! | `threads` | no result depends on the number of threads |
 
-mod alignment;
 mod metrics;
 mod readers;
 mod texts;
@@ -27,12 +25,11 @@ use engram_eval::retrieval::{Cutoffs, RetrievalReport, evaluate, parse_queries};
 use engram_eval::tokenize::ptb;
 use engram_eval::wer::read::Pairs;
 use engram_eval::wer::report::{self, WerOptions, WerReport};
-use engram_eval::wer::tokens::{TokenUnit, words};
-use engram_eval::wer::{Alignment, count_errors};
-use engram_eval::{aokvqa, phrase, vqa};
+use engram_eval::wer::tokens::words;
+use engram_eval::{phrase, vqa};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::{Index, select};
+use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::targets;

@@ -137,7 +137,7 @@ impl ReferencesAndAnswers {
             MetricKind::Captions => {
                 let annotations = caption::parse_annotations(references_name, references)?;
                 let results = caption::parse_results(answers_name, answers)?;
-                report::report(annotations, results, &Default::default(), &options)?.evaluation
+                report::report(&annotations, &results, &Default::default(), &options)?.evaluation
             }
             MetricKind::Vqa(_) => {
                 let annotations = vqa::read::parse_annotations(references_name, references)?;
