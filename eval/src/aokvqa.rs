@@ -336,30 +336,32 @@ mod tests {
 
     #[test]
     fn bad_questions_are_refused() {
-        let error_message = |text: &str| parse_questions("q", text).unwrap_err().to_string();
         let index = QUESTIONS.replace("\"correct_choice_idx\": 1", "\"correct_choice_idx\": 2");
-        assert!(
-            error_message(&index).starts_with("q: question `b` has no choice 2: it has 2 choices")
-        );
-        let duplicated = QUESTIONS.replace("\"c\"", "\"a\"");
-        assert!(
-            error_message(&duplicated)
-                .starts_with("q: has the question `a` twice (entries 1 and 3)")
-        );
-        assert!(error_message("[[\"a\", [], 0, [], true]]").contains("expected an object"));
+        for (text, expected) in [
+            (&*index, "q: question `b` has no choice 2: it has 2 choices"),
+            (
+                &*QUESTIONS.replace("\"c\"", "\"a\""),
+                "q: has the question `a` twice (entries 1 and 3)",
+            ),
+            ("[[\"a\", [], 0, [], true]]", "expected an object"),
+        ] {
+            let error = parse_questions("q", text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]
     fn bad_predictions_are_refused() {
-        let error_message = |predictions: &str| report(predictions).unwrap_err().to_string();
-        assert!(error_message(r#"{"d": {}}"#).starts_with("p: id `d` is not in the questions"));
-        assert!(error_message(r#"{"a": {"multiple_choice": "z"}}"#).contains("no such choice"));
-        assert!(error_message(r#"{"a": {}}"#).contains("has no `direct_answer`"));
-        assert!(
-            error_message("{\"a\": {},\n\"a\": {}}")
-                .starts_with("p:2: is not as expected: `a` appears twice")
-        );
-        assert!(error_message(r#"{"a": ["x", "x"]}"#).contains("expected an object"));
-        assert!(error_message(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));
+        for (predictions, expected) in [
+            (r#"{"d": {}}"#, "p: id `d` is not in the questions"),
+            (r#"{"a": {"multiple_choice": "z"}}"#, "no such choice"),
+            (r#"{"a": {}}"#, "has no `direct_answer`"),
+            ("{\"a\": {},\n\"a\": {}}", "p:2: is not as expected: `a` appears twice"),
+            (r#"{"a": ["x", "x"]}"#, "expected an object"),
+            (r#"{"a": {"answer": "x"}}"#, "p:1: is not as expected"),
+        ] {
+            let error = report(predictions).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -426,27 +426,6 @@ mod tests {
     }
 
     #[test]
-    fn undefined_resamples_are_counted_and_ignored() {
-        let options = BootstrapOptions { resamples: 200, ..Default::default() };
-        let resampling = Resampling::by_row(3);
-        let partly_defined =
-            bootstrap(&resampling, &options, |c| if c[0] == 0 { f64::NAN } else { 1.0 });
-        assert!(
-            partly_defined.undefined > 20
-                && partly_defined.values.len() + partly_defined.undefined == 200
-        );
-        assert_eq!(partly_defined.interval(&resampling, &options).low, 1.0);
-        let undefined = bootstrap(&resampling, &options, |_| f64::NAN);
-        assert!(
-            undefined.interval(&resampling, &options).high.is_nan()
-                && undefined.p_value(0.0).is_nan()
-        );
-        assert!(
-            interval(&resampling, &BootstrapOptions { resamples: 0, ..options }, |_| 0.0).is_none()
-        );
-    }
-
-    #[test]
     fn quantiles_are_interpolated_and_p_values_are_never_0() {
         let distribution = |values: &[f64]| Distribution { values: values.to_vec(), undefined: 0 };
         assert_eq!(distribution(&[0.0, 1.0, 2.0, 10.0]).quantile(0.5), 1.5);

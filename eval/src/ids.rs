@@ -111,19 +111,3 @@ impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
         deserializer.deserialize_any(IdVisitor)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_extra_prediction_of_the_file_is_named() {
-        let ids = |ids: &[&'static str]| FileIds {
-            file: "f",
-            rows: ids.iter().map(|id| (*id, None)).collect(),
-        };
-        let error = join(&ids(&["a"]), &ids(&["z", "a", "b"]), false).unwrap_err();
-        let EvalError::ExtraPrediction { id, extra, .. } = error else { panic!("{error}") };
-        assert_eq!((&*id, extra), ("z", 2));
-    }
-}

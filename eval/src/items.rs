@@ -312,22 +312,21 @@ mod tests {
             let text = json_lines(items);
             Items::parse("f", &text).unwrap_err().to_string()
         };
-        assert!(error_message(&[]).starts_with("f: has no items"));
-        assert!(
-            error_message(&[item("a", ratio.clone()), item("a", ratio.clone())])
-                .starts_with("f:2: id `a`")
-        );
         let mean = item("b", Statistic::Mean { value: 1.0 });
-        assert!(
-            error_message(&[item("a", ratio), mean]).starts_with("f:2: has a different metric")
-        );
+        let negative = item("a", Statistic::Ratio { numerator: 1.0, denominator: -1.0 });
+        let ratio = item("a", ratio);
+        for (items, expected) in [
+            (&[][..], "f: has no items"),
+            (&[ratio.clone(), ratio.clone()], "f:2: id `a`"),
+            (&[ratio, mean], "f:2: has a different metric"),
+            (&[negative], "f:1: has a negative ratio: 1 to -1"),
+        ] {
+            let error = error_message(items);
+            assert!(error.starts_with(expected), "{error}");
+        }
         let error = Items::parse("f", "\n{\"metric\":1}").unwrap_err().to_string();
         assert!(error.starts_with("f:2: is not an item of a result: invalid type"), "{error}");
         assert!(error.contains("(column 11)") && !error.contains("at line"), "{error}");
-        let negative = Statistic::Ratio { numerator: 1.0, denominator: -1.0 };
-        assert!(
-            error_message(&[item("a", negative)]).starts_with("f:1: has a negative ratio: 1 to -1")
-        );
     }
 
     #[test]

@@ -82,17 +82,3 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for DistinctKeys<T> {
 pub(crate) fn duplicate_key_error<E: Error>(key: &str) -> E {
     E::custom(format!("`{}` appears twice", shortened(key, 60)))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn duplicate_keys_are_refused() {
-        let DistinctKeys::<u8>(keys) = serde_json::from_str(r#"{"a": 1, "b": 1}"#).unwrap();
-        assert_eq!((keys.len(), keys["a"]), (2, 1));
-        let error = serde_json::from_str::<DistinctKeys<u8>>("{\"a\": 1,\n\"a\": 2}");
-        let error = message(&error.err().unwrap());
-        assert!(error.starts_with("`a` appears twice at line 2"), "{error}");
-    }
-}

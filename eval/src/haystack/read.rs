@@ -108,16 +108,16 @@ mod tests {
 
     #[test]
     fn errors_name_the_line() {
-        let error_message = |text: &str| parse_replies("f", text).unwrap_err().to_string();
-        assert!(error_message(r#"{"response": "no"}"#).starts_with("f:1: has no `answer`"));
-        assert!(error_message(r#"{"answer": "no"}"#).starts_with("f:1: has no `response`"));
-        assert!(
-            error_message(r#"{"answer": "maybe", "response": "no"}"#).contains("answer `maybe`")
-        );
-        assert!(error_message("").starts_with("f: has no replies"));
         let row = r#"{"id": 1, "answer": "no", "response": ""}"#;
-        assert!(
-            error_message(&format!("{row}\n{row}")).starts_with("f:2: id `1` was already given")
-        );
+        for (text, expected) in [
+            (r#"{"response": "no"}"#, "f:1: has no `answer`"),
+            (r#"{"answer": "no"}"#, "f:1: has no `response`"),
+            (r#"{"answer": "maybe", "response": "no"}"#, "f:1: has the answer `maybe`"),
+            ("", "f: has no replies"),
+            (&*format!("{row}\n{row}"), "f:2: id `1` was already given"),
+        ] {
+            let error = parse_replies("f", text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 }

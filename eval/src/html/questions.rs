@@ -5,7 +5,6 @@ use super::numbers::{count, fixed, size};
 use super::sections::{self, Report, Words};
 use super::writer::Html;
 use crate::aokvqa::{AokvqaReport, WrongAnswer};
-use crate::items::Item;
 use crate::result::Evaluation;
 use crate::vqa::{VqaReport, WorstQuestion};
 
@@ -35,17 +34,11 @@ impl VqaReport {
     pub fn to_html(&self) -> String {
         let Evaluation { primary, normaliser, .. } = &self.evaluation;
         let questions = size(primary.n);
-        Questions {
-            title: "Visual questions",
-            lead: format!("Accuracy in per cent, {questions} questions, answers by {normaliser}"),
-            evaluation: &self.evaluation,
-            warnings: &[],
-            items: &self.items,
-            order: "by accuracy",
-            columns: &VQA_COLUMNS,
-            rows: self.worst.iter().map(vqa_cells).collect(),
-        }
-        .into_html()
+        let lead = format!("Accuracy in per cent, {questions} questions, answers by {normaliser}");
+        let values = sections::item_values(&self.items);
+        let rows = self.worst.iter().map(vqa_cells).collect();
+        let cases = cases(&values, "by accuracy", &VQA_COLUMNS, rows);
+        report("Visual questions", lead, &self.evaluation, &[], &values, cases).into_html()
     }
 }
 
@@ -53,62 +46,49 @@ impl AokvqaReport {
     /// The report as a page: both accuracies, the distribution of [`AokvqaReport::items`], and the
     /// questions in [`AokvqaReport::worst`].
     pub fn to_html(&self) -> String {
-        Questions {
-            title: "Visual questions, A-OKVQA",
-            lead: format!("Accuracy in per cent, {} questions", size(self.evaluation.primary.n)),
-            evaluation: &self.evaluation,
-            warnings: &self.warnings,
-            items: &self.items,
-            order: "by the primary metric",
-            columns: &AOKVQA_COLUMNS,
-            rows: self.worst.iter().map(aokvqa_cells).collect(),
-        }
-        .into_html()
+        let lead = format!("Accuracy in per cent, {} questions", size(self.evaluation.primary.n));
+        let values = sections::item_values(&self.items);
+        let rows = self.worst.iter().map(aokvqa_cells).collect();
+        let cases = cases(&values, "by the primary metric", &AOKVQA_COLUMNS, rows);
+        let title = "Visual questions, A-OKVQA";
+        report(title, lead, &self.evaluation, &self.warnings, &values, cases).into_html()
+    }
+}
+
+fn cases<'a>(
+    values: &[f64],
+    order: &'a str,
+    columns: &'a [Column<'a>],
+    rows: Vec<Vec<Cell>>,
+) -> Cases<'a> {
+    Cases {
+        items: "questions below 100 per cent",
+        // As in the list of the worst questions, a question is wrong if it is below 100.
+        total: values.iter().filter(|value| **value < 100.0).count(),
+        order,
+        columns,
+        rows,
+        legend: Html::default(),
     }
 }
 
 /// A page of questions with accuracies.
-struct Questions<'a> {
+fn report<'a>(
     title: &'a str,
     lead: String,
     evaluation: &'a Evaluation,
     warnings: &'a [String],
-    items: &'a [Item],
-    order: &'a str,
-    columns: &'a [Column<'a>],
-    rows: Vec<Vec<Cell>>,
-}
-
-impl Questions<'_> {
-    fn into_html(self) -> String {
-        let values = sections::item_values(self.items);
-        let part_where = |condition: fn(f64) -> bool| {
-            let count = values.iter().filter(|value| condition(**value)).count();
-            sections::part_of(count, values.len(), WORDS.items)
-        };
-        let (full, zero) =
-            (part_where(|value| value > 100.0 - 1e-9), part_where(|value| value == 0.0));
-        Report {
-            title: self.title,
-            lead: self.lead,
-            evaluation: self.evaluation,
-            warnings: self.warnings,
-            words: WORDS,
-            values: &values,
-            overall: Some("mean"),
-            remark: Some(format!("{full} score 100; {zero} score 0.")),
-            cases: Cases {
-                items: "questions below 100 per cent",
-                // As in the list of the worst questions, a question is wrong if it is below 100.
-                total: values.iter().filter(|value| **value < 100.0).count(),
-                order: self.order,
-                columns: self.columns,
-                rows: self.rows,
-                legend: Html::default(),
-            },
-        }
-        .into_html()
-    }
+    values: &'a [f64],
+    cases: Cases<'a>,
+) -> Report<'a> {
+    let part_where = |condition: fn(f64) -> bool| {
+        let count = values.iter().filter(|value| condition(**value)).count();
+        sections::part_of(count, values.len(), WORDS.items)
+    };
+    let (full, zero) = (part_where(|value| value > 100.0 - 1e-9), part_where(|value| value == 0.0));
+    let remark = Some(format!("{full} score 100; {zero} score 0."));
+    let overall = Some("mean");
+    Report { title, lead, evaluation, warnings, words: WORDS, values, overall, remark, cases }
 }
 
 fn vqa_cells(worst: &WorstQuestion) -> Vec<Cell> {

@@ -52,7 +52,7 @@ impl RetrievalReport {
 
 fn cells(query: &WorstQuery) -> Vec<Cell> {
     let mut html = Html::default();
-    let list = |html: &mut Html, label: &str, ids: &[(&str, &str)], more: usize| {
+    let list = |html: &mut Html, label: &str, ids: &[(&str, &String)], more: usize| {
         html.node("p", &[], |html| {
             html.leaf("span", &[("class", "label")], &format!("{label} "));
             for (index, (class, id)) in ids.iter().enumerate() {
@@ -67,13 +67,11 @@ fn cells(query: &WorstQuery) -> Vec<Cell> {
             }
         });
     };
-    let with_class =
-        |(id, relevant): &'_ (String, bool)| (if *relevant { "right" } else { "" }, id.clone());
-    let retrieved: Vec<(&str, String)> = query.retrieved.iter().map(with_class).collect();
-    let retrieved: Vec<(&str, &str)> =
-        retrieved.iter().map(|(class, id)| (*class, &**id)).collect();
+    let class = |relevant: bool| if relevant { "right" } else { "" };
+    let retrieved = query.retrieved.iter();
+    let retrieved: Vec<_> = retrieved.map(|(id, relevant)| (class(*relevant), id)).collect();
     list(&mut html, "first retrieved", &retrieved, 0);
-    let missed: Vec<(&str, &str)> = query.missed.iter().map(|id| ("", id.as_str())).collect();
+    let missed: Vec<_> = query.missed.iter().map(|id| ("", id)).collect();
     list(&mut html, "relevant, not retrieved", &missed, query.missed_total - missed.len());
     let rank = match query.first_rank {
         Some(rank) => Cell::count(rank as u64),

@@ -62,25 +62,10 @@ mod tests {
         );
         assert!(error("set", "u3").starts_with("t: has no line for the id `u3`"));
         let error_message = |text: &str| LabelTable::parse("t", text).err().unwrap().to_string();
-        assert!(error_message("id\ta\n1\n").starts_with("t:2: 1 fields where the header has 2"));
-        assert!(
-            error_message("id\ta\n1\tx\n1\ty\n")
-                .starts_with("t:3: id `1` was already given at t:2")
-        );
-        assert!(error_message("a\tb\n").contains("column `id` is missing"));
-        assert!(error_message("id\ta\n").starts_with("t: a header but no rows"));
+        let duplicate = error_message("id\ta\n1\tx\n1\ty\n");
+        assert!(duplicate.starts_with("t:3: id `1` was already given at t:2"), "{duplicate}");
         assert!(error_message("id\ta\n \tx\n").starts_with("t:2: id is empty"));
-        let with_duplicate_column = LabelTable::parse("t", "\nid\ta\ta\n1\tx\ty\n").unwrap();
-        let error = with_duplicate_column.column("a", &["1"]).unwrap_err().to_string();
-        assert!(error.starts_with("t:2: column `a` occurs twice"), "{error}");
         let after_blank_lines = LabelTable::parse("t", "\n\nid\ta\n u1 \tx\n").unwrap();
         assert_eq!(after_blank_lines.column("a", &["u1"]).unwrap(), ["x"]);
-        assert!(
-            after_blank_lines
-                .column("b", &["u1"])
-                .unwrap_err()
-                .to_string()
-                .starts_with("t:3: column `b`")
-        );
     }
 }

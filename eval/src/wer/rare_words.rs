@@ -164,16 +164,16 @@ mod tests {
         let lists = parse_biasing_lists("f", "u1\ta b\t[\"b\"]\n\n u2 \t\t[]\tmore\n").unwrap();
         assert_eq!(lists.of_pair["u1"], HashSet::from(["b".to_owned()]));
         assert!(lists.of_pair["u2"].is_empty());
-        let error_message = |text: &str| parse_biasing_lists("f", text).unwrap_err().to_string();
-        assert!(error_message("").starts_with("f: has no lines; give a line for each utterance"));
-        assert!(error_message("\nu1\tx\n").starts_with("f:2: has no third field"));
-        assert!(
-            error_message("u1\tx\t[1]\n").starts_with("f:1: has no list of words: invalid type")
-        );
-        assert!(
-            error_message("u1\tx\t[]\nu1\tx\t[]\n").starts_with("f:2: id `u1` was already given")
-        );
-        assert!(error_message("\tx\t[]\n").starts_with("f:1: id is empty"));
+        for (text, expected) in [
+            ("", "f: has no lines; give a line for each utterance"),
+            ("\nu1\tx\n", "f:2: has no third field"),
+            ("u1\tx\t[1]\n", "f:1: has no list of words: invalid type"),
+            ("u1\tx\t[]\nu1\tx\t[]\n", "f:2: id `u1` was already given"),
+            ("\tx\t[]\n", "f:1: id is empty"),
+        ] {
+            let error = parse_biasing_lists("f", text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub const SENTENCE_ERROR_RATE: MetricInfo =
     MetricInfo::lower("sentence_error_rate", Unit::Fraction);
 
 /// Options of [`evaluate`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct WerOptions {
     /// The unit of the primary metric, of counts and of alignments: words or characters.
     pub unit: TokenUnit,
@@ -61,24 +61,6 @@ pub struct WerOptions {
     pub other_normalisers: Vec<Normaliser>,
     /// The input files.
     pub sources: Vec<SourceFile>,
-}
-
-impl Default for WerOptions {
-    fn default() -> Self {
-        Self {
-            unit: TokenUnit::Word,
-            bootstrap: BootstrapOptions::default(),
-            cluster: None,
-            by: Vec::new(),
-            rare_words: None,
-            worst: 0,
-            confusions: 0,
-            items: false,
-            normaliser: Normaliser::None,
-            other_normalisers: Vec::new(),
-            sources: Vec::new(),
-        }
-    }
 }
 
 /// One label per pair.

@@ -8,10 +8,11 @@ use foldhash::fast::RandomState;
 use crate::normalise::characters::{is_space, strip};
 
 /// The kind of token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TokenUnit {
     /// Words, separated by U+0020 or by two or more white-space characters of any kind. As in
     /// jiwer, a single tab or no-break space does not separate words.
+    #[default]
     Word,
     /// Code points, including white space inside the text.
     Char,

@@ -98,20 +98,4 @@ mod tests {
         );
         assert_eq!(counts::<u64>(&[1, 2], 3), [0; 0]);
     }
-
-    #[test]
-    fn common_ngrams_are_found() {
-        let with_units = |keys: &[u64]| keys.iter().map(|key| (*key, ())).collect::<Vec<_>>();
-        let mut common = Vec::new();
-        for_common(&with_units(&[1, 2, 4, 9]), &with_units(&[0, 2, 3, 4, 5]), |a, b| {
-            common.push((a, b))
-        });
-        assert_eq!(common, [(1, 1), (2, 3)]);
-    }
-
-    #[test]
-    fn different_ngrams_have_different_keys() {
-        assert_ne!(u64::of(&[0, 0, 1, 0]), u64::of(&[0, 1, 0, 0]));
-        assert_ne!(u128::of(&[0, 1 << 16]), u128::of(&[1, 0]));
-    }
 }

@@ -224,19 +224,11 @@ mod tests {
 
     #[test]
     fn scaling_carries_into_any_number_of_digits() {
-        for head in ["", "1", "9", "19", &"9".repeat(50)] {
-            let mut value = written(&format!("{head}{}", "9".repeat(36)));
-            value.scale_last_three(33);
-            // …9,000 and 999 decillion: the carry is always one.
-            let tail = format!("998{}000", "9".repeat(30));
-            let carried = match head {
-                "" | "9" => format!("1{}", "0".repeat(head.len())),
-                "1" => "2".to_owned(),
-                "19" => "20".to_owned(),
-                nines => format!("1{}", "0".repeat(nines.len())),
-            };
-            assert_eq!(value.as_str(), format!("{carried}{tail}"), "{head}");
-        }
+        let mut value = written(&"9".repeat(86));
+        value.scale_last_three(33);
+        // …9,000 and 999 decillion.
+        let expected = format!("1{}998{}000", "0".repeat(50), "9".repeat(30));
+        assert_eq!(value.as_str(), expected);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `readers` | no fuzz target panics |
 //! | `texts` | tokenizers and normalisers |
-//! | `metrics` | values stay within their limits and do not depend on the order of the items |
+//! | `metrics` | values stay within their limits and equal their definitions |
 //! | `threads` | no result depends on the number of threads |
 
 mod metrics;
