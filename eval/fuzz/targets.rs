@@ -145,7 +145,7 @@ fn wer_texts(bytes: &[u8]) {
                 ..WerOptions::default()
             };
             let report = report::evaluate(&pairs, &options).expect("pairs can be scored");
-            report.to_text(unit, engram_eval::wer::text::Colour::Ansi);
+            report.to_text(unit, true);
             assert!(report.evaluation.primary.value >= 0.0);
         }
     }

@@ -478,7 +478,7 @@ mod tests {
         let comparison = compare_items(&a, &b, &options).unwrap();
         let Comparison { a: rate, b: other, difference, unit, units, .. } = &comparison;
         assert!((rate.value - 0.299).abs() < 1e-12 && (other.value - 0.15).abs() < 1e-12);
-        assert_eq!((&*rate.metric, &*unit, *units), ("wer", "group", 20));
+        assert_eq!((&*rate.metric, &**unit, *units), ("wer", "group", 20));
         assert_eq!(difference.metric, "wer_difference");
         assert!(comparison.p_value.unwrap() < 0.01);
         assert!(comparison.permutation_p_value.unwrap() < 0.01);

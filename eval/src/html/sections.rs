@@ -112,11 +112,13 @@ fn headline(html: &mut Html, primary: &Measure) {
             html.leaf("span", &[("class", "limits")], reason);
         }
         if let Some(higher_is_better) = primary.higher_is_better {
-            let text =
-                if higher_is_better { "↑ higher is better" } else { "↓ lower is better" };
-            html.leaf("span", &[("class", "direction")], text);
+            html.leaf("span", &[("class", "direction")], better(higher_is_better).trim_start());
         }
     });
+}
+
+fn better(higher: bool) -> &'static str {
+    if higher { " ↑ higher is better" } else { " ↓ lower is better" }
 }
 
 /// Writes the files, the normaliser, the counts and the method of the intervals.
@@ -173,9 +175,7 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     html.node("h3", &[], |html| {
         html.text(&spelling(&table.metric));
         if let Some(higher_is_better) = table.higher_is_better {
-            let text =
-                if higher_is_better { " ↑ higher is better" } else { " ↓ lower is better" };
-            html.leaf("span", &[("class", "direction")], text);
+            html.leaf("span", &[("class", "direction")], better(higher_is_better));
         }
     });
     let rows: Vec<Row<'_>> = table

@@ -4,7 +4,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use super::Buffers;
 use super::brackets::{delete_brackets, delete_parentheses};
-use super::characters::{collapse_space_into, is_ascii_space, is_ascii_symbol, lowercase_into};
+use super::characters::{collapse_space_into, is_ascii_space, lowercase_into};
 use super::symbols::{remove_symbols, remove_symbols_and_diacritics};
 
 /// Options of the basic normaliser. Without options, it lower-cases and removes bracketed text and
@@ -56,7 +56,7 @@ pub(super) fn normalise(
 /// The last steps for ASCII text: replaces each run of symbols and white space by one space.
 fn write_ascii(text: &str, split_letters: bool, out: &mut String) {
     let bytes = text.as_bytes();
-    let is_gap = |byte: u8| is_ascii_space(byte) || is_ascii_symbol(byte);
+    let is_gap = |byte: u8| is_ascii_space(byte) || byte.is_ascii_punctuation();
     let mut at = 0;
     while at < bytes.len() {
         let start = at;

@@ -44,42 +44,13 @@ const ZEROS: [u32; 65] = [
     0x1D7D8, 0x1D7E2, 0x1D7EC, 0x1D7F6, 0x1E140, 0x1E2F0, 0x1E950, 0x1FBF0,
 ];
 
-/// Bits of the classes in [`ASCII_CLASSES`].
-const SPACE: u8 = 1;
-const WORD: u8 = 2;
-const SYMBOL: u8 = 4;
-
-/// The classes of each ASCII character, as bits.
-static ASCII_CLASSES: [u8; 128] = {
-    let mut table = [0; 128];
-    let mut byte = 0;
-    while byte < 128 {
-        let character = byte as u8;
-        table[byte] = match character {
-            // Python counts U+001C to U+001F as white space, Rust does not.
-            b'\t'..=b'\r' | 0x1C..=0x1F | b' ' => SPACE,
-            b'_' => WORD | SYMBOL,
-            _ if character.is_ascii_alphanumeric() => WORD,
-            _ if character.is_ascii_punctuation() => SYMBOL,
-            _ => 0,
-        };
-        byte += 1;
-    }
-    table
-};
-
-fn has_ascii_class(byte: u8, class: u8) -> bool {
-    byte < 128 && ASCII_CLASSES[usize::from(byte)] & class != 0
-}
-
-/// Whether an ASCII character is white space in Python.
+/// Whether an ASCII character is white space in Python, which counts U+001C to U+001F; Rust does not.
 pub(super) fn is_ascii_space(byte: u8) -> bool {
-    has_ascii_class(byte, SPACE)
+    matches!(byte, b'\t'..=b'\r' | 0x1C..=0x1F | b' ')
 }
 
-/// Whether an ASCII character is punctuation or a symbol (category P or S).
-pub(super) fn is_ascii_symbol(byte: u8) -> bool {
-    has_ascii_class(byte, SYMBOL)
+fn is_ascii_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// Whether each block of 256 code points contains a code point of [`ASSIGNED_LATER`], up to the
@@ -122,7 +93,7 @@ pub(super) fn category(character: char) -> GeneralCategory {
 /// Whether a character matches `\s`, like `str.isspace`.
 pub(crate) fn is_space(character: char) -> bool {
     match u8::try_from(character) {
-        Ok(byte) if byte.is_ascii() => has_ascii_class(byte, SPACE),
+        Ok(byte) if byte.is_ascii() => is_ascii_space(byte),
         _ => character.is_whitespace(),
     }
 }
@@ -130,7 +101,7 @@ pub(crate) fn is_space(character: char) -> bool {
 /// Whether a character matches `\w`: letters, all kinds of numbers and `_`, but no marks.
 pub(super) fn is_word(character: char) -> bool {
     match u8::try_from(character) {
-        Ok(byte) if byte.is_ascii() => has_ascii_class(byte, WORD),
+        Ok(byte) if byte.is_ascii() => is_ascii_word(byte),
         // The first letter of a category is its class: letters and numbers.
         _ => category(character).abbreviation().starts_with(['L', 'N']),
     }
@@ -155,7 +126,7 @@ pub(super) fn character_at(text: &str, at: usize) -> Option<char> {
 pub(super) fn is_word_at(text: &str, at: usize) -> bool {
     match text.as_bytes().get(at) {
         None => false,
-        Some(&byte) if byte.is_ascii() => has_ascii_class(byte, WORD),
+        Some(&byte) if byte.is_ascii() => is_ascii_word(byte),
         Some(_) => character_at(text, at).is_some_and(is_word),
     }
 }

@@ -29,7 +29,7 @@ pub mod rare_words;
 pub mod read;
 pub mod report;
 mod sclite;
-pub mod text;
+pub(crate) mod text;
 pub mod tokens;
 
 use rayon::prelude::*;
@@ -173,21 +173,15 @@ impl<'a> PairAligner<'a> {
         self.encode(unit, reference, hypothesis);
         let (reference_tokens, hypothesis_tokens) = (self.reference.len(), self.hypothesis.len());
         let vocabulary = self.vocabulary.size(unit);
-        let limit = match is_sclite {
-            true if sclite::is_too_long(reference_tokens, hypothesis_tokens) => {
-                sclite::MAX_CELLS as u64
-            }
-            false if reference_tokens as u64 * hypothesis_tokens as u64 <= MAX_CELLS => {
-                return None;
-            }
-            false
-                if self.aligner.estimate_cells(&self.reference, &self.hypothesis, vocabulary)
-                    > MAX_CELLS =>
-            {
-                MAX_CELLS
-            }
-            _ => return None,
-        };
+        let limit = if is_sclite {
+            let is_too_long = sclite::is_too_long(reference_tokens, hypothesis_tokens);
+            is_too_long.then_some(sclite::MAX_CELLS as u64)
+        } else {
+            let is_too_long = reference_tokens as u64 * hypothesis_tokens as u64 > MAX_CELLS
+                && self.aligner.estimate_cells(&self.reference, &self.hypothesis, vocabulary)
+                    > MAX_CELLS;
+            is_too_long.then_some(MAX_CELLS)
+        }?;
         let tokens = unit.plural();
         let qualifier = if is_sclite { "" } else { ", with little in common" };
         Some(format!(

@@ -14,21 +14,14 @@ use super::{Alignment, PairAligner};
 use crate::table::{TextTable, limits, number};
 use crate::text::{breakdown, metrics, sources};
 
-/// Whether the text uses terminal colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Colour {
-    /// No escape sequences.
-    Never,
-    /// Substitutions yellow, deletions red, insertions green.
-    Ansi,
-}
-
 /// Width of an alignment line, in columns.
 const LINE_WIDTH: usize = 100;
 
 impl WerReport {
-    /// Formats the report as aligned plain text. `unit` must be the unit of the evaluation.
-    pub fn to_text(&self, unit: TokenUnit, colour: Colour) -> String {
+    /// Formats the report as aligned plain text. `unit` must be the unit of the evaluation. With
+    /// `colour`, escape sequences colour the errors for a terminal: substitutions yellow, deletions
+    /// red, insertions green.
+    pub fn to_text(&self, unit: TokenUnit, colour: bool) -> String {
         let evaluation = &self.evaluation;
         let heading = format!(
             "{}, {} utterances, normaliser {}\n{}",
@@ -134,12 +127,7 @@ pub(crate) fn visible(token: &str) -> Cow<'_, str> {
 
 /// Formats an alignment: the reference above the hypothesis, with a letter below each error. Long
 /// alignments are wrapped.
-fn alignment_text(
-    pair: &WorstPair,
-    unit: TokenUnit,
-    alignment: Alignment,
-    colour: Colour,
-) -> String {
+fn alignment_text(pair: &WorstPair, unit: TokenUnit, alignment: Alignment, colour: bool) -> String {
     let counts = &pair.counts;
     let mut text = format!(
         "{}: {} of {} wrong ({} substituted, {} deleted, {} inserted)\n",
@@ -173,15 +161,12 @@ fn alignment_text(
         {
             let padding = " ".repeat(cell_width - cell.chars().count());
             *line += " ";
-            match colour {
-                Colour::Ansi if !escape.is_empty() => *line += &format!("{escape}{cell}\u{1b}[0m"),
-                _ if cell.is_empty() && !escape.is_empty() => *line += &"*".repeat(cell_width),
-                _ => *line += cell,
-            }
-            let is_starred = colour == Colour::Never && cell.is_empty() && !escape.is_empty();
-            if !is_starred {
-                *line += &padding;
-            }
+            *line += &match (escape, cell) {
+                ("", cell) => format!("{cell}{padding}"),
+                (escape, cell) if colour => format!("{escape}{cell}\u{1b}[0m{padding}"),
+                (_, "") => "*".repeat(cell_width),
+                (_, cell) => format!("{cell}{padding}"),
+            };
         }
     }
     push_lines(&mut text, &mut lines);
@@ -229,10 +214,10 @@ mod tests {
             "      D          I\n",
         ];
         assert_eq!(
-            alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Never),
+            alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, false),
             expected.join("\n")
         );
-        let coloured = alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Ansi);
+        let coloured = alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, true);
         assert!(coloured.contains("\u{1b}[31mcat\u{1b}[0m"), "{coloured}");
     }
 }

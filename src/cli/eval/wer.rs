@@ -11,7 +11,6 @@ use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
 use engram_eval::wer::read::{Pairs, TextFormat};
 use engram_eval::wer::report::{Labels, WerOptions, evaluate};
-use engram_eval::wer::text::Colour;
 use engram_eval::wer::tokens::TokenUnit;
 use engram_textfile::read_text;
 
@@ -172,7 +171,7 @@ impl Wer {
         if let Some(confusions) = &mut report.confusions {
             confusions.truncate(confusion_count);
         }
-        let colour = if std::io::stdout().is_terminal() { Colour::Ansi } else { Colour::Never };
+        let colour = std::io::stdout().is_terminal();
         output::print_report(self.outputs.json, &report, || report.to_text(options.unit, colour))?;
         Ok(Outcome::Done)
     }
