@@ -173,11 +173,11 @@ pub fn evaluate(
     if questions.is_empty() {
         return Err(EvalError::NothingToEvaluate { items: "questions" });
     }
-    let ids = questions.iter().map(|question| (&*question.question_id.0, None)).collect();
-    let mut predicted_ids: Vec<_> = predictions.keys().map(|id| (&**id, None)).collect();
-    predicted_ids.sort_unstable();
-    let predicted_ids = FileIds { file, rows: predicted_ids };
-    join(&FileIds { file: "the questions", rows: ids }, &predicted_ids, true)?;
+    let ids = questions.iter().map(|question| &*question.question_id.0);
+    let ids = FileIds::without_lines("the questions", ids);
+    let mut predicted_ids = FileIds::without_lines(file, predictions.keys().map(|id| &**id));
+    predicted_ids.rows.sort_unstable();
+    join(&ids, &predicted_ids, true)?;
     let score = |question| ScoredQuestion::new(question, file, predictions);
     let scored: Vec<ScoredQuestion<'_>> = questions.iter().map(score).collect::<Result<_, _>>()?;
 

@@ -1,34 +1,11 @@
 //! Errors of an evaluation. Each error names the file, the line, the reason and the remedy.
 
-use std::fmt;
-
 use thiserror::Error;
 
 pub use engram_textfile::{Location, TextError};
 
 use crate::metric::MetricError;
 use crate::normalise::UnknownNormaliser;
-
-/// A column of a table of references and hypotheses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColumnKind {
-    /// The ids.
-    Ids,
-    /// The references.
-    References,
-    /// The hypotheses.
-    Hypotheses,
-}
-
-impl fmt::Display for ColumnKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ids => "ids",
-            Self::References => "references",
-            Self::Hypotheses => "hypotheses",
-        })
-    }
-}
 
 /// Errors of an evaluation.
 #[derive(Debug, Error)]
@@ -52,10 +29,11 @@ pub enum EvalError {
         /// Whether the file holds both the references and the hypotheses.
         holds_both: bool,
     },
-    /// A table, or the first of the JSON objects, has no column with one of the usual names. `found`
-    /// names the existing columns, as a part of the message.
+    /// A table, or the first of the JSON objects, has no column with one of the usual names. `column`
+    /// is `ids`, `references` or `hypotheses`; `found` names the existing columns, as a part of the
+    /// message.
     #[error("{location}: has no column of {column}{found}; name it")]
-    NoColumn { location: Location, column: ColumnKind, found: String },
+    NoColumn { location: Location, column: &'static str, found: String },
     /// A gold row (a reference, an annotation, a question) has no prediction.
     #[error(
         "{predictions}: no prediction for id `{id}` ({gold}), {missing} of {rows} ids are missing; \

@@ -19,6 +19,13 @@ pub(crate) struct FileIds<'a> {
     pub(crate) rows: Vec<(&'a str, Option<u64>)>,
 }
 
+impl<'a> FileIds<'a> {
+    /// Ids without lines.
+    pub(crate) fn without_lines(file: &'a str, ids: impl Iterator<Item = &'a str>) -> Self {
+        Self { file, rows: ids.map(|id| (id, None)).collect() }
+    }
+}
+
 /// Returns the index of the prediction for each gold row. `None` is a gold row without a prediction,
 /// which is an error unless `allow_missing` is true.
 pub(crate) fn join(

@@ -239,9 +239,7 @@ fn tokenized_corpus(
     let references = pairs.iter().flat_map(|(image, _)| &image.references);
     let references: Vec<&str> = references.map(String::as_str).collect();
     let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
-    let all_captions = || references.iter().chain(&captions);
-    let bytes = all_captions().map(|caption| caption.len()).sum();
-    let mut sentences = Sentences::with_capacity(all_captions().count(), bytes);
+    let mut sentences = Sentences::default();
     for (captions, file) in [&references, &captions].into_iter().zip(files) {
         warn_of_line_ends(captions, file, warnings);
         let end = sentences.len() + captions.len();
@@ -265,13 +263,11 @@ fn join_results<'a>(
             return Err(malformed(&results.file, None, reason, "give one caption per image"));
         }
     }
-    let images = annotations.images.iter().map(|image| (&*image.id.0, None)).collect();
-    let captions = results.results.iter().map(|result| (&*result.image_id.0, None)).collect();
-    let joined = join(
-        &FileIds { file: &annotations.file, rows: images },
-        &FileIds { file: &results.file, rows: captions },
-        only_with_result,
-    )?;
+    let images = annotations.images.iter().map(|image| &*image.id.0);
+    let images = FileIds::without_lines(&annotations.file, images);
+    let captions = results.results.iter().map(|result| &*result.image_id.0);
+    let captions = FileIds::without_lines(&results.file, captions);
+    let joined = join(&images, &captions, only_with_result)?;
     let pair = |(image, index): (&'a AnnotatedImage, Option<usize>)| {
         Some((image, results.results[index?].caption.as_str()))
     };

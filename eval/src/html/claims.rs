@@ -83,13 +83,6 @@ pub struct MetricTable<'a> {
 /// Returns the page: the number of claims with each verdict, facts about the measurement, a table
 /// of all measured claims, the values of each claim, further tables, a list of the claims that are
 /// not measured, and the notes.
-///
-/// ```
-/// use engram_eval::html::{ClaimsText, claims_page};
-///
-/// let text = ClaimsText { title: "Claims", facts: &[], notes: &[], tables: &[] };
-/// assert!(claims_page(&text, &[]).starts_with("<!DOCTYPE html>"));
-/// ```
 pub fn claims_page(text: &ClaimsText<'_>, claims: &[ClaimCard<'_>]) -> String {
     let mut page = Page::new(text.title, "");
     page.section("Totals", |html| totals(html, claims, text.facts));
@@ -144,7 +137,10 @@ fn totals(html: &mut Html, claims: &[ClaimCard<'_>], facts: &[(&str, String)]) {
             });
         }
     });
-    let tests = claims.iter().filter(|claim| holm_of(claim).is_some()).count();
+    let tests = claims
+        .iter()
+        .filter(|claim| claim.measured.is_some_and(|measured| measured.holm.is_some()))
+        .count();
     if tests > 0 {
         let counts: Vec<String> = VERDICTS[..3]
             .iter()
@@ -170,11 +166,8 @@ fn totals(html: &mut Html, claims: &[ClaimCard<'_>], facts: &[(&str, String)]) {
 
 /// The verdict after Holm's correction. A claim without a p-value keeps its verdict.
 fn corrected_verdict<'a>(claim: &ClaimCard<'a>) -> &'a str {
-    holm_of(claim).map_or(claim.verdict, |(_, verdict)| verdict)
-}
-
-fn holm_of<'a>(claim: &ClaimCard<'a>) -> Option<(f64, &'a str)> {
-    claim.measured.and_then(|measured| measured.holm)
+    let holm = claim.measured.and_then(|measured| measured.holm);
+    holm.map_or(claim.verdict, |(_, verdict)| verdict)
 }
 
 /// A table of all measured claims, one row per claim.

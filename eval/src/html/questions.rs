@@ -2,14 +2,11 @@
 
 use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{count, fixed, size};
-use super::sections::{self, Report, Words};
+use super::sections::{self, Report};
 use super::writer::Html;
 use crate::aokvqa::{AokvqaReport, WrongAnswer};
 use crate::result::Evaluation;
 use crate::vqa::{VqaReport, WorstQuestion};
-
-const WORDS: Words<'static> =
-    Words { value_name: "accuracy of a question in per cent", items: "questions" };
 
 /// Maximum number of distinct human answers shown per question.
 const MAX_ANSWERS: usize = 20;
@@ -17,15 +14,15 @@ const MAX_ANSWERS: usize = 20;
 const TEXT_WIDTH: usize = 300;
 
 const VQA_COLUMNS: [Column<'static>; 3] = [
-    Column { heading: "question id", kind: Kind::Name },
-    Column { heading: "accuracy", kind: Kind::Number },
-    Column { heading: "question and answers", kind: Kind::Reading },
+    ("question id", Kind::Name),
+    ("accuracy", Kind::Number),
+    ("question and answers", Kind::Reading),
 ];
 const AOKVQA_COLUMNS: [Column<'static>; 4] = [
-    Column { heading: "question id", kind: Kind::Name },
-    Column { heading: "direct answer", kind: Kind::Number },
-    Column { heading: "choice", kind: Kind::Number },
-    Column { heading: "question and answers", kind: Kind::Reading },
+    ("question id", Kind::Name),
+    ("direct answer", Kind::Number),
+    ("choice", Kind::Number),
+    ("question and answers", Kind::Reading),
 ];
 
 impl VqaReport {
@@ -83,12 +80,21 @@ fn report<'a>(
 ) -> Report<'a> {
     let part_where = |condition: fn(f64) -> bool| {
         let count = values.iter().filter(|value| condition(**value)).count();
-        sections::part_of(count, values.len(), WORDS.items)
+        sections::part_of(count, values.len(), "questions")
     };
     let (full, zero) = (part_where(|value| value > 100.0 - 1e-9), part_where(|value| value == 0.0));
-    let remark = Some(format!("{full} score 100; {zero} score 0."));
-    let overall = Some("mean");
-    Report { title, lead, evaluation, warnings, words: WORDS, values, overall, remark, cases }
+    Report {
+        title,
+        lead,
+        evaluation,
+        warnings,
+        items: "questions",
+        value_name: "accuracy of a question in per cent",
+        values,
+        overall: Some("mean"),
+        remark: Some(format!("{full} score 100; {zero} score 0.")),
+        cases,
+    }
 }
 
 fn vqa_cells(worst: &WorstQuestion) -> Vec<Cell> {

@@ -5,7 +5,7 @@ use super::forest::{Row, forest};
 use super::numbers::{count, format_value, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
-use super::sections::{self, PlainRow, Words};
+use super::sections::{self, PlainRow};
 use super::writer::Html;
 use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
@@ -22,14 +22,14 @@ const MAX_STEPS: usize = 30_000;
 const TOKEN_WIDTH: usize = 80;
 
 const COLUMNS: [Column<'static>; 8] = [
-    Column { heading: "utterance", kind: Kind::Name },
-    Column { heading: "rate", kind: Kind::Number },
-    Column { heading: "errors", kind: Kind::Number },
-    Column { heading: "S", kind: Kind::Number },
-    Column { heading: "D", kind: Kind::Number },
-    Column { heading: "I", kind: Kind::Number },
-    Column { heading: "reference", kind: Kind::Number },
-    Column { heading: "alignment", kind: Kind::Reading },
+    ("utterance", Kind::Name),
+    ("rate", Kind::Number),
+    ("errors", Kind::Number),
+    ("S", Kind::Number),
+    ("D", Kind::Number),
+    ("I", Kind::Number),
+    ("reference", Kind::Number),
+    ("alignment", Kind::Reading),
 ];
 
 impl WerReport {
@@ -47,16 +47,15 @@ impl WerReport {
             count(self.counts.reference_tokens()),
             evaluation.normaliser
         );
-        let words = Words { value_name: &value_name, items: "utterances" };
+        let items = "utterances";
         let mut page = Page::new(unit.error_rate(), &lead);
-        sections::first_sections(&mut page, evaluation, &[], words);
+        sections::first_sections(&mut page, evaluation, &[], items);
         page.section("Errors", |html| self.error_table(html, tokens));
         let values = sections::item_values(&self.items);
         let correct = values.iter().filter(|value| **value == 0.0).count();
-        let remark =
-            format!("{} have no error.", sections::part_of(correct, values.len(), words.items));
+        let remark = format!("{} have no error.", sections::part_of(correct, values.len(), items));
         let overall = Some(("overall", evaluation.primary.value));
-        sections::distribution(&mut page, &values, words, overall, Some(remark));
+        sections::distribution(&mut page, &values, (&value_name, items), overall, Some(remark));
         page.section("By normaliser", |html| self.normaliser_table(html));
         sections::breakdowns(&mut page, evaluation);
         if let Some(confusions) = &self.confusions {

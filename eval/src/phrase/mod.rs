@@ -9,7 +9,6 @@
 //! # Source   arXiv 2208.01171; Kaggle "U.S. Patent Phrase to Phrase Matching" (2022)
 
 mod breakdown;
-mod join;
 mod read;
 mod sample;
 mod text;
@@ -17,6 +16,7 @@ mod worst;
 
 use serde::{Deserialize, Serialize};
 
+use read::predicted_scores;
 pub use read::{read_gold, read_predictions};
 pub use worst::WorstRow;
 pub(crate) use worst::z_scores;
@@ -27,12 +27,12 @@ use crate::error::EvalError;
 use crate::items::{Item, Statistic};
 use crate::metric::input_warning;
 use crate::metric::pearson::{self, pearson};
-use crate::metric::registry::{Metric, row_metrics};
+use crate::metric::registry::row_metrics;
 use crate::result::{Evaluation, MIN_UNITS, Measure, SourceFile};
 use sample::Sample;
 
 /// One rated pair of phrases.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct GoldRow {
     /// The row id, unique in the file.
     pub id: String,
@@ -70,9 +70,6 @@ const INPUT_NAMES: [&str; 2] = ["the gold score", "the prediction"];
 pub struct PhraseOptions {
     /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// The metrics after Pearson's `r`. The default are all other metrics of gold values and
-    /// predictions that have a direction.
-    pub metrics: Vec<Metric>,
     /// Number of worst rows to list.
     pub worst_rows: usize,
     /// Whether to fill [`PhraseReport::items`].
@@ -87,7 +84,6 @@ impl Default for PhraseOptions {
     fn default() -> Self {
         Self {
             bootstrap: BootstrapOptions::default(),
-            metrics: row_metrics().skip(1).cloned().collect(),
             worst_rows: 20,
             items: false,
             gold_file: "gold".to_owned(),
@@ -133,9 +129,10 @@ pub fn evaluate(
     options: &PhraseOptions,
 ) -> Result<PhraseReport, EvalError> {
     let sample = joined_sample(gold, predictions, options)?;
-    let measure = |metric: &Metric| sample.measure(metric, options);
-    let primary = measure(&pearson::METRIC);
-    let secondary = options.metrics.iter().map(measure).collect();
+    // The first of these metrics is Pearson's `r`.
+    let mut measures: Vec<Measure> =
+        row_metrics().map(|metric| sample.measure(metric, options)).collect();
+    let primary = measures.remove(0);
     let source = |role: &str, path: &str, rows| SourceFile {
         role: role.to_owned(),
         path: path.to_owned(),
@@ -143,7 +140,7 @@ pub fn evaluate(
     };
     let evaluation = Evaluation::new(
         primary,
-        secondary,
+        measures,
         breakdown::breakdowns(&sample, options),
         vec![
             source("gold", &options.gold_file, gold.len()),
@@ -189,7 +186,7 @@ fn joined_sample<'a>(
 ) -> Result<Sample<'a>, EvalError> {
     options.bootstrap.validate()?;
     let predicted =
-        join::predicted_scores(gold, &options.gold_file, predictions, &options.predictions_file)?;
+        predicted_scores(gold, &options.gold_file, predictions, &options.predictions_file)?;
     let sample = Sample::new(gold.iter().collect(), predicted);
     // Returns an error for a single row. An undefined correlation is not an error.
     pearson(&sample.gold, &sample.predicted)?;
@@ -209,8 +206,8 @@ pub fn compare(
     b: &[Prediction],
     options: &PhraseOptions,
 ) -> Result<Comparison, EvalError> {
-    let predicted_a = join::predicted_scores(gold, &options.gold_file, a, name_a)?;
-    let predicted_b = join::predicted_scores(gold, &options.gold_file, b, name_b)?;
+    let predicted_a = predicted_scores(gold, &options.gold_file, a, name_a)?;
+    let predicted_b = predicted_scores(gold, &options.gold_file, b, name_b)?;
     let sample = Sample::new(gold.iter().collect(), predicted_a);
     let Sample { gold, predicted, .. } = &sample;
     let resampling = sample.resampling();

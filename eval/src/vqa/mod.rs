@@ -109,10 +109,10 @@ pub fn evaluate<'n, 'a>(
     let mut results: Vec<(&Id<'_>, &Cow<'_, str>)> = results.iter().collect();
     results.sort_unstable();
     let (result_ids, answers): (Vec<_>, Vec<_>) = results.into_iter().unzip();
-    let ids = annotations.iter().map(|annotation| (&*annotation.question_id.0, None));
-    let ids = FileIds { file: annotation_file, rows: ids.collect() };
-    let result_ids = result_ids.into_iter().map(|id| (&*id.0, None)).collect();
-    let joined = join(&ids, &FileIds { file: result_file, rows: result_ids }, false)?;
+    let ids = annotations.iter().map(|annotation| &*annotation.question_id.0);
+    let ids = FileIds::without_lines(annotation_file, ids);
+    let result_ids = FileIds::without_lines(result_file, result_ids.into_iter().map(|id| &*id.0));
+    let joined = join(&ids, &result_ids, false)?;
     let predicted: Vec<&str> =
         joined.into_iter().flatten().map(|index| &**answers[index]).collect();
     let scores: Vec<f64> = annotations

@@ -331,11 +331,9 @@ fn breakdown(
 /// Counts the pairs without reference words, and the insertions of the chosen unit in them.
 fn count_empty_references(words: &ErrorCounts, chosen: &ErrorCounts) -> EmptyReferences {
     let pairs = words.pairs.iter().zip(&chosen.pairs);
-    let empty_pairs = pairs.filter(|(words, _)| words.reference_tokens() == 0);
-    empty_pairs.fold(EmptyReferences::default(), |sum, (_, pair)| EmptyReferences {
-        pairs: sum.pairs + 1,
-        insertions: sum.insertions + pair.insertions,
-    })
+    let empty = pairs.filter(|(words, _)| words.reference_tokens() == 0);
+    let insertions = empty.clone().map(|(_, pair)| pair.insertions).sum();
+    EmptyReferences { pairs: empty.count() as u64, insertions }
 }
 
 /// The pairs with the most errors. Ties: the higher rate first, then the earlier pair.

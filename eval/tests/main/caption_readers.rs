@@ -123,16 +123,6 @@ fn invalid_results_are_refused() {
     ] {
         assert_eq!(error_message(text), format!("{reason}{remedy}"), "{text}");
     }
-    for text in [
-        r#"[{"image_id": 1, "caption": ["a"]}]"#,
-        r#"[{"image_id": 99999999999999999999, "caption": "a"}]"#,
-        r#"[{"image_id": 7, "caption": null}]"#,
-        r#"[{"image_id": 1, "caption": "\ud800"}]"#,
-        "[1]",
-        "[{\"image_id\": 1, \"caption\": \"a\"}",
-    ] {
-        assert!(error_message(text).ends_with(remedy), "{}", error_message(text));
-    }
 }
 
 #[test]

@@ -5,11 +5,10 @@ use engram_eval::caption::report::report;
 use engram_eval::caption::{
     CaptionOptions, parse_annotations, parse_document_frequency, parse_results,
 };
-use engram_textfile::{TextError, read_text};
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source_file};
+use super::shared::{IntervalOptions, OutputOptions, read_named, source_file};
 use crate::cli::paths::InputFile;
 
 /// Evaluate captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain.
@@ -53,15 +52,13 @@ pub struct Caption {
 
 impl Caption {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let read =
-            |path: &InputFile| Ok::<_, TextError>((path.display().to_string(), read_text(path)?));
-        let (file, text) = read(&self.reference)?;
+        let (file, text) = read_named(&self.reference)?;
         let annotations = parse_annotations(&file, &text)?;
-        let (file, text) = read(&self.hyp)?;
+        let (file, text) = read_named(&self.hyp)?;
         let results = parse_results(&file, &text)?;
         let document_frequency = match &self.df {
             Some(df) => {
-                let (file, text) = read(df)?;
+                let (file, text) = read_named(df)?;
                 Some(parse_document_frequency(&file, &text)?)
             }
             None => None,

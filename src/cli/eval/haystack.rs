@@ -3,11 +3,10 @@
 use clap::Args;
 use engram_eval::haystack::evaluate;
 use engram_eval::haystack::read::parse_replies;
-use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source_file};
+use super::shared::{IntervalOptions, OutputOptions, read_named, source_file};
 use crate::cli::paths::InputFile;
 
 /// Evaluate Visual Haystacks: accuracy on yes/no questions about a few images among many.
@@ -32,8 +31,8 @@ pub struct Haystack {
 
 impl Haystack {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let text = read_text(&self.hyp)?;
-        let replies = parse_replies(&self.hyp.display().to_string(), &text)?;
+        let (file, text) = read_named(&self.hyp)?;
+        let replies = parse_replies(&file, &text)?;
         let sources = vec![source_file("replies", &self.hyp, replies.len())];
         let options = self.outputs.report_options(self.intervals, 0, sources);
         let mut report = evaluate(&replies, &options)?;

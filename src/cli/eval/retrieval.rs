@@ -2,11 +2,10 @@
 
 use clap::Args;
 use engram_eval::retrieval::{Cutoffs, evaluate, parse_queries};
-use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source_file};
+use super::shared::{IntervalOptions, OutputOptions, read_named, source_file};
 use crate::cli::paths::InputFile;
 
 /// Evaluate retrieval: recall, success, reciprocal rank, average precision, nDCG.
@@ -38,8 +37,8 @@ pub struct Retrieval {
 
 impl Retrieval {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let text = read_text(&self.queries)?;
-        let queries = parse_queries(&self.queries.display().to_string(), &text)?;
+        let (file, text) = read_named(&self.queries)?;
+        let queries = parse_queries(&file, &text)?;
         let sources = vec![source_file("queries", &self.queries, queries.len())];
         let options = self.outputs.report_options(self.intervals, 0, sources);
         let cutoffs = Cutoffs { recall: self.k, ndcg: self.ndcg };

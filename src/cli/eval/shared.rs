@@ -9,6 +9,7 @@ use engram_eval::html::WORST_CASES;
 use engram_eval::items::{Item, json_lines};
 use engram_eval::normalise::Normaliser;
 use engram_eval::result::{ReportOptions, SourceFile};
+use engram_textfile::{TextError, read_text};
 
 use super::output;
 use crate::cli::offered::Offered;
@@ -100,6 +101,11 @@ impl OutputOptions {
 pub fn normaliser() -> impl TypedValueParser<Value = Normaliser> {
     let names = ["none", "lowercase", "jiwer-standardize", "basic", "whisper-en"];
     Offered::new(StringValueParser::new().try_map(|name| Normaliser::parse(&name)), names)
+}
+
+/// Reads a text file; returns its name for messages, and its text.
+pub fn read_named(path: &Path) -> Result<(String, String), TextError> {
+    Ok((path.display().to_string(), read_text(path)?))
 }
 
 /// Describes an input file with `rows` items, for a report.

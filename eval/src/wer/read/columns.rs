@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::error::{ColumnKind, EvalError, Location, malformed};
+use crate::error::{EvalError, Location, malformed};
 use crate::ids::Id;
 use crate::json::{Text, duplicate_key_error};
 
@@ -100,8 +100,8 @@ impl Columns {
             };
             texts.push(column.ok_or_else(|| {
                 let column = match side {
-                    Side::Reference => ColumnKind::References,
-                    Side::Hypothesis => ColumnKind::Hypotheses,
+                    Side::Reference => "references",
+                    Side::Hypothesis => "hypotheses",
                 };
                 let location = Location::new(file, line);
                 EvalError::NoColumn {

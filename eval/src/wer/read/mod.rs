@@ -28,7 +28,7 @@ use columns::Record;
 use engram_textfile::{Input, Table, UniqueIds, check_line_ends, lines};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ColumnKind, EvalError, Location, malformed};
+use crate::error::{EvalError, Location, malformed};
 
 /// Maximum length of a text, in bytes: about three days of speech.
 const MAX_TEXT_BYTES: usize = 4 << 20;
@@ -127,7 +127,7 @@ pub fn parse_side<'a>(
             let utterance = |Record { line, id, texts }: Record<'a>| {
                 let id = Some(id.ok_or_else(|| EvalError::NoColumn {
                     location: Location::new(file, line),
-                    column: ColumnKind::Ids,
+                    column: "ids",
                     found: String::new(),
                 })?);
                 let text = texts.into_iter().next().unwrap_or_default();
@@ -160,7 +160,7 @@ pub fn parse_pairs<'a>(
 ) -> Result<Pairs<'a>, EvalError> {
     let sides = [Side::Reference, Side::Hypothesis];
     let records = records(file, text, format, &sides, columns)?;
-    let mut pairs = Pairs::with_capacity(records.len());
+    let mut pairs = Pairs::default();
     let mut lines = Vec::with_capacity(records.len());
     let (mut id_count, mut first_without_id) = (0, None);
     for Record { line, id, texts } in records {

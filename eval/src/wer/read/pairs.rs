@@ -59,15 +59,6 @@ impl<'a> Pairs<'a> {
         })
     }
 
-    pub(super) fn with_capacity(pairs: usize) -> Self {
-        Self {
-            ids: Vec::with_capacity(pairs),
-            references: Vec::with_capacity(pairs),
-            hypotheses: Vec::with_capacity(pairs),
-            ..Self::default()
-        }
-    }
-
     /// Returns the pairs after normalisation.
     pub fn normalised(&self, normaliser: Normaliser) -> Self {
         if normaliser == Normaliser::None {
@@ -162,7 +153,7 @@ pub fn join<'a>(
             return Err(malformed(file_without_ids, None, reason, remedy));
         }
     };
-    let mut pairs = Pairs::with_capacity(references.len());
+    let mut pairs = Pairs::default();
     (pairs.markup.references, pairs.markup.hypotheses) =
         (has_markup(&references), has_markup(&hypotheses));
     if pairs.markup.references || pairs.markup.hypotheses {

@@ -16,18 +16,6 @@ fn error_message(text: &str, format: TextFormat) -> String {
 }
 
 #[test]
-fn texts_in_memory_are_numbered_pairs() {
-    let hypotheses = ["a".to_owned(), "c".to_owned()];
-    let pairs = Pairs::new(&["a b", "c"], &hypotheses).unwrap();
-    assert_eq!(
-        (pairs.ids, pairs.hypotheses),
-        (vec!["1".into(), "2".into()], vec!["a".into(), "c".into()])
-    );
-    let error = Pairs::new(&["a"], &["a", "b"]).unwrap_err();
-    assert!(matches!(error, EvalError::LengthMismatch { references: 1, hypotheses: 2 }));
-}
-
-#[test]
 fn empty_lines_are_texts_too() {
     let utterances = texts("a b\r\n\nc\n\n", Lines);
     let texts: Vec<&str> = utterances.iter().map(|(_, text)| text.as_str()).collect();
@@ -170,6 +158,8 @@ fn texts_are_joined_by_id_or_by_line() {
     assert!(extra.starts_with("h:2: id `3` is not in r"), "{extra}");
     let lines = joined("a\n\n", "a\n", Lines).unwrap_err();
     assert!(lines.starts_with("h: has 1 lines, but r has 2"), "{lines}");
+    let error = Pairs::new(&["a"], &["a", "b"]).unwrap_err();
+    assert!(matches!(error, EvalError::LengthMismatch { references: 1, hypotheses: 2 }));
     let mixed = join("r", parse("a", Lines), "h", parse("a (1)", Trn));
     assert!(mixed.unwrap_err().to_string().starts_with("r: has no ids, but h has"));
 }

@@ -64,28 +64,13 @@ fn correlations_stay_within_their_limits() {
         any::<f64>().prop_filter("finite", |score| score.is_finite()),
     ];
     check_property(cases(300), vec((0..3_u8, score.clone(), score), 1..12), |rows| {
-        let gold: Vec<_> = rows
-            .iter()
-            .enumerate()
-            .map(|(row, (anchor, gold, _))| phrase::GoldRow {
-                id: row.to_string(),
-                anchor: anchor.to_string(),
-                target: String::new(),
-                context: String::new(),
-                score: *gold,
-                rating: None,
-                line: None,
-            })
-            .collect();
-        let predictions: Vec<_> = rows
-            .iter()
-            .enumerate()
-            .map(|(row, (_, _, score))| phrase::Prediction {
-                id: row.to_string(),
-                score: *score,
-                line: None,
-            })
-            .collect();
+        let row = |(row, (anchor, gold, score)): (usize, &(u8, f64, f64))| {
+            let (id, anchor) = (row.to_string(), anchor.to_string());
+            let gold =
+                phrase::GoldRow { id: id.clone(), anchor, score: *gold, ..Default::default() };
+            (gold, phrase::Prediction { id, score: *score, line: None })
+        };
+        let (gold, predictions): (Vec<_>, Vec<_>) = rows.iter().enumerate().map(row).unzip();
         let bootstrap = BootstrapOptions { resamples: 5, ..BootstrapOptions::default() };
         let options = phrase::PhraseOptions { bootstrap, ..Default::default() };
         let Ok(report) = phrase::evaluate(&gold, &predictions, &options) else {
