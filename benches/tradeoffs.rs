@@ -14,11 +14,11 @@ use std::time::Instant;
 use anyhow::Context;
 use engram::plot::{Axis, Legend, Line, draw_lines};
 use engram_memory::cache::{ValueCache, ValueKey};
-use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::graph_search::GraphSearch;
-use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Batch, Entry, Generation, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
+use engram_memory::search::{Filter, Queries};
+use engram_memory::{
+    Batch, Entry, Generation, MemoryFormat, Method, Row, Snapshot, ValueDtype, ValueFormat, Writer,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -76,11 +76,10 @@ fn main() -> anyhow::Result<()> {
         let mut writer = Writer::create(path, format, count, keys.batches(count, |_| Ok(())))?;
         writer.index(GraphSettings::default(), || {})?;
         let generation = writer.generation();
-        let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH)?;
-        let searches = BATCHES.iter().map(|batch| (*batch, &Exact as &dyn Index));
-        for (line, (batch, index)) in lines.iter_mut().zip(searches.chain([(1, &graphs as _)])) {
+        let searches = BATCHES.iter().map(|batch| (*batch, Method::Exact));
+        for (line, (batch, method)) in lines.iter_mut().zip(searches.chain([(1, Method::GRAPH)])) {
             let batch_queries = Queries { keys: &queries[..batch * WIDTH], k: K };
-            let seconds = median_seconds(index, generation, batch_queries)?;
+            let seconds = median_seconds(method, generation, batch_queries)?;
             line.points.push((count as f64, 1000.0 * seconds / batch as f64));
         }
         recall = measure_recall(generation, &queries)?;
@@ -96,7 +95,7 @@ fn main() -> anyhow::Result<()> {
 
 /// The median time of a search, in seconds.
 fn median_seconds(
-    index: &dyn Index,
+    method: Method,
     generation: &Generation,
     queries: Queries<'_>,
 ) -> anyhow::Result<f64> {
@@ -106,7 +105,7 @@ fn median_seconds(
     for _ in 0..ROUNDS {
         let start = Instant::now();
         for _ in 0..repeats {
-            index.search(generation, queries, &Filter::default())?;
+            generation.search(method, queries, &Filter::default())?;
         }
         times.push(start.elapsed().as_secs_f64() / repeats as f64);
     }
@@ -120,16 +119,16 @@ fn measure_recall(generation: &Generation, keys: &[f32]) -> anyhow::Result<Vec<L
     let mut lines = Vec::new();
     for k in KS {
         let queries = Queries { keys, k };
-        let exact = Exact.search(generation, queries, &Filter::default())?;
+        let exact = generation.search(Method::Exact, queries, &Filter::default())?;
         let mut points = Vec::new();
         for candidates in CANDIDATES {
-            let graphs = GraphSearch::open(generation, candidates * k)?;
-            let results = graphs.search(generation, queries, &Filter::default())?;
-            let seconds = median_seconds(&graphs, generation, queries)?;
+            let method = Method::Graph { candidates: candidates * k };
+            let results = generation.search(method, queries, &Filter::default())?;
+            let seconds = median_seconds(method, generation, queries)?;
             points.push((results.recall(&exact), speed(seconds)));
         }
         lines.push(Line::new(format!("graph, k {k}"), points));
-        let seconds = median_seconds(&Exact, generation, queries)?;
+        let seconds = median_seconds(Method::Exact, generation, queries)?;
         lines.push(Line::new(format!("exact, k {k}"), vec![(1.0, speed(seconds))]));
     }
     Ok(lines)

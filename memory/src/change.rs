@@ -255,7 +255,7 @@ impl Change {
             match &mut writer {
                 Some((_, segment)) => segment.push(&encoded),
                 None => {
-                    (0..encoded.len()).for_each(|row| self.rows.push(&encoded.row(row)));
+                    encoded.rows().for_each(|row| self.rows.push(&row));
                     Ok(())
                 }
             }

@@ -15,11 +15,9 @@ use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{
     DeletedRecord, EncoderRecord, GraphRecord, Manifest, SegmentRecord, VALUE_COLUMNS,
 };
-use crate::retrieval::text::TextIndex;
-use crate::search::exact::Exact;
+use crate::retrieval::text;
 use crate::search::graph::Graph;
-use crate::search::graph_search::GraphSearch;
-use crate::search::{Filter, Index, Queries, SearchResults};
+use crate::search::{Filter, Queries, SearchResults, exact, graph_search};
 use crate::segment::Segment;
 use crate::store::{Description, Method, Snapshot};
 use crate::values::StoredValue;
@@ -252,19 +250,6 @@ impl Generation {
         &self.manifest
     }
 
-    /// Returns an error if this is not the generation with the given number, to which an index or
-    /// search results belong.
-    pub(crate) fn check_is(&self, number: u64) -> Result<(), MemoryError> {
-        if self.manifest.generation == number {
-            return Ok(());
-        }
-        Err(MemoryError::invalid(
-            "the generation",
-            self.manifest.generation,
-            "the generation of the index or of the search results",
-        ))
-    }
-
     /// The memory's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -467,10 +452,8 @@ impl Snapshot for Generation {
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError> {
         match method {
-            Method::Exact => Exact.search(self, queries, filter),
-            Method::Graph { candidates } => {
-                GraphSearch::open(self, candidates)?.search(self, queries, filter)
-            }
+            Method::Exact => exact::search(self, queries, filter),
+            Method::Graph { candidates } => graph_search::search(self, candidates, queries, filter),
         }
     }
 
@@ -480,7 +463,7 @@ impl Snapshot for Generation {
         k: usize,
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError> {
-        TextIndex::build(self)?.search(self, queries, k, filter)
+        text::search(self, queries, k, filter)
     }
 
     fn rows(&self) -> Result<Vec<Row>, MemoryError> {

@@ -66,7 +66,7 @@ fn cached_values_equal_the_files() {
                     batch.values.iter_mut().for_each(|number| *number *= 2.0);
                     Ok(batch)
                 };
-                writer.refresh(doubled).unwrap();
+                encode_again(&mut writer, doubled);
             }
             let (generation, ids) = (writer.generation(), skewed_ids(&mut rng));
             let values = cache.read(generation, &keys(generation, ids.iter().copied())).unwrap();

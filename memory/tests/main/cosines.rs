@@ -55,25 +55,24 @@ fn exact_and_graph_scores_are_cosines() {
     let (_folder, mut writer, keys) = memory(true);
     writer.index(GraphSettings::default(), || ()).unwrap();
     let generation = writer.generation();
-    let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
     for count in [1, 5, 40] {
         let queries = queries(&keys, count);
-        for index in [&Exact as &dyn Index, &graphs] {
+        for method in [Method::Exact, Method::GRAPH] {
             let request = Queries { keys: &queries, k: 10 };
-            let results = index.search(generation, request, &Filter::default()).unwrap();
+            let results = generation.search(method, request, &Filter::default()).unwrap();
             check(&results, &queries, &keys, |_| 1.0);
             assert!(results.hits[0][0].id == 0 && results.hits[0][0].score > 0.999_999);
             let filter = with_gates(&["memory".to_owned()], (0..count).map(|i| 0.5 + i as f32));
-            let results = index.search(generation, request, &filter).unwrap();
+            let results = generation.search(method, request, &filter).unwrap();
             check(&results, &queries, &keys, |i| 0.5 + i as f64);
         }
     }
     let mut zero = queries(&keys, 3);
     zero[WIDTH..2 * WIDTH].fill(0.0);
-    for index in [&Exact as &dyn Index, &graphs] {
+    for method in [Method::Exact, Method::GRAPH] {
         let request = Queries { keys: &zero, k: 10 };
         assert_refused(
-            index.search(generation, request, &Filter::default()),
+            generation.search(method, request, &Filter::default()),
             ["query 1 is a zero vector"],
         );
     }
@@ -100,12 +99,11 @@ fn k_above_the_number_of_entries_returns_all_entries() {
     writer.index(GraphSettings::default(), || ()).unwrap();
     writer.delete(&[3]).unwrap();
     let generation = writer.generation();
-    let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
     let queries = queries(&keys, 40);
-    for index in [&Exact as &dyn Index, &graphs] {
+    for method in [Method::Exact, Method::GRAPH] {
         let search = |k| {
             let request = Queries { keys: &queries, k };
-            index.search(generation, request, &Filter::default()).unwrap().hits
+            generation.search(method, request, &Filter::default()).unwrap().hits
         };
         let all_entries = search(ROWS - 1);
         assert!(all_entries.iter().all(|hits| hits.len() == ROWS - 1));

@@ -34,7 +34,7 @@ fn read_all(folder: &Path) -> Result<(), MemoryError> {
     let generation = Memory::open(folder)?.generation();
     let errors = generation.verify();
     let queries = Queries { keys: &QUERY, k: 60 };
-    let results = Exact.search(&generation, queries, &Filter::default())?;
+    let results = generation.search(Method::Exact, queries, &Filter::default())?;
     for hit in &results.hits[0] {
         generation.entry(hit.row)?;
         generation.values(&[hit.row])?;
@@ -242,7 +242,7 @@ fn a_reader_keeps_its_generation_during_writes() {
     };
     let before = search_all(&generation);
     for _ in 0..3 {
-        writer.refresh(Ok).unwrap();
+        encode_again(&mut writer, Ok);
     }
     writer.delete(&[1]).unwrap();
     // Only generations without readers are removed.

@@ -117,7 +117,7 @@ fn products_beyond_single_precision_are_refused() {
     let (_folder, writer) = temporary(format, bare(0, vec![1e17], 1));
     let search = |gate: f32| {
         let filter = with_gates(&["memory".to_owned()], [1.0, gate]);
-        Exact.search(writer.generation(), Queries { keys: &[1.0, 1e17], k: 1 }, &filter)
+        writer.generation().search(Method::Exact, Queries { keys: &[1.0, 1e17], k: 1 }, &filter)
     };
     assert!((search(10.0).unwrap().hits[1][0].score / 1e35 - 1.0).abs() < 1e-6);
     assert_refused(search(-1e17), ["query 1 is too long"]);
@@ -139,7 +139,7 @@ fn queries_and_filters_that_do_not_match_the_memory_are_refused() {
         (vec![1.0; 5], 1, without([vec![], vec![]].into_iter()), "one for each query"),
     ] {
         let queries = Queries { keys: &keys, k };
-        assert_refused(Exact.search(writer.generation(), queries, &filter), [expected]);
+        assert_refused(writer.generation().search(Method::Exact, queries, &filter), [expected]);
     }
 }
 
@@ -148,8 +148,9 @@ fn only_the_ids_of_the_filter_are_found() {
     let (_folder, writer, _) = memory(5, true);
     let generation = writer.generation();
     let keys = [0.3, -1.0, 0.5, 0.2, 1.0];
-    let search =
-        |k: usize, filter: Filter| Exact.search(generation, Queries { keys: &keys, k }, &filter);
+    let search = |k: usize, filter: Filter| {
+        generation.search(Method::Exact, Queries { keys: &keys, k }, &filter)
+    };
     // Ids of all three segments. The first two share a byte of their segment's bits.
     let allowed = [0, 1, 8, 999, 1000, 2998, 2999];
     let all_ids = ids(&search(5000, Filter::default()).unwrap()).remove(0);
@@ -174,16 +175,17 @@ fn a_source_without_entries_is_an_error() {
     let (_folder, mut writer, _) = memory(5, true);
     let keys = [1.0; 5];
     let queries = Queries { keys: &keys, k: 5000 };
-    let results = Exact.search(writer.generation(), queries, &of_sources(&["vqa"])).unwrap();
+    let results =
+        writer.generation().search(Method::Exact, queries, &of_sources(&["vqa"])).unwrap();
     let previous = writer.generation().clone();
     writer.delete(&ids(&results)[0]).unwrap();
     assert_refused(
-        Exact.search(writer.generation(), queries, &of_sources(&["vqa"])),
+        writer.generation().search(Method::Exact, queries, &of_sources(&["vqa"])),
         ["no entry has the source `vqa`"],
     );
     writer.compact(|_| ()).unwrap();
     // The previous generation can still be searched. Its rows are not valid in the new generation.
-    assert_eq!(Exact.search(&previous, queries, &of_sources(&["vqa"])).unwrap(), results);
+    assert_eq!(previous.search(Method::Exact, queries, &of_sources(&["vqa"])).unwrap(), results);
     let last_row = results.hits[0].iter().map(|hit| hit.row).max().unwrap();
     assert_refused(writer.generation().entry(last_row), ["must be a row of this generation"]);
 }

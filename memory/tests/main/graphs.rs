@@ -60,18 +60,18 @@ fn build_in(folder: &Path, kind: GraphKind, keys: &[f32], width: usize) -> Write
 /// The results of a search through the graphs, and of an exact search.
 fn search(
     generation: &Generation,
-    ef_search: usize,
+    candidates: usize,
     (keys, k): (&[f32], usize),
     filter: &Filter,
 ) -> (SearchResults, SearchResults) {
-    let graphs = GraphSearch::open(generation, ef_search).unwrap();
-    let found = graphs.search(generation, Queries { keys, k }, filter).unwrap();
+    let method = Method::Graph { candidates };
+    let found = generation.search(method, Queries { keys, k }, filter).unwrap();
     (found, exact(generation, keys, k, filter))
 }
 
 /// The recall of a search through the graphs. Checks that its scores are the exact ones.
 fn recall(generation: &Generation, queries: &[f32], k: usize, filter: &Filter) -> f64 {
-    let (found, exact) = search(generation, GraphSearch::EF_SEARCH, (queries, k), filter);
+    let (found, exact) = search(generation, Method::CANDIDATES, (queries, k), filter);
     for (hits, exact_hits) in found.hits.iter().zip(&exact.hits) {
         assert_eq!(hits.len(), exact_hits.len());
         for exact_hit in exact_hits {
@@ -284,8 +284,7 @@ fn damaged_files_of_a_graph_are_detected() {
             fs::remove_file(&path).unwrap();
             fs::write(&path, bytes).unwrap();
             let generation = Memory::open(&folder).unwrap().generation();
-            let searched = GraphSearch::open(&generation, 64)
-                .and_then(|graphs| graphs.search(&generation, request, &Filter::default()));
+            let searched = generation.search(Method::GRAPH, request, &Filter::default());
             assert!(matches!(&searched, Err(MemoryError::Corrupt { .. })), "{searched:?}");
             assert!(searched.unwrap_err().to_string().contains(file));
             assert_eq!(generation.verify().len(), 1);

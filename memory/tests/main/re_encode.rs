@@ -57,7 +57,7 @@ fn keys_get_another_width_and_everything_else_stays() {
         assert_eq!(nearest.hits[0][0].id, 10);
         let queries = Queries { keys: &old_query, k: 2 };
         assert_refused(
-            Exact.search(&after, queries, &Filter::default()),
+            after.search(Method::Exact, queries, &Filter::default()),
             ["of width 3, but the memory has width 7"],
         );
         assert!(after.verify().is_empty());

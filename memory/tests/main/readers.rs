@@ -61,7 +61,7 @@ fn each_batch_of_results_is_from_one_generation() {
             if number > 2000 {
                 break;
             }
-            writer.refresh(|batch| Ok(stamped(batch, number))).unwrap();
+            encode_again(&mut writer, |batch| Ok(stamped(batch, number)));
             std::thread::sleep(Duration::from_millis(30));
         }
         is_done.store(true, Ordering::Relaxed);

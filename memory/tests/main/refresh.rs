@@ -166,7 +166,7 @@ fn collapse_is_an_error_with_a_remedy() {
         batch.keys.fill(1.0);
         Ok(batch)
     };
-    writer.refresh(equal_keys).unwrap();
+    encode_again(&mut writer, equal_keys);
     let mut log = log_of_queries(&writer);
     assert_refused(
         log.check(limit, 2, ROWS),

@@ -150,8 +150,7 @@ fn graph_recall(generation: &Generation) -> f64 {
     let width = generation.manifest().width;
     let keys: Vec<f32> = (0..100 * width).map(|i| (i as f32 * 0.61).sin()).collect();
     let queries = Queries { keys: &keys, k: 10 };
-    let search = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
-    let found = search.search(generation, queries, &Filter::default()).unwrap();
+    let found = generation.search(Method::GRAPH, queries, &Filter::default()).unwrap();
     found.recall(&exact(generation, &keys, 10, &Filter::default()))
 }
 

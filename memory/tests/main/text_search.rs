@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::*;
 use engram_memory::EntryLine;
 use engram_memory::retrieval::rank_fusion::{FusedHit, reciprocal_rank_fusion};
-use engram_memory::retrieval::text::{B, K1, TextIndex};
+use engram_memory::retrieval::text::{B, K1};
 use serde::Deserialize;
 
 const FORMAT: MemoryFormat = MemoryFormat { width: 2, normalised: true, values: None };
@@ -20,8 +20,7 @@ fn texts(first_id: i64, texts: &[&str]) -> Batch {
 
 /// The ids that a search for one text finds.
 fn found(writer: &Writer, text: &str, k: usize, filter: &Filter) -> Vec<i64> {
-    let index = TextIndex::build(writer.generation()).unwrap();
-    ids(&index.search(writer.generation(), &[text], k, filter).unwrap()).remove(0)
+    ids(&writer.generation().search_texts(&[text], k, filter).unwrap()).remove(0)
 }
 
 /// The content of `fixtures/bm25/scores.json`, which its `make.py` wrote with bm25s.
@@ -46,10 +45,9 @@ fn scores_equal_those_of_bm25s() {
     rows.entries.push(Entry::bare(900));
     rows.keys.extend([1.0, 0.0]);
     let (_folder, writer) = temporary(FORMAT, rows);
-    let index = TextIndex::build(writer.generation()).unwrap();
-    let search = |k: usize| {
-        index.search(writer.generation(), &expected.queries, k, &Filter::default()).unwrap()
-    };
+    let queries: Vec<&str> = expected.queries.iter().map(String::as_str).collect();
+    let search =
+        |k: usize| writer.generation().search_texts(&queries, k, &Filter::default()).unwrap();
     let (all, first) = (search(1000), search(7));
     let mut compared = 0;
     for (query, expected) in expected.scores.iter().enumerate() {
@@ -80,9 +78,8 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let search = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let index = TextIndex::build(writer.generation()).unwrap();
             let queries = ["w1 w2 w3", "w7", "w49 w1"];
-            index.search(writer.generation(), &queries, 500, &Filter::default()).unwrap()
+            writer.generation().search_texts(&queries, 500, &Filter::default()).unwrap()
         })
     };
     assert_eq!(search(1), search(3));
@@ -118,15 +115,13 @@ fn filters_and_gates_apply_to_texts() {
     let filter = with_gates(&names, names.iter().map(|name| f32::from(u8::from(name == "wit"))));
     let of_source = kept(&|entry| entry.source == "wit");
     assert_eq!(found(&writer, "word", of_source.len(), &filter), of_source);
-
-    let index = TextIndex::build(writer.generation()).unwrap();
     for (texts, k, filter, expected) in [
         (&["a", "b"][..], 5, filter, "the number of gates is 3"),
         (&["a"], 0, Filter::default(), "k is 0"),
         (&["a"], 5, of_sources(&["web"]), "no entry has the source `web`"),
         (&["a"], 5, of_ids(&[3]), "no entry has the id 3"),
     ] {
-        assert_refused(index.search(writer.generation(), texts, k, &filter), [expected]);
+        assert_refused(writer.generation().search_texts(texts, k, &filter), [expected]);
     }
 }
 
@@ -135,7 +130,6 @@ fn edits_change_the_index_of_the_next_generation() {
     let (_folder, mut writer) = temporary(FORMAT, texts(0, &["red fish", "blue fish", "red bird"]));
     let search = |writer: &Writer, text: &str| found(writer, text, 10, &Filter::default());
     assert_eq!(search(&writer, "red"), [0, 2]);
-    let index = TextIndex::build(writer.generation()).unwrap();
     writer.update(1, [Ok(texts(0, &["green fish"]))].into_iter()).unwrap();
     add(&mut writer, texts(9, &["red red red"]));
     assert_eq!(search(&writer, "red"), [9, 2]);
@@ -145,10 +139,6 @@ fn edits_change_the_index_of_the_next_generation() {
     let before = search(&writer, "fish red");
     writer.compact(|_| {}).unwrap();
     assert_eq!(search(&writer, "fish red"), before);
-    assert_refused(
-        index.search(writer.generation(), &["red"], 1, &Filter::default()),
-        ["the generation of the index"],
-    );
     writer.delete(&[0, 1, 2]).unwrap();
     assert!(search(&writer, "red").is_empty());
 }
@@ -179,12 +169,12 @@ fn a_fused_list_has_the_order_of_the_formula_and_both_ranks() {
     let rows = batch(&mut rng, FORMAT, 0..200);
     let (_folder, writer) = temporary(FORMAT, rows);
     let generation = writer.generation();
-    let index = TextIndex::build(generation).unwrap();
     let queries: Vec<String> = (0..20).map(|i| format!("text {i}")).collect();
+    let queries: Vec<&str> = queries.iter().map(String::as_str).collect();
     let keys: Vec<f32> = (0..40).map(|_| rng.uniform()).collect();
     let filter = Filter::default();
     let vector = exact(generation, &keys, 30, &filter);
-    let text = index.search(generation, &queries, 30, &filter).unwrap();
+    let text = generation.search_texts(&queries, 30, &filter).unwrap();
     let fused = reciprocal_rank_fusion(&vector, &text, 25).unwrap();
     let mut in_both = 0;
     for (query, fused) in fused.iter().enumerate() {
@@ -203,7 +193,7 @@ fn a_fused_list_has_the_order_of_the_formula_and_both_ranks() {
     }
     assert!(in_both > 0);
     // A list may be empty.
-    let nothing = index.search(generation, &vec!["zebra"; 20], 30, &filter).unwrap();
+    let nothing = generation.search_texts(&["zebra"; 20], 30, &filter).unwrap();
     let fused = reciprocal_rank_fusion(&vector, &nothing, 5).unwrap();
     let first = |hits: &[Hit]| hits.iter().take(5).map(|hit| hit.id).collect::<Vec<i64>>();
     let fused_ids = fused[0].iter().map(|fused| fused.hit.id).collect::<Vec<i64>>();

@@ -6,10 +6,8 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-pub use engram_memory::search::exact::Exact;
 pub use engram_memory::search::graph::{GraphKind, GraphSettings};
-pub use engram_memory::search::graph_search::GraphSearch;
-pub use engram_memory::search::{Filter, Gates, Hit, Index, Queries, SearchResults};
+pub use engram_memory::search::{Filter, Gates, Hit, Queries, SearchResults};
 pub use engram_memory::{
     Batch, EncoderRecord, Entry, Generation, Memory, MemoryError, MemoryFormat, Method, Row,
     Snapshot, Store, Transaction, ValueDtype, ValueFormat, Writer,
@@ -151,9 +149,15 @@ pub fn assert_refused<T, E: ToString, const N: usize>(result: Result<T, E>, text
     }
 }
 
+/// Rewrites all entries with the keys and values that `encode` returns.
+pub fn encode_again(writer: &mut Writer, encode: impl FnMut(Batch) -> Result<Batch, MemoryError>) {
+    let width = writer.generation().manifest().width;
+    writer.re_encode(Vec::new(), width, encode).unwrap();
+}
+
 /// Returns the best `k` entries for each query.
 pub fn exact(generation: &Generation, keys: &[f32], k: usize, filter: &Filter) -> SearchResults {
-    Exact.search(generation, Queries { keys, k }, filter).unwrap()
+    generation.search(Method::Exact, Queries { keys, k }, filter).unwrap()
 }
 
 /// The ids of the hits of each query.

@@ -106,7 +106,7 @@ fn temporary_errors_are_repeated_and_others_are_not() {
     store.set(|faults| (faults.failures, faults.is_denied) = (0, true));
     store.requests.store(0, Ordering::SeqCst);
     let parts = ["test://a/b/shards/", "access was denied", "no right", "check the credentials"];
-    assert_refused(read(&values, writer.generation(), [Row::new(0)]), &parts);
+    assert_refused(read(&values, writer.generation(), &[Row::new(0)]), parts);
     // One request for the table, one for the block.
     assert!(store.requests.load(Ordering::SeqCst) <= 2);
     assert_refused(push(&storage, writer.generation(), SMALL), ["probes/", "access was denied"]);

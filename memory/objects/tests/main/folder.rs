@@ -44,7 +44,7 @@ fn a_sweep_removes_old_generations_and_unneeded_shards() {
     let (temporary, mut writer, storage) = with_store(ValueDtype::F16, 200);
     push(&storage, writer.generation(), SMALL).unwrap();
     let (first, before) = (RemoteValues::open(&storage, 1).unwrap(), writer.generation().clone());
-    writer.refresh(negated).unwrap();
+    encode_again(&mut writer, negated);
     push(&storage, writer.generation(), SMALL).unwrap();
     let second = RemoteValues::open(&storage, 2).unwrap();
     let shards = || fs::read_dir(temporary.path().join("store/shards")).unwrap().count();

@@ -37,7 +37,7 @@ fn a_push_that_was_killed_goes_on() {
         batch.values.iter_mut().for_each(|number| *number = -*number);
         Ok(batch)
     };
-    writer.refresh(negated).unwrap();
+    encode_again(&mut writer, negated);
     let shards = || fs::read_dir(temporary.path().join("store/shards")).unwrap().count();
     let before = shards();
     let mut pusher = Command::new(std::env::current_exe().unwrap())
