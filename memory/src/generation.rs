@@ -329,17 +329,7 @@ impl Generation {
         part.segment.keys(row..row + 1)
     }
 
-    /// Returns the values of rows, `[rows, tokens, width]`; empty for a memory without values.
-    ///
-    /// # Errors
-    /// as [`Generation::entry`]
-    pub fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
-        let mut values = Vec::new();
-        self.read_values(rows, &mut values)?;
-        Ok(values)
-    }
-
-    /// Reads values like [`Generation::values`], into a buffer that the caller can reuse. Uses all
+    /// Reads values like [`Snapshot::values`], into a buffer that the caller can reuse. Uses all
     /// threads.
     ///
     /// # Errors
@@ -403,22 +393,6 @@ impl Generation {
         })
     }
 
-    /// Returns the statistics of the memory.
-    ///
-    /// # Errors
-    /// [`MemoryError::Corrupt`]
-    pub fn info(&self) -> Result<Info, MemoryError> {
-        let mut entry_counts = vec![0; self.manifest.sources.len()];
-        for part in &self.parts {
-            for (row, source) in part.segment.sources()?.iter().enumerate() {
-                if let Some(count) = entry_counts.get_mut(*source as usize) {
-                    *count += usize::from(!part.is_deleted(row));
-                }
-            }
-        }
-        Ok(Info::new(&self.description, entry_counts, self.bytes(), self.rows()))
-    }
-
     /// Checks every file against its checksums, and the content of each graph. Returns the errors,
     /// one per damaged file; an empty list if no file is damaged.
     pub fn verify(&self) -> Vec<MemoryError> {
@@ -442,7 +416,15 @@ impl Snapshot for Generation {
     }
 
     fn info(&self) -> Result<Info, MemoryError> {
-        Self::info(self)
+        let mut entry_counts = vec![0; self.manifest.sources.len()];
+        for part in &self.parts {
+            for (row, source) in part.segment.sources()?.iter().enumerate() {
+                if let Some(count) = entry_counts.get_mut(*source as usize) {
+                    *count += usize::from(!part.is_deleted(row));
+                }
+            }
+        }
+        Ok(Info::new(&self.description, entry_counts, self.bytes(), self.rows()))
     }
 
     fn search(
@@ -487,7 +469,9 @@ impl Snapshot for Generation {
     }
 
     fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
-        Self::values(self, rows)
+        let mut values = Vec::new();
+        self.read_values(rows, &mut values)?;
+        Ok(values)
     }
 
     fn prefetch(&self, rows: &[Row]) -> Result<(), MemoryError> {

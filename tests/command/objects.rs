@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use crate::explorer::{Explorer, copy_reveal};
 use crate::running::{Folder, engram, errors, json, printed, refused, succeeds};
 use base64::Engine;
-use engram::memory::Memory;
 use engram::memory::vectors::npy_bytes;
+use engram::memory::{Memory, Snapshot};
 
 /// Writes `NAME.npy`, `NAME-values.npy` and `NAME.jsonl` with entries of these ids.
 fn write_rows(folder: &Path, name: &str, ids: Range<usize>) {

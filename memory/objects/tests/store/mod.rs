@@ -19,7 +19,8 @@ use futures_util::stream::BoxStream;
 use tempfile::TempDir;
 
 use crate::support::{
-    Generation, MemoryError, MemoryFormat, Rng, Row, ValueDtype, ValueFormat, Writer, batch, create,
+    Generation, MemoryError, MemoryFormat, Rng, Row, Snapshot, ValueDtype, ValueFormat, Writer,
+    batch, create,
 };
 
 /// Small shards and blocks.
