@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps};
-use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Index, Queries};
+use engram_memory::search::{Filter, Queries};
 use engram_memory::{
-    Batch, Memory, MemoryError, MemoryFormat, Store, ValueDtype, ValueFormat, Writer,
+    Batch, Memory, MemoryError, MemoryFormat, Method, Snapshot, Store, ValueDtype, ValueFormat,
+    Writer,
 };
 
 #[path = "measure/mod.rs"]
@@ -138,6 +138,6 @@ fn encoder(
 /// One step: a search with all threads.
 fn step(memory: &Memory, queries: &[f32]) -> Result<(), MemoryError> {
     let queries = Queries { keys: queries, k: K };
-    Exact.search(&memory.generation(), queries, &Filter::default())?;
+    memory.generation().search(Method::Exact, queries, &Filter::default())?;
     Ok(())
 }

@@ -14,11 +14,11 @@ use std::time::Instant;
 use anyhow::Context;
 use engram::plot::{Axis, Legend, Line, draw_lines};
 use engram_memory::cache::{ValueCache, ValueKey};
-use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::graph_search::GraphSearch;
-use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Batch, Entry, Generation, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
+use engram_memory::search::{Filter, Queries};
+use engram_memory::{
+    Batch, Entry, Generation, MemoryFormat, Method, Row, Snapshot, ValueDtype, ValueFormat, Writer,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -71,11 +71,10 @@ fn main() -> anyhow::Result<()> {
         let mut writer = Writer::create(path, format, count, keys.batches(count, |_| Ok(())))?;
         writer.index(GraphSettings::default(), || {})?;
         let generation = writer.generation();
-        let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH)?;
-        let searches = BATCHES.iter().map(|batch| (*batch, &Exact as &dyn Index));
-        for (line, (batch, index)) in lines.iter_mut().zip(searches.chain([(1, &graphs as _)])) {
+        let searches = BATCHES.iter().map(|batch| (*batch, Method::Exact));
+        for (line, (batch, method)) in lines.iter_mut().zip(searches.chain([(1, Method::GRAPH)])) {
             let batch_queries = Queries { keys: &queries[..batch * WIDTH], k: K };
-            let seconds = median_seconds(index, generation, batch_queries)?;
+            let seconds = median_seconds(method, generation, batch_queries)?;
             line.points.push((count as f64, 1000.0 * seconds / batch as f64));
         }
     }
@@ -88,7 +87,7 @@ fn main() -> anyhow::Result<()> {
 
 /// The median time of a search, in seconds.
 fn median_seconds(
-    index: &dyn Index,
+    method: Method,
     generation: &Generation,
     queries: Queries<'_>,
 ) -> anyhow::Result<f64> {
@@ -98,7 +97,7 @@ fn median_seconds(
     for _ in 0..ROUNDS {
         let start = Instant::now();
         for _ in 0..repeats {
-            index.search(generation, queries, &Filter::default())?;
+            generation.search(method, queries, &Filter::default())?;
         }
         times.push(start.elapsed().as_secs_f64() / repeats as f64);
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::explorer::{Explorer, copy_reveal};
 use crate::running::{Folder, engram, errors, json, printed, refused, succeeds, write_npy};
 use base64::Engine;
-use engram::memory::Memory;
+use engram::memory::{Memory, Snapshot};
 
 /// Writes `NAME.npy`, `NAME-values.npy` and `NAME.jsonl` with entries of these ids.
 fn write_rows(folder: &Path, name: &str, ids: Range<usize>) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use engram_textfile::phrases::SECTIONS;
 use rayon::prelude::*;
 
 use super::sample::Sample;
@@ -10,19 +11,6 @@ use crate::metric::mean::MEAN_PREDICTION;
 use crate::metric::registry::Metric;
 use crate::metric::{mean_absolute_error, pearson, spearman};
 use crate::result::Breakdown;
-
-/// Sections of the Cooperative Patent Classification, by first letter of the context.
-const SECTIONS: [(char, &str); 9] = [
-    ('A', "Human Necessities"),
-    ('B', "Operations and Transport"),
-    ('C', "Chemistry and Metallurgy"),
-    ('D', "Textiles"),
-    ('E', "Fixed Constructions"),
-    ('F', "Mechanical Engineering"),
-    ('G', "Physics"),
-    ('H', "Electricity"),
-    ('Y', "Emerging Cross-Sectional Technologies"),
-];
 
 /// With more distinct gold scores than this, the scores are treated as continuous, not as classes.
 const MAX_CLASSES: usize = 20;
