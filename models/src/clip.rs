@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use crate::adapter::Adapters;
 use crate::compute::{Compute, full_precision};
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, Mode, Span, cross_entropy, embedding_sum, linear};
@@ -30,6 +31,7 @@ const NAMES: Names = Names {
     key: "self_attn.k_proj",
     value: "self_attn.v_proj",
     output: "self_attn.out_proj",
+    cross: None,
     feed_forward_norm: "layer_norm2",
     up: "mlp.fc1",
     down: "mlp.fc2",
@@ -182,7 +184,8 @@ impl TextTower {
             (&self.position_embedding, Arc::clone(&tokens.positions)),
         ])?;
         let embedded = self.compute.activations(&embedded)?;
-        let states = self.blocks.forward(embedded, &tokens.segments, true, None, mode)?;
+        let states =
+            self.blocks.forward(embedded, &tokens.segments, true, None, &Adapters::NONE, mode)?;
         self.final_layer_norm.forward(&states)
     }
 }

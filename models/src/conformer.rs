@@ -21,7 +21,7 @@ use candle_core::Tensor;
 
 use crate::adapter::Adapters;
 use crate::compute::Compute;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Mode, Segments};
 use crate::layers::Pointwise;
 use crate::params::ParameterBuilder;
@@ -47,7 +47,7 @@ impl ConformerEncoder {
     /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let layers = builder.pp("layers");
@@ -76,16 +76,15 @@ impl ConformerEncoder {
     /// tokens before calling [`ConformerEncoder::forward`].
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if a clip has no frames, or the number of mel bands does not match.
+    /// [`crate::ModelError::BadInput`] if a clip has no frames, or the number of mel bands does not match.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         let bands = self.config.num_mel_bins;
         if lengths.contains(&0) || frames.dims().get(1) != Some(&bands) {
-            let reason = format!(
+            bail!(
                 "frames {:?} of clips of {lengths:?}; this encoder needs {bands} bands and clips \
                  with frames",
                 frames.dims()
             );
-            return Err(ModelError::BadInput(reason));
         }
         let frames = self.compute.activations(frames)?;
         let (states, lengths) = self.subsampling.forward(&frames, lengths)?;
@@ -100,7 +99,7 @@ impl ConformerEncoder {
     /// Runs the blocks with their adapters: `[T, D]` → `[T, D]`. Clips do not attend to each other.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
+    /// [`crate::ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let parts = x.lengths.clone();
         self.forward_parts(x, parts, adapters, mode)
@@ -112,7 +111,7 @@ impl ConformerEncoder {
     /// neighbours in time. Attention joins all tokens of a clip.
     ///
     /// # Errors
-    /// The errors of [`ConformerEncoder::forward`]. [`ModelError::BadInput`] for another sum.
+    /// The errors of [`ConformerEncoder::forward`]. [`crate::ModelError::BadInput`] for another sum.
     pub fn forward_parts(
         &self,
         x: AudioStates,
@@ -122,8 +121,7 @@ impl ConformerEncoder {
     ) -> Result<AudioStates> {
         adapters.check(self.layers.len())?;
         if parts.iter().sum::<usize>() != x.lengths.iter().sum::<usize>() {
-            let reason = format!("runs of {parts:?} tokens for clips of {:?}", x.lengths);
-            return Err(ModelError::BadInput(reason));
+            bail!("runs of {parts:?} tokens for clips of {:?}", x.lengths);
         }
         let max_length = x.lengths.iter().max().copied().unwrap_or_default();
         let states = self.compute.activations(&x.states)?;

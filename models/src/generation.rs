@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compute::to_host;
 use crate::config::{bad_field, check_sizes};
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::log_sum_exp;
 use beams::{Beams, Candidate};
 use boosting::{BoostState, BoostTree, BrokenMatch};
@@ -79,7 +79,7 @@ impl GenerateOptions {
     /// Checks the options against the decoder's vocabulary size.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] with the field's name.
+    /// [`crate::ModelError::BadConfig`] with the field's name.
     pub fn validate(&self, vocab_size: usize) -> Result<()> {
         check_sizes(&[("max_new_tokens", self.max_new_tokens)])?;
         if !(1..=MAX_BEAMS).contains(&self.num_beams) {
@@ -142,8 +142,8 @@ pub(crate) trait NextTokens {
 /// Generates the best continuation of each of `num_texts` texts.
 ///
 /// # Errors
-/// The errors of the decoder. [`ModelError::BadInput`] if a logit is NaN or plus infinity, or if
-/// all logits of a beam are minus infinity.
+/// The errors of the decoder. [`crate::ModelError::BadInput`] if a logit is NaN or plus infinity,
+/// or if all logits of a beam are minus infinity.
 pub(crate) fn search(
     num_texts: usize,
     options: &GenerateOptions,
@@ -220,9 +220,7 @@ fn best_tokens(
     let best_of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
         let log_sum = log_sum_exp(row);
         if !log_sum.is_finite() {
-            let reason =
-                "the decoder produced NaN or infinite logits: check its weights".to_string();
-            return Err(ModelError::BadInput(reason));
+            bail!("the decoder produced NaN or infinite logits: check its weights");
         }
         let Some(Boost { tree, state, broken_match }) = *boost else {
             let candidate = |(logit, token)| Candidate {

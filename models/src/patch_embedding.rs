@@ -4,7 +4,7 @@
 use candle_core::Tensor;
 
 use crate::config::{bad_field, check_sizes};
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::linear;
 use crate::params::{Init, ParameterBuilder};
 
@@ -39,7 +39,7 @@ impl PatchGrid {
     /// Checks that the image is divided into whole patches, and that the sizes are not too large.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], which names the field.
+    /// [`crate::ModelError::BadConfig`], which names the field.
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { image_size: image, patch_size: patch, num_channels } = *self;
         check_sizes(&[("num_channels", num_channels)])?;
@@ -67,7 +67,7 @@ impl PatchGrid {
     /// Splits images into patches, row by row: `[B, C, S, S]` → `[B P, C patch patch]`.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for images of another shape.
+    /// [`crate::ModelError::BadInput`] for images of another shape.
     fn patches(&self, pixels: &Tensor) -> Result<Tensor> {
         let Self { image_size: size, patch_size: patch, num_channels: channels } = *self;
         let batch = match *pixels.dims() {
@@ -77,10 +77,10 @@ impl PatchGrid {
                 batch
             }
             ref other => {
-                return Err(ModelError::BadInput(format!(
+                bail!(
                     "images of shape {other:?}; \
                      this encoder takes [B, {channels}, {size}, {size}]"
-                )));
+                );
             }
         };
         let patches_per_side = size / patch;
@@ -113,7 +113,7 @@ impl PatchEmbedding {
     /// Embeds the patches of images: `[B, C, S, S]` → `[B, P, D]`.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for images of another shape.
+    /// [`crate::ModelError::BadInput`] for images of another shape.
     pub(crate) fn forward(&self, pixels: &Tensor) -> Result<Tensor> {
         let patches = self.grid.patches(pixels)?;
         let d = self.weight.dim(0)?;

@@ -20,27 +20,36 @@ pub struct AudioStates {
     pub lengths: Vec<usize>,
 }
 
-/// Checks that each clip has a target, that the blank and all labels are classes of the logits
-/// `[T, V]`, and that no label is the blank.
-fn check_classes(
-    name: &str,
-    logits: &Tensor,
-    lengths: &[usize],
-    targets: &[Vec<u32>],
-    blank: u32,
-) -> candle_core::Result<()> {
-    let classes = logits.dims().last().copied().unwrap_or(0);
-    if lengths.len() != targets.len() {
-        candle_core::bail!("{name}: {} clips but {} targets", lengths.len(), targets.len());
+/// The clips of a loss over alignments ([`ctc::ctc_loss`], [`transducer::transducer_loss`]), and
+/// their target labels.
+#[derive(Debug, Clone)]
+pub struct AlignedTargets {
+    /// The number of frames of each of `B` clips.
+    pub lengths: Vec<usize>,
+    /// The labels of each clip; may be empty.
+    pub targets: Vec<Vec<u32>>,
+    /// The class of a step without a label.
+    pub blank: u32,
+}
+
+impl AlignedTargets {
+    /// Checks that each clip has a target, that the blank and all labels are classes of the logits
+    /// `[T, V]`, and that no label is the blank.
+    fn check(&self, name: &str, logits: &Tensor) -> candle_core::Result<()> {
+        let Self { lengths, targets, blank } = self;
+        let classes = logits.dims().last().copied().unwrap_or(0);
+        if lengths.len() != targets.len() {
+            candle_core::bail!("{name}: {} clips but {} targets", lengths.len(), targets.len());
+        }
+        if *blank as usize >= classes {
+            candle_core::bail!("{name}: blank {blank} is out of range for {classes} classes");
+        }
+        let is_invalid = |label: &&u32| *label == blank || **label as usize >= classes;
+        if let Some(label) = targets.iter().flatten().find(is_invalid) {
+            candle_core::bail!(
+                "{name}: label {label} is the blank or out of range for {classes} classes"
+            );
+        }
+        Ok(())
     }
-    if blank as usize >= classes {
-        candle_core::bail!("{name}: blank {blank} is out of range for {classes} classes");
-    }
-    let is_invalid = |label: &&u32| **label == blank || **label as usize >= classes;
-    if let Some(label) = targets.iter().flatten().find(is_invalid) {
-        candle_core::bail!(
-            "{name}: label {label} is the blank or out of range for {classes} classes"
-        );
-    }
-    Ok(())
 }

@@ -21,7 +21,7 @@ use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::weights::Weights;
-use blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block, encoder_block};
+use blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block, encoder_block, run_blocks};
 pub use config::T5Config;
 
 /// The encoder and the decoder.
@@ -159,11 +159,6 @@ fn check_rows(states: &Tensor, lengths: &[usize]) -> Result<()> {
     }
 }
 
-/// Returns the length of the longest query sequence.
-fn max_query_length(segments: &Segments) -> usize {
-    segments.queries().iter().map(|span| span.length).max().unwrap_or(1)
-}
-
 impl Encoder {
     /// Builds the encoder from the parameters below the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
@@ -176,13 +171,10 @@ impl Encoder {
     /// Runs the blocks and the final norm: `[T, D]` → `[T, D]`.
     pub fn forward(&self, x: Tensor, segments: &Segments, mode: &Mode) -> Result<Tensor> {
         let rate = self.config.dropout_rate;
-        let max_length = max_query_length(segments);
-        let bias = self.bias.forward(max_length, max_length)?;
-        let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
+        let bias = self.bias.within(segments)?;
+        let x = dropout(&mode.detach(x), mode.dropout(rate))?;
         let inputs = BlockInputs { bias: Some(&bias), ..BlockInputs::new(segments) };
-        for layer in &self.layers {
-            x = mode.detach(layer.forward(&x, inputs, mode)?);
-        }
+        let x = run_blocks(&self.layers, x, inputs, mode)?;
         Ok(dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?)
     }
 }
@@ -216,14 +208,11 @@ impl Decoder {
         let rate = self.config.dropout_rate;
         let query_lengths: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
         let cross = Segments::cross(&query_lengths, lengths);
-        let max_length = max_query_length(segments);
-        let bias = self.bias.forward(max_length, max_length)?;
-        let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
+        let bias = self.bias.within(segments)?;
+        let x = dropout(&mode.detach(x), mode.dropout(rate))?;
         let (bias, cross) = (Some(&bias), Some((states, &cross)));
         let inputs = BlockInputs { causal: true, bias, cross, ..BlockInputs::new(segments) };
-        for layer in &self.layers {
-            x = mode.detach(layer.forward(&x, inputs, mode)?);
-        }
+        let x = run_blocks(&self.layers, x, inputs, mode)?;
         let x = dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?;
         self.lm_head.forward(&x, mode)
     }

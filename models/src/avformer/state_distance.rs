@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::compute::full_precision;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Span, span_mean};
 use crate::speech::AudioStates;
 
@@ -15,7 +15,7 @@ use crate::speech::AudioStates;
 /// and its target states `[T, D]`.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] if a clip does not exist, has no states, or has another number of
+/// [`crate::ModelError::BadInput`] if a clip does not exist, has no states, or has another number of
 /// states than its target.
 pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Result<Tensor> {
     let mut starts = vec![0];
@@ -30,8 +30,7 @@ pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Resu
         let (length, found) = (target.dim(0)?, audio.lengths.get(*clip).copied());
         if found != Some(length) || length == 0 {
             let found = found.unwrap_or(0);
-            let reason = format!("clip {clip} has {found} states, but its target has {length}");
-            return Err(ModelError::BadInput(reason));
+            bail!("clip {clip} has {found} states, but its target has {length}");
         }
         let states = full_precision(&audio.states.narrow(0, starts[*clip], length)?)?;
         let target = full_precision(&target.to_device(states.device())?)?;

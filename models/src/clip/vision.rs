@@ -6,6 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::{ClipVisionConfig, blocks};
+use crate::adapter::Adapters;
 use crate::compute::{Compute, full_precision};
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, embedding_sum};
@@ -119,7 +120,7 @@ impl VisionTower {
         let (batch, rows, d) = tokens.dims3()?;
         let states = self.pre_layer_norm.forward(&tokens.reshape((batch * rows, d))?)?;
         let segments = Segments::packed(&vec![rows; batch]);
-        let states = self.blocks.forward(states, &segments, false, None, mode)?;
+        let states = self.blocks.forward(states, &segments, false, None, &Adapters::NONE, mode)?;
         Ok(states.reshape((batch, rows, d))?)
     }
 }

@@ -12,10 +12,10 @@ use super::{
 use crate::error::{ModelError, Result};
 use crate::kernels::Mode;
 use crate::params::ParameterBuilder;
-use crate::speech::AudioStates;
-use crate::speech::ctc::{Ctc, ctc_loss, is_feasible};
+use crate::speech::ctc::{ctc_loss, is_feasible};
 use crate::speech::ctc_beam::{self, BeamSearchOptions};
 use crate::speech::decode::BestPath;
+use crate::speech::{AlignedTargets, AudioStates};
 use crate::transducer;
 
 /// The configuration of a Conformer with one of its decoders.
@@ -185,7 +185,7 @@ impl ConformerAsrModel {
         match self {
             Self::Ctc(model) => {
                 let (lengths, blank) = (audio.lengths.clone(), model.config().blank);
-                let ctc = Ctc { lengths, targets: texts.to_vec(), blank };
+                let ctc = AlignedTargets { lengths, targets: texts.to_vec(), blank };
                 Ok(ctc_loss(&model.logits(audio)?, ctc)?)
             }
             Self::Transducer(model) => model.decoder().losses(audio, texts, mode),

@@ -20,11 +20,11 @@ use crate::generation::GenerateOptions;
 use crate::kernels::{Activation, Mode};
 use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
-use crate::speech::AudioStates;
-use crate::speech::ctc::{Ctc, ctc_loss};
+use crate::speech::ctc::ctc_loss;
 use crate::speech::ctc_beam::{BOOSTED_BEAMS, BeamSearchOptions, beam_search};
 use crate::speech::decode::{BestPath, clips, forced_alignment, rows};
 use crate::speech::text_losses::mean_text_losses;
+use crate::speech::{AlignedTargets, AudioStates};
 use crate::whisper::{Decoder, WhisperConfig};
 
 /// The sizes of the attention decoder.
@@ -228,7 +228,7 @@ impl ConformerAttention {
         if weight == 0.0 {
             return self.decoder_losses(audio, texts, mode);
         }
-        let ctc = Ctc {
+        let ctc = AlignedTargets {
             lengths: audio.lengths.clone(),
             targets: texts.to_vec(),
             blank: self.config.blank,

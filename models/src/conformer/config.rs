@@ -110,77 +110,46 @@ impl ConformerConfig {
     /// A small encoder that trains on two CPU cores: width 144, 4 blocks, one encoder state per 40
     /// ms.
     pub fn tiny() -> Self {
-        Self {
-            hidden_size: 144,
-            num_hidden_layers: 4,
-            num_attention_heads: 4,
-            intermediate_size: 576,
-            conv_kernel_size: 15,
-            subsampling_conv_channels: 32,
-            initializer_range: 0.05,
-            ..Self::paper()
-        }
+        Self { initializer_range: 0.05, ..Self::paper([144, 4, 4], 15, 32) }
     }
 
     /// Conformer S (arXiv 2005.08100, table 1). Its kernel size is that of [`Self::large`]. The
     /// paper's transducer has a prediction network of one LSTM layer of width 320.
     pub fn small() -> Self {
-        Self {
-            hidden_size: 144,
-            num_hidden_layers: 16,
-            num_attention_heads: 4,
-            intermediate_size: 576,
-            conv_kernel_size: 31,
-            subsampling_conv_channels: 144,
-            ..Self::paper()
-        }
+        Self::paper([144, 16, 4], 31, 144)
     }
 
     /// Conformer M (arXiv 2005.08100, table 1), with a prediction network of width 640.
     pub fn medium() -> Self {
-        Self {
-            hidden_size: 256,
-            num_hidden_layers: 16,
-            num_attention_heads: 4,
-            intermediate_size: 1024,
-            conv_kernel_size: 31,
-            subsampling_conv_channels: 256,
-            ..Self::paper()
-        }
+        Self::paper([256, 16, 4], 31, 256)
     }
 
     /// Conformer L (arXiv 2005.08100, table 1). The kernel size is 31, because the paper's 32 has
     /// no centre.
     pub fn large() -> Self {
-        Self {
-            hidden_size: 512,
-            num_hidden_layers: 17,
-            num_attention_heads: 8,
-            intermediate_size: 2048,
-            conv_kernel_size: 31,
-            subsampling_conv_channels: 512,
-            ..Self::paper()
-        }
+        Self::paper([512, 17, 8], 31, 512)
     }
 
     /// The size of the 0.6-billion-parameter encoder of BEST-RQ (arXiv 2202.01855), which is the
     /// frozen encoder in the AVFormer paper.
     pub fn extra_large() -> Self {
-        Self {
-            hidden_size: 1024,
-            num_hidden_layers: 24,
-            num_attention_heads: 8,
-            intermediate_size: 4096,
-            conv_kernel_size: 5,
-            subsampling_conv_channels: 512,
-            ..Self::paper()
-        }
+        Self::paper([1024, 24, 8], 5, 512)
     }
 
-    /// The options that all presets share: the architecture of arXiv 2005.08100, but with layer
-    /// norm in place of batch norm in the convolution module.
-    fn paper() -> Self {
+    /// A preset: the architecture of arXiv 2005.08100, but with layer norm in place of batch norm
+    /// in the convolution module. Feed-forward modules have four times the width.
+    fn paper(
+        [width, blocks, heads]: [usize; 3],
+        conv_kernel_size: usize,
+        subsampling_conv_channels: usize,
+    ) -> Self {
         Self {
+            hidden_size: width,
+            num_hidden_layers: blocks,
+            num_attention_heads: heads,
+            intermediate_size: 4 * width,
+            conv_kernel_size,
+            subsampling_conv_channels,
             subsampling_factor: 4,
             scale_input: false,
             subsampling: Subsampling::Full,

@@ -73,7 +73,7 @@ impl File {
     /// Maps the file and reads the list of its variables.
     ///
     /// # Errors
-    /// [`ModelError::Io`]. [`ModelError::BadCtranslate2`].
+    /// [`ModelError::Io`]. [`ModelError::BadFile`].
     pub fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
         let file = std::fs::File::open(path).map_err(io)?;
@@ -171,10 +171,14 @@ impl File {
 }
 
 fn file_error(path: &Path, reason: String) -> ModelError {
-    ModelError::BadCtranslate2 { path: path.to_path_buf(), reason }
+    let reason = format!(
+        "cannot read this CTranslate2 model.bin ({reason}); download it again, or convert the model \
+         again"
+    );
+    ModelError::BadFile { path: path.to_path_buf(), reason }
 }
 
-/// A read position in the file. An error holds the reason for [`ModelError::BadCtranslate2`].
+/// A read position in the file. An error holds the reason for [`file_error`].
 struct Cursor<'a> {
     bytes: &'a [u8],
     position: usize,

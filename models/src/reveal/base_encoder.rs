@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::config::RevealConfig;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
 use crate::layers::Linear;
 use crate::packed::PackedTokens;
@@ -109,18 +109,14 @@ impl BaseEncoder {
     /// Returns the states of each text and its image.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if `image_of` does not match the texts and images.
+    /// [`crate::ModelError::BadInput`] if `image_of` does not match the texts and images.
     pub(super) fn forward(&self, input: &RevealInput, mode: &Mode) -> Result<BaseStates> {
         let spans = input.tokens.sequences();
         if input.image_of.len() != spans.len() {
-            return Err(ModelError::BadInput(format!(
-                "{} texts, but `image_of` has {} items",
-                spans.len(),
-                input.image_of.len()
-            )));
+            bail!("{} texts, but `image_of` has {} items", spans.len(), input.image_of.len());
         }
         if input.pixels.is_none() && input.image_of.iter().any(Option::is_some) {
-            return Err(ModelError::BadInput("texts have images, but `pixels` is missing".into()));
+            bail!("texts have images, but `pixels` is missing");
         }
         let texts = self.texts(&input.tokens, mode)?;
         let Some(pixels) = &input.pixels else {
@@ -146,8 +142,7 @@ impl BaseEncoder {
 
     /// Returns the states of the texts after the lower T5 layers, `[T, D]`.
     fn texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        let max_length = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
-        let bias = self.bias.forward(max_length, max_length)?;
+        let bias = self.bias.within(&tokens.segments)?;
         let dropout_mask = mode.dropout(self.config.t5.dropout_rate);
         let mut x = dropout(&mode.detach(self.token_table.forward(&tokens.ids)?), dropout_mask)?;
         let inputs = BlockInputs { bias: Some(&bias), ..BlockInputs::new(&tokens.segments) };

@@ -19,7 +19,7 @@ mod pooling;
 mod prompts;
 mod settings;
 
-pub use dense::{DenseActivation, DenseConfig};
+pub use dense::DenseConfig;
 pub use encoder::{SentenceBatch, SentenceEncoder, SentenceModule};
 pub use pooling::{PoolingConfig, PoolingMode};
 pub use prompts::{PromptChoice, Prompts};

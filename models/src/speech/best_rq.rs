@@ -19,7 +19,7 @@ use super::log_mel::Frames;
 use crate::compute::to_host;
 use crate::config::{bad_field, check_sizes};
 use crate::conformer::ConformerConfig;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{CrossEntropy, Matrix, Mode, cross_entropy, embedding_sum, matmul};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
@@ -78,7 +78,7 @@ impl BestRqConfig {
     /// Checks the values that the types do not restrict.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] with the field's name.
+    /// [`crate::ModelError::BadConfig`] with the field's name.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[
             ("num_codes", self.num_codes),
@@ -103,7 +103,7 @@ impl BestRq {
     /// `codebook`, both constant, and `head`.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(
         config: &BestRqConfig,
         encoder: &ConformerConfig,
@@ -230,10 +230,10 @@ impl BestRq {
     /// Returns the logits `[N, V]` of the codes of the `N` masked states.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if no state is masked.
+    /// [`crate::ModelError::BadInput`] if no state is masked.
     pub fn logits(&self, audio: &AudioStates, masked: &MaskedStates) -> Result<Tensor> {
         if masked.states.is_empty() {
-            return Err(ModelError::BadInput("no state is masked".into()));
+            bail!("no state is masked");
         }
         let states = embedding_sum(&[(&audio.states, masked.states.clone().into())])?;
         self.head.forward(&states, &Mode::evaluate())

@@ -3,7 +3,7 @@
 use candle_core::{D, DType, Device, Tensor};
 
 use super::{PredictionState, TransducerDecoder};
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Mode, log_sum_exp};
 use crate::speech::AudioStates;
 use crate::speech::decode::BestPath;
@@ -45,11 +45,11 @@ impl<'a> GreedyDecoder<'a> {
     /// Decodes the next encoder states of each clip, which may be none.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for another number of clips, or logits that are NaN or infinite.
+    /// [`crate::ModelError::BadInput`] for another number of clips, or logits that are NaN or infinite.
     pub fn push(&mut self, audio: &AudioStates) -> Result<()> {
         if audio.lengths.len() != self.clips.len() {
             let (found, clips) = (audio.lengths.len(), self.clips.len());
-            return Err(ModelError::BadInput(format!("states of {found} clips, expected {clips}")));
+            bail!("states of {found} clips, expected {clips}");
         }
         let projected = self.decoder.project(&audio.states, &Mode::inference())?.detach();
         let starts: Vec<usize> = audio

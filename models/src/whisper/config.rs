@@ -9,10 +9,35 @@ use crate::config::{
 };
 use crate::error::Result;
 use crate::kernels::Activation;
-use crate::pre_norm::PreNormConfig;
+use crate::pre_norm::{Names, PreNormConfig};
 
 /// The epsilon of all norms.
 pub(super) const EPSILON: f64 = 1e-5;
+
+/// The published parameter names in a block of the encoder.
+pub(super) const ENCODER_NAMES: Names = Names {
+    attention_norm: "self_attn_layer_norm",
+    query: "self_attn.q_proj",
+    key: "self_attn.k_proj",
+    value: "self_attn.v_proj",
+    output: "self_attn.out_proj",
+    cross: None,
+    feed_forward_norm: "final_layer_norm",
+    up: "fc1",
+    down: "fc2",
+};
+
+/// The published parameter names in a block of the decoder.
+pub(super) const DECODER_NAMES: Names = Names {
+    cross: Some([
+        "encoder_attn_layer_norm",
+        "encoder_attn.q_proj",
+        "encoder_attn.k_proj",
+        "encoder_attn.v_proj",
+        "encoder_attn.out_proj",
+    ]),
+    ..ENCODER_NAMES
+};
 
 /// The configuration. Fields and defaults match `WhisperConfig` of `transformers`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -138,7 +163,7 @@ impl WhisperConfig {
         2 * self.max_source_positions * crate::speech::log_mel::HOP
     }
 
-    /// Returns the configuration of the encoder's blocks.
+    /// Returns the configuration of the encoder's blocks. As published, keys have no bias.
     pub(super) fn encoder(&self) -> PreNormConfig {
         PreNormConfig {
             hidden_size: self.d_model,
@@ -150,6 +175,16 @@ impl WhisperConfig {
             qkv_bias: [true, false, true],
             hidden_dropout: self.dropout,
             attention_dropout: self.attention_dropout,
+        }
+    }
+
+    /// Returns the configuration of the decoder's blocks.
+    pub(super) fn decoder(&self) -> PreNormConfig {
+        PreNormConfig {
+            intermediate_size: self.decoder_ffn_dim,
+            num_hidden_layers: self.decoder_layers,
+            num_attention_heads: self.decoder_attention_heads,
+            ..self.encoder()
         }
     }
 }

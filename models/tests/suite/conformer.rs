@@ -19,10 +19,10 @@ use engram_models::conformer::{
 use engram_models::finite_difference::check_gradients;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::AudioStates;
 use engram_models::speech::best_rq::{BestRq, BestRqConfig};
-use engram_models::speech::ctc::{Ctc, ctc_loss};
+use engram_models::speech::ctc::ctc_loss;
 use engram_models::speech::log_mel::{Frames, LogMel};
+use engram_models::speech::{AlignedTargets, AudioStates};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
@@ -45,7 +45,8 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let logits = model.logits(&audio)?;
         assert_output(("conformer", "logits"), &logits, &tensors, tolerance)?;
         let blank = model.config().blank;
-        let ctc = Ctc { lengths: audio.lengths.clone(), targets: targets.clone(), blank };
+        let (lengths, targets) = (audio.lengths.clone(), targets.clone());
+        let ctc = AlignedTargets { lengths, targets, blank };
         let losses = ctc_loss(&logits, ctc)?;
         assert_output(("conformer", "losses"), &losses, &tensors, tolerance)?;
         let loss = losses.mean_all()?;

@@ -8,9 +8,9 @@ use engram_models::conformer::{
 use engram_models::finite_difference::check_gradients;
 use engram_models::kernels::Mode;
 use engram_models::params::{Init, ParameterBuilder, Parameters};
-use engram_models::speech::AudioStates;
-use engram_models::speech::ctc::{Ctc, ctc_loss};
+use engram_models::speech::ctc::ctc_loss;
 use engram_models::speech::ctc_beam::{BeamSearchOptions, beam_search};
+use engram_models::speech::{AlignedTargets, AudioStates};
 use engram_models::{ModelError, Result};
 
 use super::reference::{builder, read_config, values};
@@ -154,7 +154,8 @@ fn beams_are_rescored_by_the_decoder() -> Result<()> {
         assert_eq!(path.tokens, best.1, "weight {weight}");
         num_changed += usize::from(path.tokens != hypotheses[0].tokens);
         if weight == 1.0 {
-            let ctc = Ctc { lengths: vec![6], targets: vec![path.tokens.clone()], blank: BLANK };
+            let targets = vec![path.tokens.clone()];
+            let ctc = AlignedTargets { lengths: vec![6], targets, blank: BLANK };
             assert!(values(&ctc_loss(&model.ctc_logits(&audio)?, ctc)?)?[0].is_finite());
         }
     }
