@@ -40,9 +40,11 @@ const NAMES: Names = Names {
 /// Both encoders, their projections, and the learned scale of the logits.
 #[derive(Debug, Clone)]
 pub struct Clip {
-    config: ClipConfig,
+    /// The configuration.
+    pub config: ClipConfig,
     text: TextTower,
-    vision: ClipVision,
+    /// The vision encoder.
+    pub vision: ClipVision,
     text_projection: Linear,
     logit_scale: Tensor,
 }
@@ -98,11 +100,6 @@ impl Clip {
         })
     }
 
-    /// The configuration.
-    pub fn config(&self) -> &ClipConfig {
-        &self.config
-    }
-
     /// Encodes texts, each with an end-of-text token.
     ///
     /// # Errors
@@ -114,11 +111,6 @@ impl Clip {
         let pooled = embedding_sum(&[(&last_hidden_state, ends)])?;
         let embeddings = self.text_projection.forward(&full_precision(&pooled)?, mode)?;
         Ok(ClipTexts { last_hidden_state, embeddings })
-    }
-
-    /// The vision encoder.
-    pub fn vision(&self) -> &ClipVision {
-        &self.vision
     }
 
     /// Returns the cosines of image and text embeddings, times the learned scale

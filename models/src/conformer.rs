@@ -37,8 +37,10 @@ pub use transducer::{ConformerTransducer, ConformerTransducerConfig};
 /// The Conformer encoder: subsampling and blocks.
 #[derive(Debug, Clone)]
 pub struct ConformerEncoder {
-    config: ConformerConfig,
-    compute: Compute,
+    /// The configuration.
+    pub config: ConformerConfig,
+    /// The device and the dtype of the computation.
+    pub compute: Compute,
     subsampling: Subsampler,
     layers: Vec<Block>,
 }
@@ -59,16 +61,6 @@ impl ConformerEncoder {
                 .map(|i| Block::new(config, &layers.pp(i)))
                 .collect::<Result<_>>()?,
         })
-    }
-
-    /// Returns the configuration.
-    pub fn config(&self) -> &ConformerConfig {
-        &self.config
-    }
-
-    /// The device and the dtype of the encoder's computation.
-    pub fn compute(&self) -> &Compute {
-        &self.compute
     }
 
     /// Returns the audio tokens `[T, D]`, the input of the blocks: one per `subsampling_factor`
@@ -148,8 +140,10 @@ impl ConformerEncoder {
 /// An encoder with a CTC head (`ParakeetForCTC`).
 #[derive(Debug, Clone)]
 pub struct ConformerCtc {
-    config: ConformerCtcConfig,
-    encoder: ConformerEncoder,
+    /// The configuration.
+    pub config: ConformerCtcConfig,
+    /// The encoder.
+    pub encoder: ConformerEncoder,
     head: Pointwise,
 }
 
@@ -166,16 +160,6 @@ impl ConformerCtc {
         let std = config.encoder_config.initializer_range;
         let head = Pointwise::new(d, config.vocab_size, std, true, &head)?;
         Ok(Self { config: config.clone(), encoder, head })
-    }
-
-    /// Returns the configuration.
-    pub fn config(&self) -> &ConformerCtcConfig {
-        &self.config
-    }
-
-    /// Returns the encoder.
-    pub fn encoder(&self) -> &ConformerEncoder {
-        &self.encoder
     }
 
     /// Returns the logits `[T, V]` of the encoder's states `[T, D]`.

@@ -25,7 +25,7 @@ pub struct PublishedWhisper {
     /// `generation_config.json`: suppressed tokens and alignment heads.
     generation: Value,
     /// Names and tensors, in the order of the model.
-    tensors: Vec<(String, Tensor)>,
+    pub tensors: Vec<(String, Tensor)>,
 }
 
 /// The content of `config.json` in a CTranslate2 folder.
@@ -60,11 +60,6 @@ impl PublishedWhisper {
             "eos_token_id": config.eos_token_id,
         });
         Ok(Self { config, generation, tensors })
-    }
-
-    /// Returns names and tensors, in the order of the model.
-    pub fn tensors(&self) -> &[(String, Tensor)] {
-        &self.tensors
     }
 
     /// Writes `model.safetensors`, `config.json` and `generation_config.json` into an existing
@@ -128,8 +123,8 @@ fn to_published(
     file: &mut File,
     (start, end): (u32, u32),
 ) -> Result<(WhisperConfig, Vec<(String, Tensor)>)> {
-    if file.spec() != "WhisperSpec" {
-        let reason = format!("holds a `{}`, not a `WhisperSpec`", file.spec());
+    if file.spec != "WhisperSpec" {
+        let reason = format!("holds a `{}`, not a `WhisperSpec`", file.spec);
         return Err(file.error(reason));
     }
     if let Some(activation) = file.integer("decoder/activation")?.filter(|found| *found != GELU) {
@@ -161,7 +156,7 @@ fn to_published(
         eos_token_id: end,
         ..WhisperConfig::default()
     };
-    config::in_file(file.path(), config.validate())?;
+    config::in_file(&file.path, config.validate())?;
     let mut renamer = TensorRenamer { file, width: config.d_model, tensors: Vec::new() };
     for (part, blocks) in [("encoder", config.encoder_layers), ("decoder", config.decoder_layers)] {
         renamer.part(part, blocks)?;

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::compute::to_host;
-use crate::config::{bad_field, check_sizes};
+use crate::config::{check_sizes, check_token, require};
 use crate::error::{Result, bail};
 use crate::kernels::log_sum_exp;
 use beams::{Beams, Candidate};
@@ -82,23 +82,14 @@ impl GenerateOptions {
     /// [`crate::ModelError::BadConfig`] with the field's name.
     pub fn validate(&self, vocab_size: usize) -> Result<()> {
         check_sizes(&[("max_new_tokens", self.max_new_tokens)])?;
-        if !(1..=MAX_BEAMS).contains(&self.num_beams) {
-            let reason = format!("{} is not between 1 and {MAX_BEAMS}", self.num_beams);
-            return Err(bad_field("num_beams", reason));
-        }
-        if !self.length_penalty.is_finite() {
-            let reason = format!("{} is not finite", self.length_penalty);
-            return Err(bad_field("length_penalty", reason));
-        }
-        for (what, token) in
-            [("eos_token_id", self.eos_token_id), ("start_token_id", self.start_token_id)]
-        {
-            if token as usize >= vocab_size {
-                let reason = format!("{token} is not below the vocabulary size {vocab_size}");
-                return Err(bad_field(what, reason));
-            }
-        }
-        Ok(())
+        require((1..=MAX_BEAMS).contains(&self.num_beams), "num_beams", || {
+            format!("{} is not between 1 and {MAX_BEAMS}", self.num_beams)
+        })?;
+        require(self.length_penalty.is_finite(), "length_penalty", || {
+            format!("{} is not finite", self.length_penalty)
+        })?;
+        check_token("eos_token_id", self.eos_token_id, vocab_size)?;
+        check_token("start_token_id", self.start_token_id, vocab_size)
     }
 
     /// Returns the score of a text with this length and log probability.

@@ -3,7 +3,7 @@
 
 use candle_core::Tensor;
 
-use crate::config::{bad_field, check_sizes};
+use crate::config::{check_sizes, require};
 use crate::error::{Result, bail};
 use crate::kernels::linear;
 use crate::params::{Init, ParameterBuilder};
@@ -43,15 +43,13 @@ impl PatchGrid {
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { image_size: image, patch_size: patch, num_channels } = *self;
         check_sizes(&[("num_channels", num_channels)])?;
-        if num_channels > MAX_CHANNELS {
-            let reason = format!("{num_channels} is more than {MAX_CHANNELS}");
-            return Err(bad_field("num_channels", reason));
-        }
-        if patch == 0 || patch > image || image > MAX_IMAGE_SIZE || !image.is_multiple_of(patch) {
-            let reason = format!("patches of {patch} pixels do not fill images of {image} pixels");
-            return Err(bad_field("patch_size", reason));
-        }
-        Ok(())
+        require(num_channels <= MAX_CHANNELS, "num_channels", || {
+            format!("{num_channels} is more than {MAX_CHANNELS}")
+        })?;
+        let fits = (1..=image).contains(&patch) && image.is_multiple_of(patch);
+        require(fits && image <= MAX_IMAGE_SIZE, "patch_size", || {
+            format!("patches of {patch} pixels do not fill images of {image} pixels")
+        })
     }
 
     /// The number of patches `P` of an image.

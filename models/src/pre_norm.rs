@@ -83,7 +83,7 @@ impl PreNormConfig {
     /// [`crate::ModelError::BadConfig`], which names the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
-        check_layers(self.num_hidden_layers)?;
+        check_layers("num_hidden_layers", self.num_hidden_layers)?;
         check_sizes(&[
             ("hidden_size", self.hidden_size),
             ("intermediate_size", self.intermediate_size),

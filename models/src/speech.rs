@@ -11,6 +11,9 @@ pub mod transducer;
 
 use candle_core::Tensor;
 
+use crate::error::{Result, bail};
+use crate::kernels::{Span, packed_spans};
+
 /// The hidden states of packed clips: an encoder's output, or the tokens that its blocks take.
 #[derive(Debug, Clone)]
 pub struct AudioStates {
@@ -18,6 +21,32 @@ pub struct AudioStates {
     pub states: Tensor,
     /// The number of states of each clip.
     pub lengths: Vec<usize>,
+}
+
+impl AudioStates {
+    /// Returns the states of each clip alone.
+    ///
+    /// # Errors
+    /// The errors of candle if there are fewer states than the lengths sum to.
+    pub fn clips(&self) -> Result<Vec<Self>> {
+        let clip = |span: Span| {
+            let states = self.states.narrow(0, span.start, span.length)?;
+            Ok(Self { states, lengths: vec![span.length] })
+        };
+        packed_spans(&self.lengths).into_iter().map(clip).collect()
+    }
+
+    /// Checks that there is one text for each clip.
+    ///
+    /// # Errors
+    /// [`crate::ModelError::BadInput`] if the numbers differ.
+    pub(crate) fn check_texts(&self, texts: &[Vec<u32>]) -> Result<()> {
+        let (clips, found) = (self.lengths.len(), texts.len());
+        if clips != found {
+            bail!("{found} texts for {clips} clips");
+        }
+        Ok(())
+    }
 }
 
 /// The clips of a loss over alignments ([`ctc::ctc_loss`], [`transducer::transducer_loss`]), and

@@ -27,9 +27,11 @@ pub use config::T5Config;
 /// The encoder and the decoder.
 #[derive(Debug, Clone)]
 pub struct T5 {
-    shared: TokenTable,
+    /// The token table of the encoder and the decoder.
+    pub shared: TokenTable,
     encoder: Encoder,
-    decoder: Decoder,
+    /// The decoder.
+    pub decoder: Decoder,
 }
 
 /// The token embeddings, shared by encoder and decoder.
@@ -102,16 +104,6 @@ impl T5 {
     ) -> Result<Tensor> {
         let embedded = self.shared.forward(&tokens.ids)?;
         self.decoder.forward(embedded, &tokens.segments, states, lengths, mode)
-    }
-
-    /// The token embeddings.
-    pub fn shared(&self) -> &TokenTable {
-        &self.shared
-    }
-
-    /// The decoder.
-    pub fn decoder(&self) -> &Decoder {
-        &self.decoder
     }
 }
 

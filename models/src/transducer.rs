@@ -35,10 +35,12 @@ const LOGITS_PER_BLOCK: usize = 1 << 24;
 /// The prediction network and the joint network.
 #[derive(Debug, Clone)]
 pub struct TransducerDecoder {
-    config: TransducerConfig,
+    /// The configuration.
+    pub config: TransducerConfig,
     /// Projects encoder states to the width of the joint network.
     encoder_projector: Linear,
-    prediction: PredictionNetwork,
+    /// The prediction network.
+    pub prediction: PredictionNetwork,
     head: Linear,
 }
 
@@ -64,16 +66,6 @@ impl TransducerDecoder {
             head: Linear::new(joint, config.vocab_size, std, &head)?,
             config: config.clone(),
         })
-    }
-
-    /// Returns the configuration.
-    pub fn config(&self) -> &TransducerConfig {
-        &self.config
-    }
-
-    /// Returns the prediction network.
-    pub fn prediction(&self) -> &PredictionNetwork {
-        &self.prediction
     }
 
     /// Returns the joint network's input of encoder states: `[T, D]` → `[T, J]`.

@@ -47,7 +47,8 @@ const NAMES: Names = Names {
 /// The encoder.
 #[derive(Debug, Clone)]
 pub struct ViT {
-    config: ViTConfig,
+    /// The configuration.
+    pub config: ViTConfig,
     compute: Compute,
     class_token: Option<Tensor>,
     patch_embeddings: PatchEmbedding,
@@ -99,11 +100,6 @@ impl ViT {
             config: config.clone(),
             compute: builder.compute(),
         })
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &ViTConfig {
-        &self.config
     }
 
     /// Encodes images `[B, C, S, S]` with pixels from -1 to 1.

@@ -35,24 +35,24 @@ impl FrozenAsrModel {
     /// Width of the encoder's tokens.
     pub fn width(&self) -> usize {
         match self {
-            Self::Whisper { model, .. } => model.config().d_model,
-            Self::Conformer(model) => model.encoder().config().hidden_size,
+            Self::Whisper { model, .. } => model.config.d_model,
+            Self::Conformer(model) => model.encoder().config.hidden_size,
         }
     }
 
     /// Number of blocks in the encoder.
     pub fn blocks(&self) -> usize {
         match self {
-            Self::Whisper { model, .. } => model.config().encoder_layers,
-            Self::Conformer(model) => model.encoder().config().num_hidden_layers,
+            Self::Whisper { model, .. } => model.config.encoder_layers,
+            Self::Conformer(model) => model.encoder().config.num_hidden_layers,
         }
     }
 
     /// The device and the dtype of the model's computation.
     pub fn compute(&self) -> &Compute {
         match self {
-            Self::Whisper { model, .. } => model.encoder().compute(),
-            Self::Conformer(model) => model.encoder().compute(),
+            Self::Whisper { model, .. } => &model.encoder.compute,
+            Self::Conformer(model) => &model.encoder().compute,
         }
     }
 
@@ -72,7 +72,7 @@ impl FrozenAsrModel {
     /// The errors of the encoder.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         match self {
-            Self::Whisper { model, .. } => model.encoder().embed(frames, lengths),
+            Self::Whisper { model, .. } => model.encoder.embed(frames, lengths),
             Self::Conformer(model) => model.encoder().embed(frames, lengths),
         }
     }
@@ -87,7 +87,7 @@ impl FrozenAsrModel {
         mode: &Mode,
     ) -> Result<AudioStates> {
         match self {
-            Self::Whisper { model, .. } => model.encoder().forward(tokens, adapters, mode),
+            Self::Whisper { model, .. } => model.encoder.forward(tokens, adapters, mode),
             Self::Conformer(model) => model.encoder().forward_parts(tokens, parts, adapters, mode),
         }
     }
@@ -150,7 +150,7 @@ impl FrozenAsrModel {
     ) -> Result<Option<Vec<Vec<f64>>>> {
         Ok(match self {
             Self::Whisper { model, prompt, .. } => {
-                Some(model.decoder().attention_share(audio, texts, prompt, selected)?)
+                Some(model.decoder.attention_share(audio, texts, prompt, selected)?)
             }
             Self::Conformer(model) => match &**model {
                 ConformerAsrModel::Attention(model) => {

@@ -18,11 +18,7 @@ use crate::speech::AudioStates;
 /// [`crate::ModelError::BadInput`] if a clip does not exist, has no states, or has another number of
 /// states than its target.
 pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Result<Tensor> {
-    let mut starts = vec![0];
-    starts.extend(audio.lengths.iter().scan(0, |end, length| {
-        *end += length;
-        Some(*end)
-    }));
+    let clips = audio.clips()?;
     let (mut clip_states, mut target_states, mut spans, mut mean_squares) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut rows = 0;
@@ -32,7 +28,7 @@ pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Resu
             let found = found.unwrap_or(0);
             bail!("clip {clip} has {found} states, but its target has {length}");
         }
-        let states = full_precision(&audio.states.narrow(0, starts[*clip], length)?)?;
+        let states = full_precision(&clips[*clip].states)?;
         let target = full_precision(&target.to_device(states.device())?)?;
         clip_states.push(states);
         spans.push(Span { start: rows, length });

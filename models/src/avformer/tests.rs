@@ -127,7 +127,7 @@ fn build(
 
 fn audio_tokens(model: &Avformer, dtype: DType) -> Result<AudioStates> {
     let frames = tensor((FRAMES.iter().sum(), 80), 0.37, dtype)?;
-    model.asr_model().embed(&frames, &FRAMES)
+    model.asr_model.embed(&frames, &FRAMES)
 }
 
 fn texts() -> Vec<Vec<u32>> {
@@ -162,7 +162,7 @@ fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
                 let mode = Mode::evaluate();
                 let audio =
                     model.encode(audio_tokens(&model, t[0].dtype())?, Some(&visual), &mode)?;
-                model.asr_model().text_losses(&audio, &texts(), &mode)
+                model.asr_model.text_losses(&audio, &texts(), &mode)
             })?;
         }
     }
@@ -186,7 +186,7 @@ fn exactly_the_added_parameters_get_gradients() -> Result<()> {
         let visual = VisualTokens { embeddings: &embeddings, counts: &COUNTS };
         let mode = Mode::evaluate();
         let audio = model.encode(audio_tokens(&model, DType::F32)?, Some(&visual), &mode)?;
-        let losses = model.asr_model().text_losses(&audio, &texts(), &mode)?;
+        let losses = model.asr_model.text_losses(&audio, &texts(), &mode)?;
         let gradients = losses.mean_all()?.backward()?;
         for parameter in parameters.iter() {
             let gradient = gradients.get(parameter.tensor());
@@ -219,8 +219,7 @@ fn a_new_model_without_images_equals_the_asr_model_and_clips_are_independent() -
             let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
             Ok(model.encode(clips, Some(&visual), &mode)?.states.to_vec2()?)
         };
-        let frozen =
-            model.asr_model().encode_unadapted(audio_tokens(&model, DType::F32)?, &mode)?;
+        let frozen = model.asr_model.encode_unadapted(audio_tokens(&model, DType::F32)?, &mode)?;
         assert_eq!(encode(None)?, frozen.states.to_vec2::<f32>()?);
         assert_eq!(encode(Some((Vec::new(), [0, 0])))?, encode(None)?);
         // A zero projection ignores the image, but the encoder gets a token for it.
@@ -312,10 +311,9 @@ fn mismatched_inputs_are_errors() -> Result<()> {
         let error = encode(shape, counts).unwrap_err().to_string();
         assert!(error.contains("there are 2 clips, and this projection takes"), "{error}");
     }
-    let audio = model
-        .asr_model()
-        .encode_unadapted(audio_tokens(&model, DType::F32)?, &Mode::inference())?;
-    let error = model.asr_model().text_losses(&audio, &texts()[..1], &Mode::inference());
+    let audio =
+        model.asr_model.encode_unadapted(audio_tokens(&model, DType::F32)?, &Mode::inference())?;
+    let error = model.asr_model.text_losses(&audio, &texts()[..1], &Mode::inference());
     assert!(matches!(error, Err(ModelError::BadInput(_))));
     let invalid = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };
     let error = VisualProjection::new(&invalid, E, 8, &ParameterBuilder::on_cpu(0)).unwrap_err();

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::VisualTokens;
-use crate::config::bad_field;
+use crate::config::require;
 use crate::error::{Result, bail};
 use crate::kernels::{Mode, embedding_sum};
 use crate::layers::Linear;
@@ -68,11 +68,9 @@ impl ProjectionConfig {
     /// [`crate::ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         let std = self.init_std;
-        if std.is_finite() && std >= 0.0 {
-            Ok(())
-        } else {
-            Err(bad_field("init_std", format!("{std} is negative or not finite")))
-        }
+        require(std.is_finite() && std >= 0.0, "init_std", || {
+            format!("{std} is negative or not finite")
+        })
     }
 }
 

@@ -18,7 +18,8 @@ use crate::pre_norm::PreNormBlocks;
 /// The vision encoder; its parameters are below `vision_model` and `visual_projection`.
 #[derive(Debug, Clone)]
 pub struct ClipVision {
-    config: ClipVisionConfig,
+    /// The configuration.
+    pub config: ClipVisionConfig,
     tower: VisionTower,
     projection: Linear,
 }
@@ -60,11 +61,6 @@ impl ClipVision {
             projection: Linear::without_bias(width, config.projection_dim, std, &projection)?,
             config: config.clone(),
         })
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &ClipVisionConfig {
-        &self.config
     }
 
     /// Encodes images `[B, num_channels, image_size, image_size]`, normalised with the published

@@ -156,9 +156,9 @@ impl ConformerAsrModel {
     /// Returns the encoder.
     pub fn encoder(&self) -> &ConformerEncoder {
         match self {
-            Self::Ctc(model) => model.encoder(),
-            Self::Transducer(model) => model.encoder(),
-            Self::Attention(model) => model.encoder(),
+            Self::Ctc(model) => &model.encoder,
+            Self::Transducer(model) => &model.encoder,
+            Self::Attention(model) => &model.ctc.encoder,
         }
     }
 
@@ -168,7 +168,7 @@ impl ConformerAsrModel {
             Self::Ctc(_) => is_feasible(states, text),
             Self::Transducer(_) => states > 0,
             Self::Attention(model) => {
-                let config = model.config();
+                let config = &model.config;
                 let fits_ctc = config.ctc_weight == 0.0 || is_feasible(states, text);
                 fits_ctc && text.len() < config.decoder.max_tokens
             }
@@ -184,11 +184,11 @@ impl ConformerAsrModel {
     pub fn losses(&self, audio: &AudioStates, texts: &[Vec<u32>], mode: &Mode) -> Result<Tensor> {
         match self {
             Self::Ctc(model) => {
-                let (lengths, blank) = (audio.lengths.clone(), model.config().blank);
+                let (lengths, blank) = (audio.lengths.clone(), model.config.blank);
                 let ctc = AlignedTargets { lengths, targets: texts.to_vec(), blank };
                 Ok(ctc_loss(&model.logits(audio)?, ctc)?)
             }
-            Self::Transducer(model) => model.decoder().losses(audio, texts, mode),
+            Self::Transducer(model) => model.decoder.losses(audio, texts, mode),
             Self::Attention(model) => model.losses(audio, texts, mode),
         }
     }
@@ -205,11 +205,11 @@ impl ConformerAsrModel {
     ) -> Result<Vec<BestPath>> {
         match self {
             Self::Ctc(model) => {
-                let (logits, blank) = (model.logits(audio)?, model.config().blank);
+                let (logits, blank) = (model.logits(audio)?, model.config.blank);
                 ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, searches)
             }
             Self::Transducer(model) => {
-                transducer::beam_search_paths(model.decoder(), audio, searches)
+                transducer::beam_search_paths(&model.decoder, audio, searches)
             }
             Self::Attention(model) => model.paths(audio, searches),
         }

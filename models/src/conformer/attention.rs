@@ -11,10 +11,10 @@ use std::path::Path;
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{ConformerConfig, ConformerCtc, ConformerCtcConfig, ConformerEncoder};
+use super::{ConformerConfig, ConformerCtc, ConformerCtcConfig};
 use crate::adapter::Adapters;
 use crate::compute::to_host;
-use crate::config::{bad_field, check_sizes, read_published};
+use crate::config::{check_sizes, read_published, require};
 use crate::error::Result;
 use crate::generation::GenerateOptions;
 use crate::kernels::{Activation, Mode};
@@ -87,11 +87,9 @@ impl ConformerAttentionConfig {
         self.ctc().validate()?;
         self.whisper().validate()?;
         check_sizes(&[("decoder.num_layers", self.decoder.num_layers)])?;
-        if !(0.0..=1.0).contains(&self.ctc_weight) {
-            let reason = format!("{} is not between 0 and 1", self.ctc_weight);
-            return Err(bad_field("ctc_weight", reason));
-        }
-        Ok(())
+        require((0.0..=1.0).contains(&self.ctc_weight), "ctc_weight", || {
+            format!("{} is not between 0 and 1", self.ctc_weight)
+        })
     }
 
     /// The configuration of the encoder with its CTC head.
@@ -133,8 +131,10 @@ impl ConformerAttentionConfig {
 /// An encoder with a CTC head and an attention decoder.
 #[derive(Debug, Clone)]
 pub struct ConformerAttention {
-    config: ConformerAttentionConfig,
-    ctc: ConformerCtc,
+    /// The configuration.
+    pub config: ConformerAttentionConfig,
+    /// The encoder with its CTC head.
+    pub ctc: ConformerCtc,
     decoder: Decoder,
 }
 
@@ -151,21 +151,6 @@ impl ConformerAttention {
             decoder: Decoder::new(&config.whisper(), &builder.pp("decoder"))?,
             config: config.clone(),
         })
-    }
-
-    /// Returns the configuration.
-    pub fn config(&self) -> &ConformerAttentionConfig {
-        &self.config
-    }
-
-    /// Returns the encoder.
-    pub fn encoder(&self) -> &ConformerEncoder {
-        self.ctc.encoder()
-    }
-
-    /// Returns the logits `[T, V]` of the CTC head.
-    pub fn ctc_logits(&self, audio: &AudioStates) -> Result<Tensor> {
-        self.ctc.logits(audio)
     }
 
     /// Returns the decoder's logits `[Σ (U_b + 1), V]` of the next token after 0, 1, … `U_b` tokens
@@ -233,7 +218,7 @@ impl ConformerAttention {
             targets: texts.to_vec(),
             blank: self.config.blank,
         };
-        let ctc = ctc_loss(&self.ctc_logits(audio)?, ctc)?;
+        let ctc = ctc_loss(&self.ctc.logits(audio)?, ctc)?;
         if weight == 1.0 {
             return Ok(ctc);
         }
@@ -255,23 +240,18 @@ impl ConformerAttention {
         searches: &[BeamSearchOptions],
     ) -> Result<Vec<BestPath>> {
         BeamSearchOptions::check(searches, audio.lengths.len())?;
-        let logits = rows(&self.ctc_logits(audio)?.detach())?;
+        let logits = rows(&self.ctc.logits(audio)?.detach())?;
         let is_greedy = searches.iter().all(|search| search.beams().is_none());
         let greedy = if is_greedy { self.greedy(audio)? } else { Vec::new() };
-        let (mut start, mut paths) = (0, Vec::with_capacity(searches.len()));
-        for (i, rows) in clips(&logits, &audio.lengths).into_iter().enumerate() {
-            let states = audio.states.narrow(0, start, audio.lengths[i])?;
-            start += audio.lengths[i];
+        let clips = clips(&logits, &audio.lengths).into_iter().zip(audio.clips()?);
+        let path = |(i, (rows, clip)): (usize, (&[Vec<f32>], AudioStates))| {
             let tokens = match greedy.get(i) {
                 Some(tokens) => tokens.clone(),
-                None => {
-                    let clip = AudioStates { states, lengths: vec![audio.lengths[i]] };
-                    self.rescored(&clip, rows, &searches[i])?
-                }
+                None => self.rescored(&clip, rows, &searches[i])?,
             };
-            paths.push(self.aligned(rows, tokens));
-        }
-        Ok(paths)
+            Ok(self.aligned(rows, tokens))
+        };
+        clips.enumerate().map(path).collect()
     }
 
     /// The decoder's greedy texts.

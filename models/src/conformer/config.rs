@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    bad_field, check_heads, check_layers, check_probability, check_sizes, read_published,
+    check_heads, check_layers, check_probability, check_sizes, check_token, read_published, require,
 };
 use crate::error::Result;
 use crate::kernels::{Activation, Windows};
@@ -164,7 +164,7 @@ impl ConformerConfig {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) with the field's name.
     pub fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
-        check_layers(self.num_hidden_layers)?;
+        check_layers("num_hidden_layers", self.num_hidden_layers)?;
         check_sizes(&[
             ("hidden_size", self.hidden_size),
             ("intermediate_size", self.intermediate_size),
@@ -177,20 +177,16 @@ impl ConformerConfig {
             ("conv_kernel_size", self.conv_kernel_size),
             ("subsampling_conv_kernel_size", self.subsampling_conv_kernel_size),
         ] {
-            if size.is_multiple_of(2) || size > 1023 {
-                return Err(bad_field(what, format!("{size} is not an odd number below 1024")));
-            }
+            require(size % 2 == 1 && size < 1024, what, || {
+                format!("{size} is not an odd number below 1024")
+            })?;
         }
-        if !self.hidden_size.is_multiple_of(2) {
-            return Err(bad_field("hidden_size", format!("{} is odd", self.hidden_size)));
-        }
+        let width = self.hidden_size;
+        require(width.is_multiple_of(2), "hidden_size", || format!("{width} is odd"))?;
         let (factor, stride) = (self.subsampling_factor, self.subsampling_conv_stride);
-        if stride < 2 || self.subsampling_layers() == 0 {
-            let reason =
-                format!("{factor} is not a power of the stride {stride}, or the stride is below 2");
-            return Err(bad_field("subsampling_factor", reason));
-        }
-        Ok(())
+        require(stride >= 2 && self.subsampling_layers() > 0, "subsampling_factor", || {
+            format!("{factor} is not a power of the stride {stride}, or the stride is below 2")
+        })
     }
 
     /// Returns the number of subsampling convolutions; 0 if the factor is not a power of the
@@ -245,10 +241,6 @@ impl ConformerCtcConfig {
     pub fn validate(&self) -> Result<()> {
         self.encoder_config.validate()?;
         check_sizes(&[("vocab_size", self.vocab_size)])?;
-        if self.blank as usize >= self.vocab_size {
-            let reason = format!("{} is not below vocab_size {}", self.blank, self.vocab_size);
-            return Err(bad_field("pad_token_id", reason));
-        }
-        Ok(())
+        check_token("pad_token_id", self.blank, self.vocab_size)
     }
 }

@@ -89,9 +89,12 @@ impl ConformerTransducerConfig {
 /// An encoder with a transducer decoder.
 #[derive(Debug, Clone)]
 pub struct ConformerTransducer {
-    config: ConformerTransducerConfig,
-    encoder: ConformerEncoder,
-    decoder: TransducerDecoder,
+    /// The configuration.
+    pub config: ConformerTransducerConfig,
+    /// The encoder.
+    pub encoder: ConformerEncoder,
+    /// The prediction and the joint network.
+    pub decoder: TransducerDecoder,
 }
 
 impl ConformerTransducer {
@@ -109,20 +112,5 @@ impl ConformerTransducer {
             decoder: TransducerDecoder::new(&config.decoder, width, std, builder)?,
             config: config.clone(),
         })
-    }
-
-    /// Returns the configuration.
-    pub fn config(&self) -> &ConformerTransducerConfig {
-        &self.config
-    }
-
-    /// Returns the encoder.
-    pub fn encoder(&self) -> &ConformerEncoder {
-        &self.encoder
-    }
-
-    /// Returns the prediction and the joint network.
-    pub fn decoder(&self) -> &TransducerDecoder {
-        &self.decoder
     }
 }

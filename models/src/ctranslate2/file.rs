@@ -28,9 +28,10 @@ const MAX_DIMS: usize = 8;
 
 /// An open `model.bin`.
 pub(super) struct File {
-    path: PathBuf,
+    pub path: PathBuf,
     map: Mmap,
-    spec: String,
+    /// The model kind, such as `WhisperSpec`.
+    pub spec: String,
     variables: HashMap<String, Variable>,
 }
 
@@ -83,15 +84,6 @@ impl File {
         let mut cursor = Cursor { bytes: &map, position: 0 };
         let (spec, variables) = cursor.variables().map_err(|reason| file_error(path, reason))?;
         Ok(Self { path: path.to_path_buf(), map, spec, variables })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the model kind, such as `WhisperSpec`.
-    pub fn spec(&self) -> &str {
-        &self.spec
     }
 
     /// Returns an error for this file.

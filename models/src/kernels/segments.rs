@@ -22,21 +22,21 @@ pub struct Segments {
 impl Segments {
     /// Self-attention within packed sequences of these lengths.
     pub fn packed(lengths: &[usize]) -> Self {
-        let spans: Arc<[Span]> = consecutive(lengths).into();
+        let spans: Arc<[Span]> = packed_spans(lengths).into();
         Self { queries: spans.clone(), keys: spans, branches: None }
     }
 
     /// Cross-attention from packed queries to packed keys. Query sequence `i` attends to key
     /// sequence `i`.
     pub fn cross(query_lengths: &[usize], key_lengths: &[usize]) -> Self {
-        let queries = consecutive(query_lengths).into();
-        Self { queries, keys: consecutive(key_lengths).into(), branches: None }
+        let queries = packed_spans(query_lengths).into();
+        Self { queries, keys: packed_spans(key_lengths).into(), branches: None }
     }
 
     /// Cross-attention from packed queries: query sequence `i` attends to span `i` of the keys.
     /// There may be unused rows between spans.
     pub(crate) fn to_key_spans(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
-        Self { queries: consecutive(query_lengths).into(), keys, branches: None }
+        Self { queries: packed_spans(query_lengths).into(), keys, branches: None }
     }
 
     /// Attention pooling: query row `i` attends to span `i` of the keys.
@@ -126,7 +126,7 @@ impl Segments {
 }
 
 /// Returns the spans of packed sequences.
-fn consecutive(lengths: &[usize]) -> Vec<Span> {
+pub(crate) fn packed_spans(lengths: &[usize]) -> Vec<Span> {
     let mut start = 0;
     let span = |&length: &usize| {
         let span = Span { start, length };

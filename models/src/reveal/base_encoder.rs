@@ -7,7 +7,7 @@ use candle_core::Tensor;
 
 use super::config::RevealConfig;
 use crate::error::{Result, bail};
-use crate::kernels::{Mode, Segments, dropout, embedding_sum};
+use crate::kernels::{Mode, Segments, dropout, embedding_sum, packed_spans};
 use crate::layers::Linear;
 use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
@@ -46,20 +46,11 @@ impl BaseStates {
     /// Returns the states of the sequences with these indices, in this order. An index may be
     /// repeated.
     pub fn select(&self, sequences: &[usize]) -> Result<Self> {
-        let starts: Vec<usize> = self.starts().collect();
-        let rows = sequences.iter().flat_map(|&i| starts[i]..starts[i] + self.lengths[i]);
+        let spans = packed_spans(&self.lengths);
+        let rows = sequences.iter().flat_map(|&i| spans[i].start..spans[i].start + spans[i].length);
         let rows: Arc<[u32]> = rows.map(|row| row as u32).collect();
         let lengths = sequences.iter().map(|&i| self.lengths[i]).collect();
         Ok(Self { states: embedding_sum(&[(&self.states, rows)])?, lengths })
-    }
-
-    /// Returns the index of the first row of each sequence.
-    pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
-        self.lengths.iter().scan(0, |next, length| {
-            let start = *next;
-            *next += length;
-            Some(start)
-        })
     }
 }
 
@@ -67,7 +58,7 @@ impl BaseStates {
 #[derive(Debug, Clone)]
 pub(super) struct BaseEncoder {
     config: RevealConfig,
-    token_table: TokenTable,
+    pub(super) token_table: TokenTable,
     bias: RelativeBias,
     layers: Vec<PreNormBlock>,
     image: ViT,
@@ -94,11 +85,6 @@ impl BaseEncoder {
             image_head: Linear::new(width, config.t5.d_model, std, &builder.pp("image_head"))?,
             config: config.clone(),
         })
-    }
-
-    /// The token embeddings, shared with the decoder.
-    pub(super) fn token_table(&self) -> &TokenTable {
-        &self.token_table
     }
 
     /// Returns the token embeddings `[T, D]`.

@@ -12,7 +12,7 @@ use candle_core::Tensor;
 use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::{Result, bail};
-use crate::kernels::{Mode, dropout, embedding_sum, scaled_rows};
+use crate::kernels::{Mode, Span, dropout, embedding_sum, packed_spans, scaled_rows};
 use crate::layers::LayerNorm;
 use crate::params::ParameterBuilder;
 use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, encoder_block, run_blocks};
@@ -110,7 +110,8 @@ impl Fusion {
         // entry `i`.
         let (mut rows, mut weight_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         let mut entry = 0;
-        for ((start, length), &count) in query.starts().zip(&query.lengths).zip(counts) {
+        for (Span { start, length }, &count) in packed_spans(&query.lengths).into_iter().zip(counts)
+        {
             rows.extend((start..start + length).map(|row| row as u32));
             weight_rows.resize(rows.len(), 0u32);
             for entry in entry..entry + count {

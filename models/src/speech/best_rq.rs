@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::AudioStates;
 use super::log_mel::Frames;
 use crate::compute::to_host;
-use crate::config::{bad_field, check_sizes};
+use crate::config::{check_sizes, require};
 use crate::conformer::ConformerConfig;
 use crate::error::{Result, bail};
 use crate::kernels::{CrossEntropy, Matrix, Mode, cross_entropy, embedding_sum, matmul};
@@ -85,16 +85,12 @@ impl BestRqConfig {
             ("code_dim", self.code_dim),
             ("mask_length", self.mask_length),
         ])?;
-        if !(0.0..=1.0).contains(&self.mask_probability) {
-            let reason = format!("{} is not a probability between 0 and 1", self.mask_probability);
-            return Err(bad_field("mask_probability", reason));
-        }
-        if !(self.mask_std >= 0.0 && self.mask_std.is_finite()) {
-            let reason =
-                format!("{} is not a finite standard deviation of at least 0", self.mask_std);
-            return Err(bad_field("mask_std", reason));
-        }
-        Ok(())
+        require((0.0..=1.0).contains(&self.mask_probability), "mask_probability", || {
+            format!("{} is not a probability between 0 and 1", self.mask_probability)
+        })?;
+        require(self.mask_std >= 0.0 && self.mask_std.is_finite(), "mask_std", || {
+            format!("{} is not a finite standard deviation of at least 0", self.mask_std)
+        })
     }
 }
 
@@ -112,13 +108,9 @@ impl BestRq {
         config.validate()?;
         let (frames_per_state, code_dim) = (encoder.subsampling_factor, config.code_dim);
         // A shorter span may not cover all frames of any state.
-        if config.mask_length + 1 < 2 * frames_per_state {
-            let reason = format!(
-                "{} cannot mask a whole state of {frames_per_state} frames",
-                config.mask_length
-            );
-            return Err(bad_field("mask_length", reason));
-        }
+        require(config.mask_length + 1 >= 2 * frames_per_state, "mask_length", || {
+            format!("{} cannot mask a whole state of {frames_per_state} frames", config.mask_length)
+        })?;
         let inputs = frames_per_state * encoder.num_mel_bins;
         // The bound of Xavier initialisation.
         let bound = (6.0 / (inputs + code_dim) as f64).sqrt();

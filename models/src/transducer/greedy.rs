@@ -4,7 +4,7 @@ use candle_core::{D, DType, Device, Tensor};
 
 use super::{PredictionState, TransducerDecoder};
 use crate::error::{Result, bail};
-use crate::kernels::{Mode, log_sum_exp};
+use crate::kernels::{Mode, log_sum_exp, packed_spans};
 use crate::speech::AudioStates;
 use crate::speech::decode::BestPath;
 use crate::speech::prefixes::nan_logits;
@@ -52,21 +52,13 @@ impl<'a> GreedyDecoder<'a> {
             bail!("states of {found} clips, expected {clips}");
         }
         let projected = self.decoder.project(&audio.states, &Mode::inference())?.detach();
-        let starts: Vec<usize> = audio
-            .lengths
-            .iter()
-            .scan(0, |end, length| {
-                let start = *end;
-                *end += length;
-                Some(start)
-            })
-            .collect();
+        let spans = packed_spans(&audio.lengths);
         for offset in 0..audio.lengths.iter().copied().max().unwrap_or(0) {
             let mut running: Vec<usize> =
                 (0..self.clips.len()).filter(|i| audio.lengths[*i] > offset).collect();
             let at_state = running.clone();
             for _ in 0..self.decoder.config.max_symbols_per_step {
-                let rows: Vec<usize> = running.iter().map(|i| starts[*i] + offset).collect();
+                let rows: Vec<usize> = running.iter().map(|i| spans[*i].start + offset).collect();
                 running = self.decide(&projected, &rows, &running)?;
                 if running.is_empty() {
                     break;
@@ -99,7 +91,7 @@ impl<'a> GreedyDecoder<'a> {
             Tensor::from_vec(list, rows.len(), projected.device())
         };
         let audio = projected.index_select(&indices(rows)?, 0)?;
-        let predicted = self.state.output().index_select(&indices(running)?, 0)?;
+        let predicted = self.state.output.index_select(&indices(running)?, 0)?;
         let logits = self.decoder.joint(&audio, &predicted)?.detach();
         let classes = logits.argmax(D::Minus1)?.to_vec1::<u32>()?;
         let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;

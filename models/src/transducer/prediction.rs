@@ -33,7 +33,7 @@ enum Network {
 pub struct PredictionState {
     network: NetworkState,
     /// The joint network's input, `[N, J]`.
-    output: Tensor,
+    pub output: Tensor,
 }
 
 #[derive(Debug, Clone)]
@@ -44,11 +44,6 @@ enum NetworkState {
 }
 
 impl PredictionState {
-    /// Returns the joint network's input, `[N, J]`.
-    pub fn output(&self) -> &Tensor {
-        &self.output
-    }
-
     /// Selects texts by index.
     pub(super) fn select(&self, texts: &[usize]) -> Result<Self> {
         let indices: Vec<u32> = texts.iter().map(|i| *i as u32).collect();

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    bad_field, check_dropout, check_heads, check_layers_of, check_sizes, read_published,
+    check_dropout, check_heads, check_layers, check_sizes, check_token, read_published, require,
 };
 use crate::error::Result;
 use crate::kernels::Activation;
@@ -138,23 +138,17 @@ impl WhisperConfig {
         ])?;
         check_heads(self.d_model, self.encoder_attention_heads)?;
         check_heads(self.d_model, self.decoder_attention_heads)?;
-        check_layers_of("encoder_layers", self.encoder_layers)?;
-        check_layers_of("decoder_layers", self.decoder_layers)?;
+        check_layers("encoder_layers", self.encoder_layers)?;
+        check_layers("decoder_layers", self.decoder_layers)?;
         check_dropout(self.dropout, self.attention_dropout)?;
-        if self.activation_dropout != 0.0 {
-            let reason = "only 0 is supported; set it to 0".to_string();
-            return Err(bad_field("activation_dropout", reason));
-        }
-        if self.scale_embedding {
-            let reason = "only false is supported".to_string();
-            return Err(bad_field("scale_embedding", reason));
-        }
-        let largest = self.decoder_start_token_id.max(self.eos_token_id) as usize;
-        if largest >= self.vocab_size {
-            let reason = format!("{} is too small for token {largest}", self.vocab_size);
-            return Err(bad_field("vocab_size", reason));
-        }
-        Ok(())
+        require(
+            self.activation_dropout == 0.0,
+            "activation_dropout",
+            || "only 0 is supported; set it to 0",
+        )?;
+        require(!self.scale_embedding, "scale_embedding", || "only false is supported")?;
+        check_token("decoder_start_token_id", self.decoder_start_token_id, self.vocab_size)?;
+        check_token("eos_token_id", self.eos_token_id, self.vocab_size)
     }
 
     /// Returns the maximum clip length in samples at 16 kHz. The encoder makes one state per two

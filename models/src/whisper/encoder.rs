@@ -16,7 +16,8 @@ use crate::speech::AudioStates;
 #[derive(Debug, Clone)]
 pub struct Encoder {
     config: WhisperConfig,
-    compute: Compute,
+    /// The device and the dtype of the computation.
+    pub compute: Compute,
     conv1: Convolution,
     conv2: Convolution,
     /// `[max_source_positions, D]`.
@@ -48,11 +49,6 @@ impl Encoder {
             config: config.clone(),
             compute: builder.compute(),
         })
-    }
-
-    /// The device and the dtype of the encoder's computation.
-    pub fn compute(&self) -> &Compute {
-        &self.compute
     }
 
     /// Returns the input of the blocks. Two log-mel frames of `[F, M]` become one token, to

@@ -1,6 +1,6 @@
 //! The special tokens of Whisper's vocabularies, and the decoder's prompt.
 
-use crate::config::bad_field;
+use crate::config::{bad_field, require};
 use crate::error::{Result, bail};
 
 /// The ids of the special tokens.
@@ -55,17 +55,14 @@ impl WhisperTokens {
     /// # Errors
     /// [`crate::ModelError::BadConfig`] if the vocabulary belongs to another model.
     pub fn check_fits(&self, vocab_size: usize) -> Result<()> {
-        let highest = self.never_text().chain([self.end, self.first_timestamp()]).max();
-        match highest.filter(|highest| *highest as usize >= vocab_size) {
-            None => Ok(()),
-            Some(highest) => {
-                let reason = format!(
-                    "has the special token {highest}, but the model has {vocab_size} embeddings; \
-                     use the tokenizer in the model's folder"
-                );
-                Err(bad_field("the tokenizer", reason))
-            }
-        }
+        let special = self.never_text().chain([self.end, self.first_timestamp()]);
+        let highest = special.max().unwrap_or(0);
+        require((highest as usize) < vocab_size, "the tokenizer", || {
+            format!(
+                "has the special token {highest}, but the model has {vocab_size} embeddings; \
+                 use the tokenizer in the model's folder"
+            )
+        })
     }
 
     /// Whether a special token may be a language token. Language tokens are between the start and

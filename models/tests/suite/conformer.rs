@@ -38,13 +38,13 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let parameters = builder.finish()?;
         let frames = Var::from_tensor(&tensors["frames"].to_dtype(dtype)?)?;
         let mode = Mode::evaluate();
-        let audio_tokens = model.encoder().embed(frames.as_tensor(), &lengths)?;
+        let audio_tokens = model.encoder.embed(frames.as_tensor(), &lengths)?;
         assert_eq!(audio_tokens.lengths, [11, 6]);
-        let audio = model.encoder().forward(audio_tokens, &Adapters::NONE, &mode)?;
+        let audio = model.encoder.forward(audio_tokens, &Adapters::NONE, &mode)?;
         assert_output(("conformer", "states"), &audio.states, &tensors, tolerance)?;
         let logits = model.logits(&audio)?;
         assert_output(("conformer", "logits"), &logits, &tensors, tolerance)?;
-        let blank = model.config().blank;
+        let blank = model.config.blank;
         let (lengths, targets) = (audio.lengths.clone(), targets.clone());
         let ctc = AlignedTargets { lengths, targets, blank };
         let losses = ctc_loss(&logits, ctc)?;

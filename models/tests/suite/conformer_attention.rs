@@ -140,7 +140,7 @@ fn beams_are_rescored_by_the_decoder() -> Result<()> {
         let audio = states(&[6])?;
         let search = BeamSearchOptions { num_beams: 8, boost: None };
         let path = model.paths(&audio, std::slice::from_ref(&search))?.remove(0);
-        let rows = model.ctc_logits(&audio)?.to_vec2::<f32>()?;
+        let rows = model.ctc.logits(&audio)?.to_vec2::<f32>()?;
         let mut best = (f64::NEG_INFINITY, Vec::new());
         let hypotheses = beam_search(&rows, BLANK, 8, None)?;
         for text in &hypotheses {
@@ -156,7 +156,7 @@ fn beams_are_rescored_by_the_decoder() -> Result<()> {
         if weight == 1.0 {
             let targets = vec![path.tokens.clone()];
             let ctc = AlignedTargets { lengths: vec![6], targets, blank: BLANK };
-            assert!(values(&ctc_loss(&model.ctc_logits(&audio)?, ctc)?)?[0].is_finite());
+            assert!(values(&ctc_loss(&model.ctc.logits(&audio)?, ctc)?)?[0].is_finite());
         }
     }
     assert!(num_changed > 0, "rescoring changed no text");

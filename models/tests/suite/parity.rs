@@ -108,8 +108,8 @@ fn low_rank_branches_equal_peft() -> Result<()> {
 fn nf4_equals_bitsandbytes() -> Result<()> {
     let reference = expected("low_rank")?;
     let quantised = Nf4::quantise(&values(&reference["nf4.values"])?);
-    assert_eq!(quantised.codes(), reference["nf4.codes"].to_vec1::<u8>()?);
-    assert_eq!(quantised.scales(), values(&reference["nf4.scales"])?);
+    assert_eq!(quantised.codes, reference["nf4.codes"].to_vec1::<u8>()?);
+    assert_eq!(quantised.scales, values(&reference["nf4.scales"])?);
     let dequantised = values(&reference["nf4.dequantised"])?;
     let difference = quantised.dequantise().into_iter().zip(&dequantised).map(|(a, b)| a - b);
     assert!(largest(difference) < 1e-7 * largest(dequantised.iter().copied()));

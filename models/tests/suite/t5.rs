@@ -192,15 +192,15 @@ fn invalid_search_options_and_inputs_are_errors() -> Result<()> {
         let error = t5.generate(&texts, &options).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let no_outputs = t5.decoder().generate(
-        t5.shared(),
+    let no_outputs = t5.decoder.generate(
+        &t5.shared,
         &Tensor::zeros((0, 16), DType::F32, &Device::Cpu)?,
         &[],
         &default(),
     )?;
     assert!(no_outputs.is_empty());
     let states = t5.encode(&texts, &Mode::inference())?;
-    let result = t5.decoder().generate(t5.shared(), &states, &[2, 1], &default());
+    let result = t5.decoder.generate(&t5.shared, &states, &[2, 1], &default());
     assert!(
         result
             .expect_err("an error")

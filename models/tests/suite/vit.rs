@@ -62,7 +62,7 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let (vit, parameters) = load(name, dtype)?;
     let tensors = expected(name)?;
     let output = vit.forward(&tensors["pixels"].to_dtype(dtype)?, None, &Mode::evaluate())?;
-    assert_eq!(output.class_token.is_some(), vit.config().class_token);
+    assert_eq!(output.class_token.is_some(), vit.config.class_token);
     let hidden = last_hidden_state(&output)?;
     assert_output((name, "hidden"), &hidden, &tensors, tolerance)?;
     assert_gradients(name, &weighted_sum(&hidden)?, &parameters, &tensors, 20.0 * tolerance)
@@ -140,7 +140,7 @@ fn dropout_acts_only_in_training_and_images_are_independent() -> Result<()> {
     let pixels = images()?;
     let (tiny, _) = tiny(false)?;
     let builder = builder(5, DType::F32);
-    let config = ViTConfig { hidden_dropout_prob: 0.3, ..tiny.config().clone() };
+    let config = ViTConfig { hidden_dropout_prob: 0.3, ..tiny.config.clone() };
     let vit = ViT::new(&config, &builder)?;
     let run = |vit: &ViT, pixels: &Tensor, mode: Mode| -> Result<Vec<f32>> {
         values(&vit.forward(pixels, None, &mode)?.patch_tokens)

@@ -168,7 +168,7 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
     let audio = whisper.encode(&frames, &example.lengths, &Mode::inference())?;
     let prompt = [2, 3];
     let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
-    let transcripts = whisper.decoder().generate(&audio, &prompt, &rules([5, 7]), &options)?;
+    let transcripts = whisper.decoder.generate(&audio, &prompt, &rules([5, 7]), &options)?;
     assert!(
         transcripts.iter().any(|transcript| transcript.generated.tokens.len() > 3),
         "{transcripts:?}"
@@ -204,12 +204,12 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
         }
         let mut rules_of_clip = rules([5, 7]);
         rules_of_clip.max_tokens = vec![rules_of_clip.max_tokens[clip]];
-        let alone = whisper.decoder().generate(&audio, &prompt, &rules_of_clip, &options)?;
+        let alone = whisper.decoder.generate(&audio, &prompt, &rules_of_clip, &options)?;
         assert_eq!(alone[0].generated.tokens, transcript.generated.tokens);
     }
     // Beam search finds a text that is at least as likely.
     let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
-    let beam_transcripts = whisper.decoder().generate(&audio, &prompt, &rules([5, 7]), &beams)?;
+    let beam_transcripts = whisper.decoder.generate(&audio, &prompt, &rules([5, 7]), &beams)?;
     for (beam, greedy) in beam_transcripts.iter().zip(&transcripts) {
         assert!(beam.generated.log_probability >= greedy.generated.log_probability - 1e-5);
     }
@@ -227,9 +227,9 @@ fn invalid_inputs_are_errors() -> Result<()> {
     assert!(whisper.encode(&frames, &[24], &mode).is_err());
     let audio = whisper.encode(&frames, &[14, 12], &mode)?;
     let options = GenerateOptions { max_new_tokens: 10, ..GenerateOptions::default() };
-    let result = whisper.decoder().generate(&audio, &[2, 3], &rules([5, 7]), &options);
+    let result = whisper.decoder.generate(&audio, &[2, 3], &rules([5, 7]), &options);
     assert!(result.unwrap_err().to_string().contains("12 tokens"));
-    assert!(whisper.decoder().generate(&audio, &[], &rules([5, 7]), &options).is_err());
+    assert!(whisper.decoder.generate(&audio, &[], &rules([5, 7]), &options).is_err());
     let config = |change: fn(&mut WhisperConfig)| {
         let mut config = WhisperConfig::default();
         change(&mut config);
@@ -259,7 +259,7 @@ fn adapted_loss(
 ) -> Result<Tensor> {
     let mode = Mode::evaluate();
     let frames = example.tensors["frames"].to_dtype(token.dtype())?;
-    let audio_tokens = whisper.encoder().embed(&frames, &example.lengths)?;
+    let audio_tokens = whisper.encoder.embed(&frames, &example.lengths)?;
     let (mut rows, mut start) = (Vec::new(), 0);
     for length in &audio_tokens.lengths {
         rows.push(token.clone());
@@ -268,8 +268,8 @@ fn adapted_loss(
     }
     let lengths = audio_tokens.lengths.iter().map(|length| length + 1).collect();
     let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
-    let audio = whisper.encoder().forward(with_token, &adapters[0], &mode)?;
-    let logits = whisper.decoder().forward(&example.inputs, &audio, &adapters[1], &mode)?;
+    let audio = whisper.encoder.forward(with_token, &adapters[0], &mode)?;
+    let logits = whisper.decoder.forward(&example.inputs, &audio, &adapters[1], &mode)?;
     mean_loss(&logits, &example.targets)
 }
 
@@ -293,10 +293,10 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         // New adapters do not change the output.
         let frames = example.tensors["frames"].to_dtype(dtype)?;
         let plain = whisper.encode(&frames, &example.lengths, &Mode::evaluate())?;
-        let audio_tokens = whisper.encoder().embed(&frames, &example.lengths)?;
-        let adapted = whisper.encoder().forward(audio_tokens, &adapters[0], &Mode::evaluate())?;
+        let audio_tokens = whisper.encoder.embed(&frames, &example.lengths)?;
+        let adapted = whisper.encoder.forward(audio_tokens, &adapters[0], &Mode::evaluate())?;
         assert_eq!(values(&plain.states)?, values(&adapted.states)?);
-        assert!(whisper.encoder().forward(plain, &adapters[1], &Mode::evaluate()).is_err());
+        assert!(whisper.encoder.forward(plain, &adapters[1], &Mode::evaluate()).is_err());
 
         let gradients = loss(token.as_tensor())?.backward()?;
         assert!(published.finish()?.iter().all(|p| gradients.get(p.tensor()).is_none()));
@@ -341,7 +341,7 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
     let pairs = bytes[44..].chunks_exact(2);
     let samples: Vec<f32> =
         pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
-    let computed = LogMel::whisper(80)?.frames(&samples, whisper.config().max_samples());
+    let computed = LogMel::whisper(80)?.frames(&samples, whisper.config.max_samples());
     let frames = Tensor::from_vec(computed.values, (3000, 80), &Device::Cpu)?;
     let tensors = tensors("", "whisper_tiny_en.safetensors")?;
     let every_nth_row = |tensor: &Tensor, step: u32| {

@@ -278,7 +278,7 @@ fn clip(builder: &ParameterBuilder) -> Result<Outputs> {
     let config: ClipConfig = serde_json::from_str(text)
         .map_err(|error| ModelError::BadInput(format!("CLIP's configuration: {error}")))?;
     let model = Clip::new(&config, builder)?;
-    let images = model.vision().forward(&tensor(&[2, 3, 12, 12], 0.9)?, &mode())?;
+    let images = model.vision.forward(&tensor(&[2, 3, 12, 12], 0.9)?, &mode())?;
     let texts = PackedTokens::new(&[vec![38, 3, 9, 39], vec![38, 4, 39]]);
     let texts = model.encode_texts(&texts, &mode())?;
     let logits = model.logits(&images.embeddings, &texts.embeddings)?;
@@ -414,13 +414,13 @@ fn avformer(asr_model: FrozenAsrModel, builder: &ParameterBuilder) -> Result<Out
             up.iter_mut().zip(&values).for_each(|(up, value)| *up = 0.2 * value);
         })?;
     }
-    let audio = model.asr_model().embed(&tensor(&[60, 16], 0.37)?, &[32, 28])?;
-    let unadapted = model.asr_model().encode_unadapted(audio.clone(), &Mode::evaluate())?;
+    let audio = model.asr_model.embed(&tensor(&[60, 16], 0.37)?, &[32, 28])?;
+    let unadapted = model.asr_model.encode_unadapted(audio.clone(), &Mode::evaluate())?;
     let (embeddings, counts) = (tensor(&[3, 6], 0.9)?, [2, 1]);
     let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
     let encoded = model.encode(audio.clone(), Some(&visual), &mode())?;
     let texts = [vec![1, 2, 2], vec![3]];
-    let losses = model.asr_model().text_losses(&encoded, &texts, &mode())?;
+    let losses = model.asr_model.text_losses(&encoded, &texts, &mode())?;
     let without = model.encode(audio, None, &mode())?;
     let target = unadapted.states.narrow(0, 0, unadapted.lengths[0])?.to_device(&Device::Cpu)?;
     let distance = state_distance(&without, &[(0, &target)])?;

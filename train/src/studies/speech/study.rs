@@ -235,7 +235,7 @@ impl SpeechStudy {
         targets: Vec<Vec<u32>>,
         mode: &Mode,
     ) -> StudyResult<BatchLoss> {
-        let encoder = modules.asr_model.encoder().config();
+        let encoder = &modules.asr_model.encoder().config;
         let is_long_enough = |clip: &u32| {
             let clip = *clip as usize;
             let states = encoder.num_states(frames[clip].len());
@@ -247,7 +247,7 @@ impl SpeechStudy {
             // No clip is long enough: a loss with zero gradient.
             let outputs = match &modules.asr_model {
                 ConformerAsrModel::Ctc(model) => model.logits(&audio)?,
-                ConformerAsrModel::Attention(model) => model.ctc_logits(&audio)?,
+                ConformerAsrModel::Attention(model) => model.ctc.logits(&audio)?,
                 ConformerAsrModel::Transducer(_) => audio.states.clone(),
             };
             (outputs.sum_all()? * 0.0)?
