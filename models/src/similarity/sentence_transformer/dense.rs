@@ -6,9 +6,9 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use serde::Deserialize;
 
-use super::{bad_config, parse_json};
+use super::parse_json;
 use crate::compute::Compute;
-use crate::config::check_sizes;
+use crate::config::{bad_field, check_sizes};
 use crate::error::Result;
 use crate::kernels::Mode;
 use crate::layers::Linear;
@@ -52,7 +52,7 @@ impl Feature {
                     "a module from `{input}` to `{output}` is not supported; both must be \
                      sentence_embedding, or both token_embeddings"
                 );
-                Err(bad_config(name, reason))
+                Err(bad_field(name, reason))
             }
         }
     }
@@ -94,16 +94,15 @@ impl DenseConfig {
         }
         let file: ConfigFile = parse_json(text, name, "the configuration of a Dense module")?;
         let sizes = [("in_features", file.in_features), ("out_features", file.out_features)];
-        check_sizes(&sizes).map_err(|error| bad_config(name, error.to_string()))?;
+        check_sizes(&sizes).map_err(|error| bad_field(name, error.to_string()))?;
         let activation = match file.activation_function.as_deref() {
             None => "Tanh",
             Some(class) => activation_of(class).ok_or_else(|| {
-                let supported: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+                let supported = ACTIVATIONS.map(|(name, _)| name).join(", ");
                 let reason = format!(
-                    "the activation `{class}` is not supported; use one of torch.nn: {}",
-                    supported.join(", ")
+                    "the activation `{class}` is not supported; use one of torch.nn: {supported}"
                 );
-                bad_config(name, reason)
+                bad_field(name, reason)
             })?,
         };
         let (input, output) = (file.module_input_name, file.module_output_name);
