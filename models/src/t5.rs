@@ -198,7 +198,7 @@ impl Decoder {
     ) -> Result<Tensor> {
         check_rows(states, lengths)?;
         let rate = self.config.dropout_rate;
-        let query_lengths: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
+        let query_lengths: Vec<usize> = segments.queries.iter().map(|span| span.length).collect();
         let cross = Segments::cross(&query_lengths, lengths);
         let bias = self.bias.within(segments)?;
         let x = dropout(&mode.detach(x), mode.dropout(rate))?;

@@ -217,7 +217,7 @@ impl Kernel for AttentionKernel {
         let (rows, width) = (sizes.query_rows, sizes.width);
         let (sources, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let mut output = zeros(rows * width);
-        let parts = split_spans(&mut output, width, self.options.segments.queries());
+        let parts = split_spans(&mut output, width, &self.options.segments.queries);
         // For each segment, head and query row: the log-sum-exp of the scores.
         let log_sums: Vec<Vec<f32>> = parts
             .into_par_iter()
@@ -265,7 +265,7 @@ impl Kernel for AttentionKernel {
             let input = if self.separate { part } else { 0 };
             let Some(buffer) = &mut input_gradients[input] else { continue };
             let column = if self.separate { 0 } else { part * sources.width };
-            let spans = if part == 0 { segments.queries() } else { segments.keys() };
+            let spans = if part == 0 { &segments.queries } else { &segments.keys };
             let parts = split_spans(buffer.as_sum(), sources.stride, spans);
             parts.into_par_iter().zip(&heads).zip(&results).for_each(|((rows, heads), results)| {
                 for (head, gradients) in heads.iter().zip(results) {

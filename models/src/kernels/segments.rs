@@ -14,8 +14,10 @@ pub struct Span {
 /// Which query rows attend to which key rows. Spans are in order and do not overlap.
 #[derive(Debug, Clone)]
 pub struct Segments {
-    queries: Arc<[Span]>,
-    keys: Arc<[Span]>,
+    /// The spans of query rows.
+    pub(crate) queries: Arc<[Span]>,
+    /// The spans of key rows, one for each of `queries`.
+    pub(crate) keys: Arc<[Span]>,
     branches: Option<Arc<[u32]>>,
 }
 
@@ -60,16 +62,6 @@ impl Segments {
     /// branch, but no other branch.
     pub fn with_branches(self, branches: Arc<[u32]>) -> Self {
         Self { branches: Some(branches), ..self }
-    }
-
-    /// Returns the spans of query rows.
-    pub fn queries(&self) -> &Arc<[Span]> {
-        &self.queries
-    }
-
-    /// Returns the spans of key rows, one for each of [`Segments::queries`].
-    pub fn keys(&self) -> &Arc<[Span]> {
-        &self.keys
     }
 
     /// Returns the branch of each row, if there are branches.

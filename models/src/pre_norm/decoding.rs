@@ -38,7 +38,7 @@ impl<'a> DecodingState<'a> {
         let slots = lengths.len() * num_beams;
         let cache =
             KeyValueCache::new(blocks.len(), slots, width, states.dtype(), states.device())?;
-        Ok(Self { blocks, keys, input_spans: Segments::packed(lengths).keys().clone(), cache })
+        Ok(Self { blocks, keys, input_spans: Segments::packed(lengths).keys, cache })
     }
 
     /// The number of tokens of each output so far.

@@ -39,7 +39,7 @@ impl RelativeBias {
 
     /// Returns the biases `[H, L, L]` of all positions of the longest query segment.
     pub fn within(&self, segments: &Segments) -> Result<Tensor> {
-        let longest = segments.queries().iter().map(|span| span.length).max().unwrap_or(1);
+        let longest = segments.queries.iter().map(|span| span.length).max().unwrap_or(1);
         self.forward(longest, longest)
     }
 

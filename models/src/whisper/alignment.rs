@@ -142,7 +142,7 @@ impl Decoder {
             .iter()
             .zip(inputs.sequences().iter())
             .map(|(clip, rows)| {
-                let Span { start, length } = audio_segments.keys()[*clip];
+                let Span { start, length } = audio_segments.keys[*clip];
                 let AlignmentText { tokens: text, num_states } = texts[*clip];
                 let states = Span { start, length: num_states.clamp(1, length) };
                 let weights = vec![0.0; (text.len() + 1) * states.length];
@@ -155,7 +155,7 @@ impl Decoder {
                 }
             })
             .collect();
-        let clip_spans = clips.iter().map(|clip| audio_segments.keys()[*clip]).collect();
+        let clip_spans = clips.iter().map(|clip| audio_segments.keys[*clip]).collect();
         let x = self.attend(&inputs, (&audio.states.detach(), clip_spans), heads, &mut texts)?;
         let probabilities = self.probabilities(&x, &texts, end_of_words)?;
         for ((clip, text), probabilities) in clips.into_iter().zip(texts).zip(probabilities) {

@@ -40,11 +40,11 @@ impl Decoder {
         let sequences = texts.iter().map(|text| [prompt, text].concat());
         let inputs = PackedTokens::new(&sequences.collect::<Vec<Vec<u32>>>());
         inputs.check_positions(self.config.max_target_positions)?;
-        let clips = Arc::clone(Segments::packed(&audio.lengths).keys());
+        let clips = Segments::packed(&audio.lengths).keys;
         let (layers, heads) = (self.layers.len(), self.config.decoder_attention_heads);
         let mut shares: Vec<Vec<f64>> = texts.iter().map(|text| vec![0.0; text.len()]).collect();
         let states = audio.states.detach();
-        self.visit_cross_attention(&inputs, (&states, Arc::clone(&clips)), |_, queries, keys| {
+        self.visit_cross_attention(&inputs, (&states, clips.clone()), |_, queries, keys| {
             let sequences = inputs.sequences().par_iter();
             let of_text = sequences.zip(clips.par_iter().zip(selected)).zip(&mut shares);
             of_text.try_for_each(|((rows, (clip, selected)), shares)| {

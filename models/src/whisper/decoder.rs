@@ -61,7 +61,7 @@ impl Decoder {
         tokens.check_positions(self.config.max_target_positions)?;
         adapters.check(self.layers.len())?;
         let segments = &tokens.segments;
-        let lengths: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
+        let lengths: Vec<usize> = segments.queries.iter().map(|span| span.length).collect();
         let cross = Segments::cross(&lengths, &audio.lengths);
         let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;

@@ -6,7 +6,7 @@
 
 use super::reference::{
     assert_every_third_frame, assert_gradients, assert_output, builder, expected, fixture,
-    integers, largest_difference, lengths, tensors, weights,
+    integers, largest_difference, lengths, tensors, value_count, weights,
 };
 use candle_core::{DType, Device, Tensor, Var};
 use engram_models::Result;
@@ -151,18 +151,13 @@ fn runs_of_tokens_are_convolved_separately() -> Result<()> {
 
 #[test]
 fn presets_have_about_the_published_parameter_counts() -> Result<()> {
-    let millions = |config: ConformerConfig| -> Result<f64> {
-        let builder = ParameterBuilder::shapes_only();
-        ConformerEncoder::new(&config, &builder)?;
-        Ok(builder.finish()?.value_counts().0 as f64 / 1e6)
-    };
     for (config, min, max) in [
         (ConformerConfig::tiny(), 1.0, 4.0),
         (ConformerConfig::large(), 100.0, 125.0),
         (ConformerConfig::extra_large(), 580.0, 640.0),
         (ConformerConfig::default(), 580.0, 640.0),
     ] {
-        let found = millions(config)?;
+        let found = value_count(|builder| ConformerEncoder::new(&config, builder))? as f64 / 1e6;
         println!("{found:.1} million");
         assert!((min..max).contains(&found), "{found}");
     }

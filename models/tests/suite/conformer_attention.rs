@@ -111,11 +111,9 @@ fn greedy_texts_are_the_argmax_of_each_step() -> Result<()> {
     let audio = states(&[6, 4])?;
     let greedy = BeamSearchOptions { num_beams: 1, boost: None };
     let paths = model.paths(&audio, &vec![greedy; 2])?;
-    for (path, (start, length)) in paths.iter().zip([(0, 6), (6, 4)]) {
-        let states = audio.states.narrow(0, start, length)?;
-        let clip = AudioStates { states, lengths: vec![length] };
+    for (path, clip) in paths.iter().zip(audio.clips()?) {
         let mut tokens: Vec<u32> = Vec::new();
-        while tokens.len() < length {
+        while tokens.len() < clip.lengths[0] {
             let logits = model.decoder_logits(&clip, &[tokens.clone()], &Mode::inference())?;
             let next = values(&logits.argmax(1)?.to_dtype(DType::F32)?)?[tokens.len()] as u32;
             if next == BLANK {

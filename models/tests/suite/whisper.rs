@@ -12,7 +12,7 @@ use engram_models::Result;
 use engram_models::adapter::{AdapterConfig, Adapters};
 use engram_models::ctranslate2::PublishedWhisper;
 use engram_models::generation::GenerateOptions;
-use engram_models::kernels::{Activation, CrossEntropy, Mode, cross_entropy};
+use engram_models::kernels::{Activation, Mode};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
@@ -21,8 +21,8 @@ use engram_models::whisper::{DecodingRules, Whisper, WhisperConfig, WhisperToken
 
 use super::reference::{
     assert_every_third_frame, assert_gradients, assert_output, builder, expected, fixture,
-    frozen_builder, integers, largest_difference, lengths, relative_difference, tensors, values,
-    waves,
+    frozen_builder, integers, largest_difference, lengths, mean_loss, relative_difference, tensors,
+    value_count, values, waves,
 };
 
 fn load(builder: ParameterBuilder) -> Result<(Whisper, ParameterBuilder)> {
@@ -44,13 +44,6 @@ fn example() -> Result<Example> {
     let inputs = PackedTokens::new(&texts.each_ref().map(|text| &text[..text.len() - 1]));
     let targets = texts.iter().flat_map(|text| text[1..].to_vec()).collect();
     Ok(Example { tensors, lengths, inputs, targets })
-}
-
-/// Returns the mean of `-log p` of the next tokens.
-fn mean_loss(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
-    let options =
-        CrossEntropy { targets: targets.to_vec().into(), ignore_index: None, label_smoothing: 0.0 };
-    Ok(cross_entropy(logits, options)?.mean_all()?)
 }
 
 fn frames(example: &Example, dtype: DType) -> Result<Var> {
@@ -173,22 +166,16 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
         transcripts.iter().any(|transcript| transcript.generated.tokens.len() > 3),
         "{transcripts:?}"
     );
-    let mut start = 0;
-    for (clip, transcript) in transcripts.iter().enumerate() {
-        let states = audio.states.narrow(0, start, audio.lengths[clip])?;
-        start += audio.lengths[clip];
-        let audio = AudioStates { states, lengths: vec![audio.lengths[clip]] };
-        let inputs =
-            [&prompt, &transcript.generated.tokens[..transcript.generated.tokens.len() - 1]]
-                .concat();
-        let inputs = PackedTokens::new(&[inputs]);
+    for (clip, (transcript, audio)) in transcripts.iter().zip(audio.clips()?).enumerate() {
+        let tokens = &transcript.generated.tokens;
+        let inputs = PackedTokens::new(&[[&prompt, &tokens[..tokens.len() - 1]].concat()]);
         let rows = whisper.decode(&inputs, &audio, &Mode::inference())?.to_vec2::<f32>()?;
         let softmax = |row: &[f32], token: usize| {
             let total: f32 = row.iter().map(|logit| logit.exp()).sum();
             row[token].exp() / total
         };
         assert!((transcript.no_speech_prob - softmax(&rows[0], 4)).abs() < 1e-5);
-        for (i, token) in transcript.generated.tokens.iter().enumerate() {
+        for (i, token) in tokens.iter().enumerate() {
             let mut row = rows[i + 1].clone();
             for forbidden in [5, 6, 2, 3, 4].into_iter().chain((i == 0).then_some(7)) {
                 row[forbidden] = f32::NEG_INFINITY;
@@ -205,7 +192,7 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
         let mut rules_of_clip = rules([5, 7]);
         rules_of_clip.max_tokens = vec![rules_of_clip.max_tokens[clip]];
         let alone = whisper.decoder.generate(&audio, &prompt, &rules_of_clip, &options)?;
-        assert_eq!(alone[0].generated.tokens, transcript.generated.tokens);
+        assert_eq!(&alone[0].generated.tokens, tokens);
     }
     // Beam search finds a text that is at least as likely.
     let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
@@ -244,9 +231,8 @@ fn invalid_inputs_are_errors() -> Result<()> {
 /// Whisper tiny has the count that `model.num_parameters()` of `transformers` returns.
 #[test]
 fn the_default_size_has_the_published_parameter_count() -> Result<()> {
-    let builder = ParameterBuilder::shapes_only();
-    Whisper::new(&WhisperConfig::default(), &builder)?;
-    assert_eq!(builder.finish()?.value_counts().0, 37_760_640);
+    let count = value_count(|builder| Whisper::new(&WhisperConfig::default(), builder))?;
+    assert_eq!(count, 37_760_640);
     Ok(())
 }
 
@@ -260,12 +246,8 @@ fn adapted_loss(
     let mode = Mode::evaluate();
     let frames = example.tensors["frames"].to_dtype(token.dtype())?;
     let audio_tokens = whisper.encoder.embed(&frames, &example.lengths)?;
-    let (mut rows, mut start) = (Vec::new(), 0);
-    for length in &audio_tokens.lengths {
-        rows.push(token.clone());
-        rows.push(audio_tokens.states.narrow(0, start, *length)?);
-        start += length;
-    }
+    let clips = audio_tokens.clips()?;
+    let rows: Vec<&Tensor> = clips.iter().flat_map(|clip| [token, &clip.states]).collect();
     let lengths = audio_tokens.lengths.iter().map(|length| length + 1).collect();
     let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
     let audio = whisper.encoder.forward(with_token, &adapters[0], &mode)?;
