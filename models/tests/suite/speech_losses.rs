@@ -94,7 +94,7 @@ fn log_softmax(logits: &[f64], classes: usize) -> Vec<f64> {
 }
 
 /// Returns the labels of a path over frames: merges repeats, then removes blanks.
-fn labels_of_path(path: &[u32], blank: u32) -> Vec<u32> {
+pub fn labels_of_path(path: &[u32], blank: u32) -> Vec<u32> {
     let mut path = path.to_vec();
     path.dedup();
     path.retain(|class| *class != blank);
@@ -102,7 +102,7 @@ fn labels_of_path(path: &[u32], blank: u32) -> Vec<u32> {
 }
 
 /// Every sequence of `length` classes.
-fn sequences(length: usize, classes: usize) -> impl Iterator<Item = Vec<u32>> {
+pub fn sequences(length: usize, classes: usize) -> impl Iterator<Item = Vec<u32>> {
     (0..classes.pow(length as u32)).map(move |mut number| {
         let mut next = || {
             let class = number % classes;
