@@ -13,7 +13,6 @@ mod block;
 mod config;
 mod positions;
 mod subsampling;
-mod transducer;
 
 use std::sync::Arc;
 
@@ -25,14 +24,16 @@ use crate::error::{Result, bail};
 use crate::kernels::{Mode, Segments};
 use crate::layers::Pointwise;
 use crate::params::ParameterBuilder;
-use crate::speech::AudioStates;
-pub use asr_model::{ConformerAsrConfig, ConformerAsrModel};
-pub use attention::{AttentionDecoderConfig, ConformerAttention, ConformerAttentionConfig};
+use crate::speech::ctc::ctc_loss;
+use crate::speech::{AlignedTargets, AudioStates};
+pub use asr_model::{ConformerAsrConfig, ConformerAsrModel, ConformerDecoder};
+pub use attention::{AttentionDecoder, AttentionDecoderConfig, ConformerAttentionConfig};
 use block::{Block, Clips};
-pub use config::{ConformerConfig, ConformerCtcConfig, ConvolutionNorm, Subsampling};
+pub use config::{
+    ConformerConfig, ConformerCtcConfig, ConformerTransducerConfig, ConvolutionNorm, Subsampling,
+};
 use positions::Positions;
 use subsampling::Subsampler;
-pub use transducer::{ConformerTransducer, ConformerTransducerConfig};
 
 /// The Conformer encoder: subsampling and blocks.
 #[derive(Debug, Clone)]
@@ -137,33 +138,39 @@ impl ConformerEncoder {
     }
 }
 
-/// An encoder with a CTC head (`ParakeetForCTC`).
+/// A CTC head (`ParakeetForCTC`).
 #[derive(Debug, Clone)]
-pub struct ConformerCtc {
-    /// The configuration.
-    pub config: ConformerCtcConfig,
-    /// The encoder.
-    pub encoder: ConformerEncoder,
+pub struct CtcHead {
+    blank: u32,
     head: Pointwise,
 }
 
-impl ConformerCtc {
-    /// Builds the model with published weights, or with random initial weights. Parameter names
-    /// start with `encoder` and `ctc_head`.
+impl CtcHead {
+    /// Builds the head for an encoder. Parameter names start with `ctc_head`.
     ///
     /// # Errors
-    /// The same as for [`ConformerEncoder::new`].
+    /// The errors of [`ParameterBuilder::get`].
     pub fn new(config: &ConformerCtcConfig, builder: &ParameterBuilder) -> Result<Self> {
-        config.validate()?;
-        let encoder = ConformerEncoder::new(&config.encoder_config, &builder.pp("encoder"))?;
-        let (head, d) = (builder.pp("ctc_head"), config.encoder_config.hidden_size);
-        let std = config.encoder_config.initializer_range;
+        let encoder = &config.encoder_config;
+        let (d, std, head) =
+            (encoder.hidden_size, encoder.initializer_range, builder.pp("ctc_head"));
         let head = Pointwise::new(d, config.vocab_size, std, true, &head)?;
-        Ok(Self { config: config.clone(), encoder, head })
+        Ok(Self { blank: config.blank, head })
     }
 
     /// Returns the logits `[T, V]` of the encoder's states `[T, D]`.
     pub fn logits(&self, audio: &AudioStates) -> Result<Tensor> {
         self.head.forward(&audio.states)
+    }
+
+    /// Returns `-log p(text)` of each clip in nats, `[B]`. A text that is too long for its clip has
+    /// infinite loss and zero gradient.
+    ///
+    /// # Errors
+    /// The errors of [`ctc_loss`].
+    pub fn losses(&self, audio: &AudioStates, texts: &[Vec<u32>]) -> Result<Tensor> {
+        let (lengths, blank) = (audio.lengths.clone(), self.blank);
+        let targets = AlignedTargets { lengths, targets: texts.to_vec(), blank };
+        Ok(ctc_loss(&self.logits(audio)?, targets)?)
     }
 }

@@ -43,7 +43,7 @@ impl AsrModel {
     pub fn min_samples(&self) -> usize {
         match self {
             Self::Whisper(_) => HOP,
-            Self::Conformer(conformer) => HOP * conformer.model.encoder().config.subsampling_factor,
+            Self::Conformer(conformer) => HOP * conformer.model.encoder.config.subsampling_factor,
         }
     }
 

@@ -6,25 +6,24 @@
 //! arXiv 2012.05481), which cannot repeat themselves endlessly.
 
 use std::ops::Range;
-use std::path::Path;
 
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{ConformerConfig, ConformerCtc, ConformerCtcConfig};
+use super::{ConformerConfig, ConformerCtcConfig, CtcHead};
 use crate::adapter::Adapters;
 use crate::compute::to_host;
-use crate::config::{check_sizes, read_published, require};
+use crate::config::{check_sizes, require};
 use crate::error::Result;
 use crate::generation::GenerateOptions;
 use crate::kernels::{Activation, Mode};
 use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
-use crate::speech::ctc::ctc_loss;
+
+use crate::speech::AudioStates;
 use crate::speech::ctc_beam::{BOOSTED_BEAMS, BeamSearchOptions, beam_search};
 use crate::speech::decode::{BestPath, clips, forced_alignment, rows};
 use crate::speech::text_losses::mean_text_losses;
-use crate::speech::{AlignedTargets, AudioStates};
 use crate::whisper::{Decoder, WhisperConfig};
 
 /// The sizes of the attention decoder.
@@ -67,18 +66,6 @@ pub struct ConformerAttentionConfig {
 }
 
 impl ConformerAttentionConfig {
-    /// The `model_type` in `config.json`.
-    pub const MODEL_TYPE: &str = "engram_conformer_attention";
-
-    /// Reads the `config.json` of a run.
-    ///
-    /// # Errors
-    /// [`crate::ModelError::Io`]. [`crate::ModelError::BadConfig`] for another model type or
-    /// inconsistent values.
-    pub fn read(path: &Path) -> Result<Self> {
-        read_published(path, Self::MODEL_TYPE, Self::validate)
-    }
-
     /// Checks the values that the types do not restrict.
     ///
     /// # Errors
@@ -128,26 +115,26 @@ impl ConformerAttentionConfig {
     }
 }
 
-/// An encoder with a CTC head and an attention decoder.
+/// An attention decoder with a CTC head.
 #[derive(Debug, Clone)]
-pub struct ConformerAttention {
+pub struct AttentionDecoder {
     /// The configuration.
     pub config: ConformerAttentionConfig,
-    /// The encoder with its CTC head.
-    pub ctc: ConformerCtc,
+    /// The CTC head.
+    pub ctc: CtcHead,
     decoder: Decoder,
 }
 
-impl ConformerAttention {
-    /// Builds the model with the weights of a run, or with random initial weights. Parameter names
-    /// start with `encoder`, `ctc_head` and `decoder`.
+impl AttentionDecoder {
+    /// Builds the decoder and the head for an encoder. Parameter names start with `ctc_head` and
+    /// `decoder`.
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ConformerAttentionConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         Ok(Self {
-            ctc: ConformerCtc::new(&config.ctc(), builder)?,
+            ctc: CtcHead::new(&config.ctc(), builder)?,
             decoder: Decoder::new(&config.whisper(), &builder.pp("decoder"))?,
             config: config.clone(),
         })
@@ -174,7 +161,7 @@ impl ConformerAttention {
     /// Returns `-log p(text, end)` of each clip by the decoder in nats, `[B]`.
     ///
     /// # Errors
-    /// The errors of [`ConformerAttention::decoder_logits`].
+    /// The errors of [`AttentionDecoder::decoder_logits`].
     pub fn decoder_losses(
         &self,
         audio: &AudioStates,
@@ -207,18 +194,13 @@ impl ConformerAttention {
     /// weight of CTC is 0.
     ///
     /// # Errors
-    /// The errors of [`ConformerAttention::decoder_losses`] and [`ctc_loss`].
+    /// The errors of [`AttentionDecoder::decoder_losses`] and [`CtcHead::losses`].
     pub fn losses(&self, audio: &AudioStates, texts: &[Vec<u32>], mode: &Mode) -> Result<Tensor> {
         let weight = self.config.ctc_weight;
         if weight == 0.0 {
             return self.decoder_losses(audio, texts, mode);
         }
-        let ctc = AlignedTargets {
-            lengths: audio.lengths.clone(),
-            targets: texts.to_vec(),
-            blank: self.config.blank,
-        };
-        let ctc = ctc_loss(&self.ctc.logits(audio)?, ctc)?;
+        let ctc = self.ctc.losses(audio, texts)?;
         if weight == 1.0 {
             return Ok(ctc);
         }

@@ -1,14 +1,13 @@
 //! The configuration of a Conformer.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    check_heads, check_layers, check_probability, check_sizes, check_token, read_published, require,
+    check_heads, check_layers, check_probability, check_sizes, check_token, require,
 };
 use crate::error::Result;
 use crate::kernels::{Activation, Windows};
+use crate::transducer::TransducerConfig;
 
 /// The epsilon of all norms.
 pub(super) const EPSILON: f64 = 1e-5;
@@ -224,16 +223,6 @@ pub struct ConformerCtcConfig {
 }
 
 impl ConformerCtcConfig {
-    /// Reads a published `config.json`.
-    ///
-    /// # Errors
-    /// [`ModelError::Io`](crate::ModelError::Io).
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type or
-    /// inconsistent values.
-    pub fn read(path: &Path) -> Result<Self> {
-        read_published(path, "parakeet_ctc", Self::validate)
-    }
-
     /// Checks the values that the types do not restrict.
     ///
     /// # Errors
@@ -242,5 +231,26 @@ impl ConformerCtcConfig {
         self.encoder_config.validate()?;
         check_sizes(&[("vocab_size", self.vocab_size)])?;
         check_token("pad_token_id", self.blank, self.vocab_size)
+    }
+}
+
+/// The configuration of a Conformer with a transducer, as published (`ParakeetRNNTConfig`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConformerTransducerConfig {
+    /// The encoder.
+    pub encoder_config: ConformerConfig,
+    /// The prediction and the joint network.
+    #[serde(flatten)]
+    pub decoder: TransducerConfig,
+}
+
+impl ConformerTransducerConfig {
+    /// Checks the values that the types do not restrict.
+    ///
+    /// # Errors
+    /// The errors of [`ConformerConfig::validate`] and [`TransducerConfig::validate`].
+    pub fn validate(&self) -> Result<()> {
+        self.encoder_config.validate()?;
+        self.decoder.validate()
     }
 }

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Var};
 use engram_models::conformer::{
-    AttentionDecoderConfig, ConformerAsrConfig, ConformerAsrModel, ConformerAttention,
+    AttentionDecoder, AttentionDecoderConfig, ConformerAsrConfig, ConformerAsrModel,
     ConformerAttentionConfig, ConformerConfig,
 };
 use engram_models::finite_difference::check_gradients;
@@ -39,9 +39,9 @@ fn config(ctc_weight: f64) -> ConformerAttentionConfig {
     ConformerAttentionConfig { encoder_config, vocab_size: 6, blank: BLANK, ctc_weight, decoder }
 }
 
-fn model(ctc_weight: f64, dtype: DType) -> Result<(ConformerAttention, Parameters)> {
+fn model(ctc_weight: f64, dtype: DType) -> Result<(AttentionDecoder, Parameters)> {
     let builder = builder(3, dtype);
-    Ok((ConformerAttention::new(&config(ctc_weight), &builder)?, builder.finish()?))
+    Ok((AttentionDecoder::new(&config(ctc_weight), &builder)?, builder.finish()?))
 }
 
 fn states(lengths: &[usize]) -> Result<AudioStates> {
@@ -131,10 +131,7 @@ fn greedy_texts_are_the_argmax_of_each_step() -> Result<()> {
 fn beams_are_rescored_by_the_decoder() -> Result<()> {
     let mut num_changed = 0;
     for weight in [0.0, 0.5, 1.0] {
-        let builder = ParameterBuilder::on_cpu(3);
-        let asr_model =
-            ConformerAsrModel::new(&ConformerAsrConfig::Attention(config(weight)), &builder)?;
-        let ConformerAsrModel::Attention(model) = &asr_model else { unreachable!() };
+        let (model, _) = model(weight, DType::F32)?;
         let audio = states(&[6])?;
         let search = BeamSearchOptions { num_beams: 8, boost: None };
         let path = model.paths(&audio, std::slice::from_ref(&search))?.remove(0);
@@ -170,7 +167,7 @@ fn configurations_survive_their_files_and_invalid_ones_are_errors() -> Result<()
         (ConformerAttentionConfig { ctc_weight: 1.5, ..config(0.3) }, "ctc_weight"),
         (ConformerAttentionConfig { blank: 6, ..config(0.3) }, "pad_token_id"),
     ] {
-        let error = ConformerAttention::new(&invalid, &ParameterBuilder::on_cpu(0)).unwrap_err();
+        let error = AttentionDecoder::new(&invalid, &ParameterBuilder::on_cpu(0)).unwrap_err();
         assert!(error.to_string().contains(field), "{error}");
     }
     let (model, _) = model(0.3, DType::F32)?;
