@@ -1,10 +1,9 @@
 //! Tiled scaled dot-product attention over packed sequences, forward and backward.
 //!
 //! The tokens of a batch are packed one after the other, without padding. A segment pairs a span of
-//! query rows with the span of key rows that they attend to. In a padded batch the key spans end
-//! before the padding, so no padding mask is needed. Scores are computed one tile at a time, with a
-//! running maximum and sum as in FlashAttention (arXiv 2205.14135). The backward pass recomputes
-//! the scores, and computes the weights from the scores and each row's log-sum-exp.
+//! query rows with the span of key rows that they attend to. Scores are computed one tile at a
+//! time, with a running maximum and sum as in FlashAttention (arXiv 2205.14135). The backward pass
+//! recomputes the scores, and computes the weights from the scores and each row's log-sum-exp.
 
 mod composite;
 mod device;

@@ -47,16 +47,6 @@ impl Segments {
         Self { queries, keys: spans, branches: None }
     }
 
-    /// A padded batch `[B, L]` flattened to `[B L]` rows. Every row is a query. Only the first
-    /// `lengths[b]` rows of sequence `b` are keys.
-    pub fn padded(length: usize, lengths: &[usize]) -> Self {
-        let span =
-            |(b, &real_length): (usize, &usize)| Span { start: b * length, length: real_length };
-        let keys = lengths.iter().enumerate().map(span).collect();
-        let span = |b| Span { start: b * length, length };
-        Self { queries: (0..lengths.len()).map(span).collect(), keys, branches: None }
-    }
-
     /// Adds branches to self-attention segments: `branches` `[T]` holds the branch of each row.
     /// Branch 0 is the shared prefix. A row sees the shared prefix of its segment and its own
     /// branch, but no other branch.
