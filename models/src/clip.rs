@@ -42,21 +42,15 @@ const NAMES: Names = Names {
 pub struct Clip {
     /// The configuration.
     pub config: ClipConfig,
-    text: TextTower,
-    /// The vision encoder.
-    pub vision: ClipVision,
-    text_projection: Linear,
-    logit_scale: Tensor,
-}
-
-/// The text encoder without its projection.
-#[derive(Debug, Clone)]
-struct TextTower {
     compute: Compute,
     token_embedding: Tensor,
     position_embedding: Tensor,
     blocks: PreNormBlocks,
     final_layer_norm: LayerNorm,
+    text_projection: Linear,
+    /// The vision encoder.
+    pub vision: ClipVision,
+    logit_scale: Tensor,
 }
 
 /// The output of the text encoder for `S` packed texts of `T` tokens.
@@ -75,27 +69,26 @@ impl Clip {
     /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ClipConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
-        let text_width = config.text_config.hidden_size;
+        let text = &config.text_config;
+        let (d, projection_dim) = (text.hidden_size, config.projection_dim);
         // Both projections have the width `projection_dim` of the common configuration. The field
         // of the same name in `vision_config` is ignored.
-        let vision_config = ClipVisionConfig {
-            projection_dim: config.projection_dim,
-            ..config.vision_config.clone()
+        let vision = ClipVisionConfig { projection_dim, ..config.vision_config.clone() };
+        let model = builder.pp("text_model");
+        let table = |name: &str, rows: usize| {
+            model.pp("embeddings").pp(name).get("weight", &[rows, d], Init::Normal(0.02))
         };
+        let (norm, projection) = (model.pp("final_layer_norm"), builder.pp("text_projection"));
+        let (std, scale) = ((d as f64).powf(-0.5), Init::Constant(config.logit_scale_init_value));
         Ok(Self {
-            text: TextTower::new(&config.text_config, &builder.pp("text_model"))?,
-            vision: ClipVision::new(&vision_config, builder)?,
-            text_projection: Linear::without_bias(
-                text_width,
-                config.projection_dim,
-                (text_width as f64).powf(-0.5),
-                &builder.pp("text_projection"),
-            )?,
-            logit_scale: builder.get(
-                "logit_scale",
-                &[],
-                Init::Constant(config.logit_scale_init_value),
-            )?,
+            compute: builder.compute(),
+            token_embedding: table("token_embedding", text.vocab_size)?,
+            position_embedding: table("position_embedding", text.max_position_embeddings)?,
+            blocks: blocks(text.tower(), &model)?,
+            final_layer_norm: LayerNorm::new(d, text.layer_norm_eps, &norm)?,
+            vision: ClipVision::new(&vision, builder)?,
+            text_projection: Linear::without_bias(d, projection_dim, std, &projection)?,
+            logit_scale: builder.get("logit_scale", &[], scale)?,
             config: config.clone(),
         })
     }
@@ -106,8 +99,17 @@ impl Clip {
     /// [`ModelError::BadInput`] for a text that is empty, too long or without an end-of-text token.
     /// [`ModelError::Candle`] for a token id beyond the table.
     pub fn encode_texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<ClipTexts> {
-        let last_hidden_state = self.text.forward(&self.config.text_config, tokens, mode)?;
-        let ends = end_rows(tokens, self.config.text_config.end_of_text())?;
+        let config = &self.config.text_config;
+        tokens.check_positions(config.max_position_embeddings)?;
+        let embedded = embedding_sum(&[
+            (&self.token_embedding, Arc::clone(&tokens.ids)),
+            (&self.position_embedding, Arc::clone(&tokens.positions)),
+        ])?;
+        let embedded = self.compute.activations(&embedded)?;
+        let (blocks, adapters) = (&self.blocks, &Adapters::NONE);
+        let states = blocks.forward(embedded, &tokens.segments, true, None, adapters, mode)?;
+        let last_hidden_state = self.final_layer_norm.forward(&states)?;
+        let ends = end_rows(tokens, config.end_of_text())?;
         let pooled = embedding_sum(&[(&last_hidden_state, ends)])?;
         let embeddings = self.text_projection.forward(&full_precision(&pooled)?, mode)?;
         Ok(ClipTexts { last_hidden_state, embeddings })
@@ -141,45 +143,6 @@ pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
 pub fn matching_loss(logits: &Tensor, targets: Arc<[u32]>) -> Result<Tensor> {
     let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
     Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
-}
-
-impl TextTower {
-    fn new(config: &ClipTextConfig, builder: &ParameterBuilder) -> Result<Self> {
-        let d = config.tower().hidden_size;
-        let embeddings = builder.pp("embeddings");
-        let table = |name: &str, rows: usize| {
-            embeddings.pp(name).get("weight", &[rows, d], Init::Normal(0.02))
-        };
-        Ok(Self {
-            compute: builder.compute(),
-            token_embedding: table("token_embedding", config.vocab_size)?,
-            position_embedding: table("position_embedding", config.max_position_embeddings)?,
-            blocks: blocks(config.tower(), builder)?,
-            final_layer_norm: LayerNorm::new(
-                d,
-                config.tower().layer_norm_eps,
-                &builder.pp("final_layer_norm"),
-            )?,
-        })
-    }
-
-    /// Returns the states of the tokens after the last norm, `[T, D]`.
-    fn forward(
-        &self,
-        config: &ClipTextConfig,
-        tokens: &PackedTokens,
-        mode: &Mode,
-    ) -> Result<Tensor> {
-        tokens.check_positions(config.max_position_embeddings)?;
-        let embedded = embedding_sum(&[
-            (&self.token_embedding, Arc::clone(&tokens.ids)),
-            (&self.position_embedding, Arc::clone(&tokens.positions)),
-        ])?;
-        let embedded = self.compute.activations(&embedded)?;
-        let states =
-            self.blocks.forward(embedded, &tokens.segments, true, None, &Adapters::NONE, mode)?;
-        self.final_layer_norm.forward(&states)
-    }
 }
 
 /// Builds the blocks below `encoder.layers`, with the published initialisation.
