@@ -68,7 +68,7 @@ impl Retriever {
         (items, stop): (Range<usize>, &Stop),
     ) -> Result<()> {
         remove_memory(folder)?;
-        let config = model.config();
+        let config = &model.config;
         let values = ValueFormat { tokens: config.value_tokens, width: config.t5.d_model, dtype };
         let format =
             MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) };
@@ -268,7 +268,7 @@ impl<'a> ItemEncoder<'a> {
 
     /// Computes the keys and values of items, flattened; fastest in the order of the corpus.
     pub fn encode(&mut self, indices: &[usize]) -> Result<(Vec<f32>, Vec<f32>)> {
-        let config = self.model.config();
+        let config = &self.model.config;
         let (key_size, value_size) = (config.key_dim, config.value_tokens * config.t5.d_model);
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for index in indices {

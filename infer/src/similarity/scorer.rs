@@ -93,8 +93,8 @@ impl Scorer {
     pub fn lookups<'a>(&'a self, input: &'a Input) -> Result<Vec<Lookup<'a>>> {
         let (Input::Spans(tokens, _) | Input::Phrases(tokens, _)) = input;
         let encoder = match self {
-            Self::Cross(model) => model.encoder(),
-            Self::Bi(model) => model.encoder(),
+            Self::Cross(model) => &model.encoder,
+            Self::Bi(model) => &model.encoder,
         };
         Ok(encoder.lookups(tokens)?)
     }

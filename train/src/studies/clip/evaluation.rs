@@ -108,7 +108,7 @@ impl NamePredictions {
 /// # Errors
 /// Errors of the model.
 pub fn embed(vision: &ClipVision, pixels: &[Vec<f32>], mode: &Mode) -> StudyResult<Tensor> {
-    let size = vision.config().image_size;
+    let size = vision.config.image_size;
     let pixels = Tensor::from_vec(pixels.concat(), (pixels.len(), 3, size, size), &Device::Cpu)?;
     Ok(normalise(&vision.forward(&pixels, mode)?.embeddings)?)
 }

@@ -75,7 +75,7 @@ pub fn losses(
             let loss = own_contrastive(&queries, fresh, own_entries, feed.temperature)?;
             total.add("contrastive", loss, feed.contrastive)?;
         }
-        let tokens = forward.model.config().value_tokens;
+        let tokens = forward.model.config.value_tokens;
         if feed.decorrelation > 0.0 && tokens > 1 && fresh.num_fused > 0 {
             let loss = decorrelation(&fresh.values, tokens)?;
             total.add("decorrelation", loss, feed.decorrelation)?;

@@ -227,7 +227,7 @@ fn finish(
         _ => {
             let folder = trained.run.join("memory");
             let (identity, retriever) = (Identity::of_run(&trained.run)?, build_memory(&folder)?);
-            let width = model.config().key_dim;
+            let width = model.config.key_dim;
             let encoders = study.run_memory.placement.encoders(|| Ok(identity.clone()), width)?;
             let retriever = study.run_memory.placement.put(retriever, &folder, encoders)?;
             identity.write(&folder)?;

@@ -8,7 +8,7 @@ use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::wer::count_word_errors;
 use engram_infer::digest;
 use engram_models::adapter::Adapters;
-use engram_models::conformer::ConformerAsrModel;
+use engram_models::conformer::ConformerDecoder;
 use engram_models::kernels::Mode;
 use engram_models::params::ParameterBuilder;
 use engram_models::speech::AudioStates;
@@ -235,7 +235,7 @@ impl SpeechStudy {
         targets: Vec<Vec<u32>>,
         mode: &Mode,
     ) -> StudyResult<BatchLoss> {
-        let encoder = modules.asr_model.encoder().config();
+        let encoder = &modules.asr_model.encoder.config;
         let is_long_enough = |clip: &u32| {
             let clip = *clip as usize;
             let states = encoder.num_states(frames[clip].len());
@@ -245,10 +245,10 @@ impl SpeechStudy {
         let audio = encode(modules, &pack(frames)?, mode)?;
         let loss = if feasible.is_empty() {
             // No clip is long enough: a loss with zero gradient.
-            let outputs = match &modules.asr_model {
-                ConformerAsrModel::Ctc(model) => model.logits(&audio)?,
-                ConformerAsrModel::Attention(model) => model.ctc_logits(&audio)?,
-                ConformerAsrModel::Transducer(_) => audio.states.clone(),
+            let outputs = match &modules.asr_model.decoder {
+                ConformerDecoder::Ctc(head) => head.logits(&audio)?,
+                ConformerDecoder::Attention(decoder) => decoder.ctc.logits(&audio)?,
+                ConformerDecoder::Transducer(_) => audio.states.clone(),
             };
             (outputs.sum_all()? * 0.0)?
         } else {
@@ -282,7 +282,7 @@ fn pack(clips: &[Frames]) -> StudyResult<Packed> {
 
 /// Encodes clips, without adapters.
 fn encode(modules: &SpeechModules, packed: &Packed, mode: &Mode) -> StudyResult<AudioStates> {
-    let encoder = modules.asr_model.encoder();
+    let encoder = &modules.asr_model.encoder;
     let embedded = encoder.embed(&packed.frames, &packed.lengths)?;
     Ok(encoder.forward(embedded, &Adapters::NONE, mode)?)
 }
