@@ -228,7 +228,7 @@ impl Report {
     /// The heading over a claim: its study, by the first part of its id.
     fn group(&self, id: &str) -> &str {
         let study = id.split('.').next().and_then(|name| registry::find(ALL, name));
-        study.map_or(self.title.as_str(), |study| study.description())
+        study.map_or(self.title.as_str(), |study| study.description)
     }
 }
 

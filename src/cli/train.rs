@@ -42,7 +42,7 @@ pub struct Train {
 /// `similarity`.
 #[derive(Debug)]
 enum TrainStudy {
-    Recipe { study: &'static dyn StudyDefinition, options: TrainOptions },
+    Recipe { study: &'static StudyDefinition, options: TrainOptions },
     Similarity(Similarity),
 }
 
@@ -76,9 +76,9 @@ struct TrainOptions {
 
 impl Subcommand for TrainStudy {
     fn augment_subcommands(command: Command) -> Command {
-        let subcommand = |study: &&dyn StudyDefinition| {
-            let command = TrainOptions::augment_args(Command::new(study.name()));
-            command.about(study.description()).after_help(examples(*study)).defer(with_recipe_keys)
+        let subcommand = |study: &&'static StudyDefinition| {
+            let command = TrainOptions::augment_args(Command::new(study.name));
+            command.about(study.description).after_help(examples(study)).defer(with_recipe_keys)
         };
         let similarity = Similarity::augment_args(Command::new(SIMILARITY));
         command
@@ -116,16 +116,16 @@ impl FromArgMatches for TrainStudy {
     }
 }
 
-fn examples(study: &dyn StudyDefinition) -> String {
-    let lines = study.examples().iter().map(|line| format!("\n  {line}"));
+fn examples(study: &StudyDefinition) -> String {
+    let lines = study.examples.iter().map(|line| format!("\n  {line}"));
     format!("Examples:{}", lines.collect::<String>())
 }
 
 /// Adds the study's recipe keys to the long help. Clap only calls it for the subcommand in use.
 fn with_recipe_keys(command: Command) -> Command {
     let Some(study) = registry::find(ALL, command.get_name()) else { return command };
-    let keys = listing(&study.recipe_schema());
-    let (name, examples) = (study.name(), examples(study));
+    let keys = listing(&(study.recipe_schema)());
+    let (name, examples) = (study.name, examples(study));
     command.after_long_help(format!(
         "{examples}\n\nRecipe keys of this study with their defaults, for --set and recipe \
          files.\n`engram recipe reference {name}` also lists the keys of all studies:\n{keys}"
@@ -178,7 +178,7 @@ impl TrainStudy {
             memory_servers: MemoryServers::new(move |urls| Ok(memory_server(urls, server)?)),
             ..RunOptions::default()
         };
-        let report = study.train(&mut recipe, &run_options)?;
+        let report = (study.train)(&mut recipe, &run_options)?;
         for plot in &report.plots {
             plots::write(plot, &options.run)?;
         }

@@ -14,7 +14,7 @@
 //! share one.
 //!
 //! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its share
-//! of the entries. Tables of embeddings can be kept in [parts](sharded_tables).
+//! of the entries. Tables of embeddings can be kept in parts.
 
 mod agreement;
 pub(crate) mod local_rank;
@@ -22,7 +22,7 @@ pub(crate) mod message;
 mod reduction;
 pub(crate) mod rounds;
 pub mod sharded_memory;
-pub mod sharded_tables;
+pub(crate) mod sharded_tables;
 mod sparse;
 mod tensors;
 pub(crate) mod tree;
@@ -213,7 +213,7 @@ impl Ranks {
     /// Returns an error unless each rank has a micro-batch in each step, and their GPUs can
     /// communicate.
     pub(crate) fn check(&self, recipe: &Recipe) -> Result<()> {
-        let (size, accumulate) = (self.size(), recipe.batch().accumulate);
+        let (size, accumulate) = (self.size(), recipe.batch.accumulate);
         if size > accumulate {
             let reason = format!(
                 "is {accumulate}, but {size} ranks share the micro-batches of a step; start at most \

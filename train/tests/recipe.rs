@@ -143,14 +143,14 @@ fn a_setting_of_another_update_rule_is_refused() -> Result<(), String> {
     // Without a kind, the rule is AdamW.
     let recipe = parse(&TEXT.replace("clip_norm = 0.5", "rule.weight_decay = 0.5"), false, &[])?;
     assert!(
-        matches!(&recipe.optimiser().rule, RuleSettings::Adamw(rule) if rule.weight_decay == 0.5)
+        matches!(&recipe.optimiser.rule, RuleSettings::Adamw(rule) if rule.weight_decay == 0.5)
     );
     // The resolved recipe has all settings and parses to the same recipe.
     for kind in RuleSettings::KINDS {
         let recipe = parse(TEXT, false, &[&format!("optimiser.rule.kind={kind}")])?;
         let resolved = recipe.resolved().map_err(|e| e.to_string())?;
-        assert_eq!(parse(&resolved, false, &[])?.optimiser(), recipe.optimiser());
-        assert_eq!(Some(&recipe.optimiser().rule), RuleSettings::of_kind(kind).as_ref());
+        assert_eq!(parse(&resolved, false, &[])?.optimiser, recipe.optimiser);
+        assert_eq!(Some(&recipe.optimiser.rule), RuleSettings::of_kind(kind).as_ref());
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ fn a_group_has_its_own_update_rule() -> Result<(), String> {
                   [[group]]\nmatch = \"head.**\"\nrate = 2\n\n[check]";
     let text = TEXT.replace("[check]", groups);
     let recipe = parse(&text, false, &[])?;
-    let rules = recipe.rules(&recipe.phases()[0]);
+    let rules = recipe.rules(&recipe.phases[0]);
     assert_eq!(rules.by_pattern.len(), 1);
     let rule_of = |path: &str| rules.rule_of(path);
     assert!(matches!(rule_of("embeddings.weight"), RuleSettings::Sgd(_)));
@@ -198,9 +198,9 @@ fn a_section_of_the_study_gets_defaults_and_is_checked() -> Result<(), String> {
 #[test]
 fn assignments_override_tiny_and_tiny_overrides_the_recipe() -> Result<(), String> {
     let full = parse(TEXT, false, &[])?;
-    assert_eq!(full.phases()[0].epochs, Some(3));
+    assert_eq!(full.phases[0].epochs, Some(3));
     let mut tiny = parse(TEXT, true, &[])?;
-    assert_eq!(tiny.phases()[0].epochs, Some(1));
+    assert_eq!(tiny.phases[0].epochs, Some(1));
     assert_eq!(tiny.data::<Data>().map_err(|e| e.to_string())?.rows, 10);
     let set = [
         "phase.only.epochs=7",
@@ -211,13 +211,13 @@ fn assignments_override_tiny_and_tiny_overrides_the_recipe() -> Result<(), Strin
         "ema.decay=0.99",
     ];
     let mut set = parse(TEXT, true, &set)?;
-    assert_eq!(set.phases()[0].epochs, Some(7));
-    assert_eq!(set.phases()[0].name, "renamed");
+    assert_eq!(set.phases[0].epochs, Some(7));
+    assert_eq!(set.phases[0].name, "renamed");
     let data: Data = set.data().map_err(|e| e.to_string())?;
     assert_eq!(data, Data { folder: "/some where".to_string(), rows: 5 });
-    let RuleSettings::Adamw(rule) = &set.optimiser().rule else { panic!("another rule") };
+    let RuleSettings::Adamw(rule) = &set.optimiser.rule else { panic!("another rule") };
     assert_eq!(rule.betas, [0.8, 0.9]);
-    assert_eq!(set.ema().map(|ema| ema.decay), Some(0.99));
+    assert_eq!(set.ema.as_ref().map(|ema| ema.decay), Some(0.99));
     Ok(())
 }
 
@@ -298,7 +298,7 @@ fn variants_override_the_recipe_and_the_command_line_overrides_both() -> Result<
             let mut variant = variants.into_iter().nth(1).expect("two variants");
             assert!(!variant.recipe.has_variants());
             let data: Data = variant.recipe.data().map_err(|e| e.to_string())?;
-            let phase = &variant.recipe.phases()[0];
+            let phase = &variant.recipe.phases[0];
             assert_eq!((variant.name.as_deref(), variant.weight), (Some("long"), 0.5));
             read_back.push((phase.epochs, phase.learning_rate, data.rows));
         }
@@ -343,8 +343,8 @@ fn a_phase_of_0_steps_is_skipped() {
     let before = "[[phase]]\nname = \"before\"\nsteps = 5\n\n[[phase]]\nname = \"only\"";
     let two_phases = TEXT.replace("[[phase]]\nname = \"only\"", before);
     let recipe = parse(&two_phases, false, &["phase.before.steps=0"]).unwrap();
-    assert_eq!(recipe.phases().len(), 1);
-    assert_eq!((recipe.phases()[0].name.as_str(), recipe.phases()[0].index), ("only", 0));
+    assert_eq!(recipe.phases.len(), 1);
+    assert_eq!((recipe.phases[0].name.as_str(), recipe.phases[0].index), ("only", 0));
     assert!(!recipe.resolved().unwrap().contains("before"));
     // Errors in the other phase still have their line.
     let wrong = two_phases.replace("epochs = 3", "epochs = 3\nlearning_rate = -1.0");
@@ -360,9 +360,9 @@ fn without_steps_the_first_phase_evaluates_the_start() {
     let with_start =
         |set: &[&str]| parse(&format!("{TEXT}\n[start]\nrun = \"runs/a\"\n"), false, set);
     let recipe = with_start(&["phase.only.steps=0"]).unwrap();
-    let phases: Vec<_> = recipe.phases().iter().map(|phase| (&*phase.name, phase.steps)).collect();
+    let phases: Vec<_> = recipe.phases.iter().map(|phase| (&*phase.name, phase.steps)).collect();
     assert_eq!(phases, [("only", Some(0))]);
-    assert_eq!(recipe.start().unwrap().run, Path::new("runs/a"));
+    assert_eq!(recipe.start.as_ref().unwrap().run, Path::new("runs/a"));
 }
 
 /// A run can be resumed on another device, but not in another precision.

@@ -76,7 +76,7 @@ pub(super) fn restore_memories(folders: &[PathBuf]) {
     for run in runs {
         let has_answers = |(name, ..): (String, bool, Option<PathBuf>)| {
             registry::find(ALL, &name)
-                .is_some_and(|study| study.explorer_tabs().contains(&ExplorerTab::Answers))
+                .is_some_and(|study| study.explorer_tabs.contains(&ExplorerTab::Answers))
         };
         if read_recipe(&run.join(RECIPE)).is_ok_and(has_answers)
             && let Err(error) = restore_missing_memory(&run, output::is_quiet())
@@ -161,8 +161,7 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
         match read_recipe(&folder.join(RECIPE)) {
             Ok((study, is_world, data_folder)) => {
                 let (finished, has_memory) = (false, false);
-                let tabs =
-                    registry::find(ALL, &study).map_or(&[][..], |study| study.explorer_tabs());
+                let tabs = registry::find(ALL, &study).map_or(&[][..], |study| study.explorer_tabs);
                 let tabs = tabs.iter().map(|tab| tab.name()).collect();
                 let run = Run {
                     name,

@@ -109,39 +109,33 @@ pub struct Column {
 /// The SHA-256 of weights, by their names in recipes.
 pub type Hashes = HashMap<String, String>;
 
+/// What the grids of a study measure.
+#[derive(Debug, Clone)]
+pub struct Measures {
+    /// The heading of a report.
+    pub title: &'static str,
+    /// One or two sentences about the test and its metrics, for reports.
+    pub description: &'static str,
+    /// The metrics that a claim may compare. The first one is the default.
+    pub metrics: Vec<MetricInfo>,
+    /// The keys of claims that select items.
+    pub filters: Vec<Filter>,
+    /// The systems that each run is tested as: `SYSTEM` in `CONFIGURATION:SYSTEM` of a claim.
+    pub systems: &'static [&'static str],
+    /// The keys of a configuration with `run_of`, which describe the evaluation. If there are none,
+    /// the study cannot evaluate a finished run again.
+    pub evaluation_keys: &'static [&'static str],
+    /// The columns of the table. The first one is used to compare configurations with the main one.
+    pub columns: Vec<Column>,
+    /// The resampling unit of intervals, besides seeds, such as `image`.
+    pub resampling_unit: &'static str,
+}
+
 /// The interface of a study for its grids. [`TestItems`](super::TestItems) implements it for a study
 /// whose runs write a file of items for each metric.
 pub trait AblationStudy: fmt::Debug + Sync {
-    /// The heading of a report.
-    fn title(&self) -> &'static str;
-
-    /// One or two sentences about the test and its metrics, for reports.
-    fn description(&self) -> &'static str;
-
-    /// The metrics that a claim may compare. The first one is the default.
-    fn metrics(&self) -> Vec<MetricInfo>;
-
-    /// The keys of claims that select items.
-    fn filters(&self) -> Vec<Filter> {
-        Vec::new()
-    }
-
-    /// The systems that each run is tested as: `SYSTEM` in `CONFIGURATION:SYSTEM` of a claim.
-    fn systems(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// The keys of a configuration with `run_of`, which describe the evaluation. If there are none,
-    /// the study cannot evaluate a finished run again.
-    fn evaluation_keys(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// The columns of the table. The first one is used to compare configurations with the main one.
-    fn columns(&self) -> Vec<Column>;
-
-    /// The resampling unit of intervals, besides seeds, such as `image`.
-    fn resampling_unit(&self) -> &'static str;
+    /// What the grids measure.
+    fn measures(&self) -> Measures;
 
     /// The query for the worse configuration of a claim. It may select more items than `query`.
     /// Only the items of the better configuration are compared.
@@ -184,8 +178,7 @@ pub trait AblationStudy: fmt::Debug + Sync {
     }
 
     /// Evaluates a finished run again, as a configuration with `run_of` describes, and writes the
-    /// results to `folder`. Only called if the study has
-    /// [`evaluation_keys`](Self::evaluation_keys). Such a study also implements
+    /// results to `folder`. Only called if the study has [`evaluation_keys`](Measures). Such a study also implements
     /// [`is_evaluated`](Self::is_evaluated).
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-use super::settings::Body;
+use super::settings::RecipeSettings;
 
 pub use listing::listing;
 pub use markdown::markdown;
@@ -43,7 +43,7 @@ impl RecipeSchema {
         Memory: JsonSchema,
         Feed: JsonSchema,
     {
-        let mut recipe = schema_of::<Body>();
+        let mut recipe = schema_of::<RecipeSettings>();
         recipe["properties"]["study"]["enum"] = json!([study]);
         set_table(&mut recipe, "data", schema_of::<Data>());
         set_table(&mut recipe, "model", schema_of::<Model>());

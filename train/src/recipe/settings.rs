@@ -12,14 +12,13 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::Variant;
-use crate::distributed::sharded_tables::placement::{Placement, Strategy};
 use crate::optimiser::settings::RuleSettings;
 use crate::schedule::Schedule;
 
 /// `[embedding_tables]`: embedding tables that the ranks keep in parts, with their optimiser state.
 /// Without this section, each rank has all tables. Results do not depend on it. Of the built-in
 /// studies, only `patent` supports it, on the CPU. `[awp]` cannot perturb such a table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingTableSettings {
     /// Path patterns of the tables, such as `"**.word_embeddings.weight"`. Tables of words, positions
@@ -39,12 +38,21 @@ pub struct EmbeddingTableSettings {
     pub column_threshold: Option<usize>,
 }
 
-impl EmbeddingTableSettings {
-    /// The rules of the placement on ranks.
-    pub fn placement(&self) -> Placement {
-        let Self { strategy, row_threshold, column_threshold, .. } = *self;
-        Placement { strategy, row_threshold, column_threshold }
-    }
+/// The order in which tables and column slices are placed on ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// The first on rank 0, the second on rank 1, and so on; after the last rank again from rank 0.
+    #[default]
+    Basic,
+    /// From the largest to the smallest, in snake order: from rank 0 to the last rank, then back
+    /// from the last rank to rank 0. The numbers of tables of two ranks differ by at most one, and
+    /// their numbers of values by at most those of the largest table.
+    MemoryBalanced,
+    /// From the largest to the smallest, each on the rank with the fewest values so far. The ranks'
+    /// numbers of values differ by at most those of the largest table. The largest number is below
+    /// 4/3 of the smallest possible one (Graham, 1969).
+    MemoryOptimised,
 }
 
 /// `[batch]`: the size of a step. The study reads `examples` and `tokens`, the trainer reads
@@ -353,7 +361,8 @@ type OfStudy = serde_json::Map<String, serde_json::Value>;
 /// A whole recipe. Its tables are written in the order of the fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Body {
+#[expect(missing_docs, reason = "the types of most fields describe them")]
+pub struct RecipeSettings {
     /// The study of the recipe.
     pub study: String,
     /// The seed of all randomness in the run.
@@ -397,8 +406,8 @@ pub(super) struct Body {
     pub low_rank: Vec<LowRankSettings>,
     #[serde(default)]
     pub group: Vec<GroupSettings>,
-    #[serde(default)]
-    pub phase: Vec<Phase>,
+    #[serde(default, rename = "phase")]
+    pub phases: Vec<Phase>,
     #[schemars(required)]
     pub check: Option<CheckSettings>,
     // Read by `Recipe::variants`.

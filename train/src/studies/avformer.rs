@@ -34,12 +34,8 @@ mod summary;
 pub mod timing;
 mod transcription;
 
-use crate::error::Result;
-use crate::grid::AblationStudy;
-use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{ExplorerTab, RunReport, StudyDefinition};
-use crate::trainer::RunOptions;
 use ablations::AvformerAblations;
 use settings::{AvformerData, AvformerFeed, AvformerModel};
 
@@ -47,43 +43,19 @@ use settings::{AvformerData, AvformerFeed, AvformerModel};
 const NAME: &str = "avformer";
 
 /// The study, as commands see it.
-#[derive(Debug)]
-pub struct Avformer;
-
-impl StudyDefinition for Avformer {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn description(&self) -> &'static str {
-        "A frozen ASR model with added image input (AVFormer)"
-    }
-
-    fn examples(&self) -> &'static [&'static str] {
-        &[
-            "engram train avformer --recipe avformer/tiny --run runs/a1 \\\n      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip",
-        ]
-    }
-
-    fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<AvformerData, AvformerModel, NoKeys, AvformerFeed>(NAME)
-    }
-
-    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
-        run::complete_settings(recipe).map(drop)
-    }
-
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+pub static AVFORMER: StudyDefinition = StudyDefinition {
+    name: NAME,
+    description: "A frozen ASR model with added image input (AVFormer)",
+    examples: &[
+        "engram train avformer --recipe avformer/tiny --run runs/a1 \\\n      --set model.asr_model=whisper-tiny.en --set model.image_encoder=runs/clip",
+    ],
+    recipe_schema: || RecipeSchema::new::<AvformerData, AvformerModel, NoKeys, AvformerFeed>(NAME),
+    complete: |recipe| run::complete_settings(recipe).map(drop),
+    train: |recipe, options| {
         let summary = run::train_avformer(recipe, options)?;
         let report = RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)?;
         Ok(RunReport { plots: summary.plots(), ..report })
-    }
-
-    fn ablations(&self) -> &'static dyn AblationStudy {
-        &AvformerAblations
-    }
-
-    fn explorer_tabs(&self) -> &'static [ExplorerTab] {
-        &[ExplorerTab::Avformer]
-    }
-}
+    },
+    ablations: &AvformerAblations,
+    explorer_tabs: &[ExplorerTab::Avformer],
+};

@@ -46,12 +46,8 @@ pub mod study;
 mod summary;
 mod swap;
 
-use crate::error::Result;
-use crate::grid::AblationStudy;
-use crate::recipe::Recipe;
 use crate::recipe::reference::RecipeSchema;
 use crate::registry::{ExplorerTab, RunReport, StudyDefinition};
-use crate::trainer::RunOptions;
 use ablations::RevealAblations;
 use settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
 
@@ -59,43 +55,19 @@ use settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
 const NAME: &str = "reveal";
 
 /// The study, as commands see it.
-#[derive(Debug)]
-pub struct Reveal;
-
-impl StudyDefinition for Reveal {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn description(&self) -> &'static str {
-        "Visual question answering with a retrieval memory (REVEAL)"
-    }
-
-    fn examples(&self) -> &'static [&'static str] {
-        &[
-            "engram train reveal --recipe reveal/laptop --run runs/r1",
-            "engram train reveal --recipe reveal/laptop --run runs/r1 --resume",
-        ]
-    }
-
-    fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<RevealData, RevealModel, RevealMemory, RevealFeed>(NAME)
-    }
-
-    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
-        run::settings(recipe).map(drop)
-    }
-
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+pub static REVEAL: StudyDefinition = StudyDefinition {
+    name: NAME,
+    description: "Visual question answering with a retrieval memory (REVEAL)",
+    examples: &[
+        "engram train reveal --recipe reveal/laptop --run runs/r1",
+        "engram train reveal --recipe reveal/laptop --run runs/r1 --resume",
+    ],
+    recipe_schema: || RecipeSchema::new::<RevealData, RevealModel, RevealMemory, RevealFeed>(NAME),
+    complete: |recipe| run::settings(recipe).map(drop),
+    train: |recipe, options| {
         let summary = run::train_reveal(recipe, options)?;
         RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
-    }
-
-    fn ablations(&self) -> &'static dyn AblationStudy {
-        &RevealAblations
-    }
-
-    fn explorer_tabs(&self) -> &'static [ExplorerTab] {
-        &[ExplorerTab::Answers]
-    }
-}
+    },
+    ablations: &RevealAblations,
+    explorer_tabs: &[ExplorerTab::Answers],
+};

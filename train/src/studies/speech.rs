@@ -20,12 +20,9 @@ mod summary;
 
 use engram_eval::wer::report::WER;
 
-use crate::error::Result;
-use crate::grid::{AblationStudy, TestItems};
-use crate::recipe::Recipe;
+use crate::grid::TestItems;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{RunReport, StudyDefinition};
-use crate::trainer::RunOptions;
 
 use settings::{SpeechData, SpeechFeed, SpeechModel};
 
@@ -41,36 +38,16 @@ static GRIDS: TestItems = TestItems {
 };
 
 /// The study, as commands see it.
-#[derive(Debug)]
-pub struct Speech;
-
-impl StudyDefinition for Speech {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn description(&self) -> &'static str {
-        "Speech recognition (ASR)"
-    }
-
-    fn examples(&self) -> &'static [&'static str] {
-        &["engram train speech --recipe speech/tiny --run runs/s1"]
-    }
-
-    fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<SpeechData, SpeechModel, NoKeys, SpeechFeed>(NAME)
-    }
-
-    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
-        run::settings(recipe).map(drop)
-    }
-
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+pub static SPEECH: StudyDefinition = StudyDefinition {
+    name: NAME,
+    description: "Speech recognition (ASR)",
+    examples: &["engram train speech --recipe speech/tiny --run runs/s1"],
+    recipe_schema: || RecipeSchema::new::<SpeechData, SpeechModel, NoKeys, SpeechFeed>(NAME),
+    complete: |recipe| run::settings(recipe).map(drop),
+    train: |recipe, options| {
         let summary = run::train_speech(recipe, options)?;
         RunReport::new(NAME, &summary, summary.to_text(), &summary.check_failures)
-    }
-
-    fn ablations(&self) -> &'static dyn AblationStudy {
-        &GRIDS
-    }
-}
+    },
+    ablations: &GRIDS,
+    explorer_tabs: &[],
+};

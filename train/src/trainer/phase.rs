@@ -64,8 +64,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
             }
         };
         let first_batches = batches(session, study, phase, 0)?;
-        let steps_per_epoch =
-            first_batches.len().div_ceil(session.recipe.batch().accumulate) as u64;
+        let steps_per_epoch = first_batches.len().div_ceil(session.recipe.batch.accumulate) as u64;
         let planned_steps = phase.epochs.map_or(0, |epochs| epochs as u64 * steps_per_epoch);
         let frozen = parameters.fingerprint(|parameter| !parameter.is_trainable())?;
         session.state.start_phase(phase.index, phase.steps.unwrap_or(planned_steps), frozen);
@@ -125,7 +124,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
 
     /// Trains until the phase ends.
     pub(super) fn train(&mut self) -> Result<()> {
-        let accumulate = self.session.recipe.batch().accumulate;
+        let accumulate = self.session.recipe.batch.accumulate;
         self.session.timing.restart();
         if let Some(epoch) = self.session.state.pending.take() {
             self.after_step(epoch)?;
@@ -179,7 +178,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
             .before_step(&context, &self.stepper.parameters)
             .map_err(study_error(self.study, "before_step"))?;
         let outcome = self.stepper.step(self.study, &self.model, batches, &position);
-        let batch = self.session.recipe.batch();
+        let batch = &self.session.recipe.batch;
         match outcome.map_err(|error| explain(error, self.study.name(), batch))? {
             StepOutcome::Updated(pass, norm) => {
                 state.gradients_checked = true;
@@ -240,10 +239,10 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         let epoch_ended = self.session.state.epoch != epoch;
         let is_due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
         let step = self.session.state.phase_step;
-        if is_due(recipe.log().every_steps, step) || self.session.state.phase_done {
+        if is_due(recipe.log.every_steps, step) || self.session.state.phase_done {
             self.log_line(epoch)?;
         }
-        let settings = recipe.evaluation();
+        let settings = &recipe.evaluation;
         let completed_epochs = self.session.state.epoch as u64;
         let evaluates = is_due(settings.every_steps, step)
             || (settings.every_steps == 0
@@ -263,7 +262,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         if phase_done {
             self.check_frozen()?;
         }
-        let every_steps = recipe.checkpoint().every_steps;
+        let every_steps = recipe.checkpoint.every_steps;
         let keeps_best = improved && settings.keep_best;
         let checkpoint_is_due = is_due(every_steps, step) || (every_steps == 0 && epoch_ended);
         if phase_done || keeps_best || checkpoint_is_due {
@@ -278,8 +277,8 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
     /// The learning rate of a step of this phase, counted from 0.
     fn learning_rate(&self, step: u64) -> f64 {
         let recipe = self.session.recipe;
-        let peak = self.phase.learning_rate.unwrap_or(recipe.optimiser().learning_rate);
-        peak * recipe.schedule().factor(step, self.session.state.phase_steps)
+        let peak = self.phase.learning_rate.unwrap_or(recipe.optimiser.learning_rate);
+        peak * recipe.schedule.factor(step, self.session.state.phase_steps)
     }
 
     /// Writes the log line of the steps since the last line, unless there are none.
@@ -370,7 +369,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         let values: Vec<String> =
             main_metrics.map(|(name, value)| format!("{name} {value:.4}")).collect();
         self.progress.print_unless_quiet(&format!("step {}, {}", state.step, values.join(", ")));
-        let margin = self.session.recipe.evaluation().margin;
+        let margin = self.session.recipe.evaluation.margin;
         let improved = metric.improves(value, state.best.map(|best| best.value), margin);
         if improved {
             state.best = Some(Best { value, step: state.step });
@@ -413,7 +412,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
             state: &self.session.state,
             study: &|folder| self.study.save(folder).map_err(study_error(self.study, "save")),
         };
-        let keep = self.session.recipe.checkpoint().keep;
+        let keep = self.session.recipe.checkpoint.keep;
         self.session.checkpoints.save(&contents, reason, keep)?;
         self.session.options.stop.clear_unsaved();
         Ok(())
@@ -468,13 +467,13 @@ fn batches<S: StudyExtension>(
     phase: &Phase,
     epoch: usize,
 ) -> Result<Vec<S::Batch>> {
-    let mut rng = epoch_rng(session.recipe.seed(), phase, epoch);
+    let mut rng = epoch_rng(session.recipe.seed, phase, epoch);
     study.batches(phase, &mut rng).map_err(study_error(study, "batches"))
 }
 
 /// Loads the parameters of the run in `[start]`, if the recipe has this table.
 fn load_start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
-    match recipe.start() {
+    match recipe.start.as_ref() {
         None => Ok(()),
         Some(start) if start.sha256.is_none() => {
             Err(recipe.error("start", "is not supported by this study; remove it"))

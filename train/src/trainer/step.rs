@@ -51,7 +51,7 @@ impl<'a> Position<'a> {
     where
         'a: 'b,
     {
-        let seed = self.recipe.seed();
+        let seed = self.recipe.seed;
         StepContext {
             step_seed: super::state::step_seed(seed, self.step, micro_batch),
             step: self.step,
@@ -59,7 +59,7 @@ impl<'a> Position<'a> {
             phase: self.phase,
             epoch: self.epoch,
             progress: self.progress,
-            recompute: self.recipe.recompute(),
+            recompute: self.recipe.compute.recompute,
             features,
         }
     }
@@ -90,7 +90,7 @@ impl Stepper {
             reducer: Reducer::new(&parameters, tables, ranks),
             rate_factors: factors.parameters,
             optimiser: Optimiser::new(&recipe.rules(phase), &parameters),
-            ema: recipe.ema().map(|ema| Ema::new(ema.decay, &parameters)).transpose()?,
+            ema: recipe.ema.as_ref().map(|ema| Ema::new(ema.decay, &parameters)).transpose()?,
             parameters,
         })
     }
@@ -115,7 +115,9 @@ impl Stepper {
         if position.check_gradients {
             self.check_gradients(position)?;
         }
-        if let Some(awp) = position.recipe.awp().filter(|awp| position.epoch >= awp.start_epoch) {
+        if let Some(awp) =
+            position.recipe.awp.as_ref().filter(|awp| position.epoch >= awp.start_epoch)
+        {
             let perturbation =
                 Perturbation::apply(awp, &self.parameters, &self.reducer.gradients, pass.scale)?;
             let perturbed_pass = self.pass(study, model, batches, position);
@@ -131,7 +133,7 @@ impl Stepper {
         let norm = pass.norm * pass.scale;
         let size = StepSize {
             learning_rate: position.learning_rate,
-            gradient_scale: pass.scale * clip_factor(norm, position.recipe.optimiser().clip_norm),
+            gradient_scale: pass.scale * clip_factor(norm, position.recipe.optimiser.clip_norm),
         };
         self.optimiser.step(&self.parameters, &self.reducer.gradients, &self.rate_factors, size)?;
         self.reducer.step_tables(size)?;
@@ -166,7 +168,7 @@ impl Stepper {
     /// allow. A zero gradient of a low-rank branch's `A` is allowed: `B` is zero at the first step.
     /// What is allowed for a weight is allowed for its low-rank branch.
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
-        let allowed = &position.recipe.gradient_check().allow;
+        let allowed = &position.recipe.gradient_check.allow;
         let mut faults = self.reducer.faults();
         faults.retain(|(name, fault)| {
             let up = up_projection(name).and_then(|name| self.parameters.get(&name));

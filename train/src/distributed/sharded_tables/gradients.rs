@@ -1,8 +1,6 @@
 //! Gradients of tables: the sum over the micro-batches of a step.
 
-use super::rows::{MicroBatchRows, SparseRows};
-use super::words::Reader;
-use super::{ShardedTables, damaged};
+use super::{Reader, ShardedTables, SparseRows, TableRows, damaged};
 use crate::distributed::failed;
 use crate::distributed::tree::{Node, are_siblings};
 use crate::error::Result;
@@ -10,7 +8,7 @@ use crate::error::Result;
 /// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
 /// finished.
 #[derive(Debug)]
-pub struct TableGradientSum {
+pub(crate) struct TableGradientSum {
     /// The number of micro-batches of the step, over all ranks.
     count: usize,
     /// Finished nodes, with the sum of each table; `None` for a table without a gradient.
@@ -19,35 +17,28 @@ pub struct TableGradientSum {
 
 /// The summed gradients of a step: those of the parts that this rank keeps.
 #[derive(Debug)]
-pub struct TableGradients {
+pub(crate) struct TableGradients {
     /// For each table, whether any micro-batch has a gradient.
-    pub(super) written: Vec<bool>,
+    pub(crate) written: Vec<bool>,
     pub(super) of_groups: Vec<SparseRows>,
-}
-
-impl TableGradients {
-    /// Whether any micro-batch has a gradient of the table with this index.
-    pub(crate) fn has_gradient(&self, table: usize) -> bool {
-        self.written[table]
-    }
 }
 
 impl TableGradientSum {
     /// A sum over micro-batches of a step that has `count` of them, over all ranks.
-    pub fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self { count, finished: Vec::new() }
     }
 
     /// Adds the gradients of a micro-batch, and removes them from its rows. Each rank adds its
     /// micro-batches in ascending order, also those without a gradient. `micro_batch` is the number
     /// over all ranks.
-    pub fn add(&mut self, micro_batch: usize, rows: &MicroBatchRows) {
-        let widths: Vec<usize> = rows.widths().collect();
+    pub(crate) fn add(&mut self, micro_batch: usize, rows: &[TableRows]) {
         let node = micro_batch..micro_batch + 1;
-        push(self.count, &mut self.finished, (node, rows.take_gradients()), |left, right| {
-            let pairs = left.into_iter().zip(right).zip(&widths);
-            let sums = pairs.map(|((left, right), width)| match (left, right) {
-                (Some(left), Some(right)) => Some(left.plus(right, *width)),
+        let gradients = rows.iter().map(TableRows::take_gradient).collect();
+        push(self.count, &mut self.finished, (node, gradients), |left, right| {
+            let pairs = left.into_iter().zip(right).zip(rows);
+            let sums = pairs.map(|((left, right), rows)| match (left, right) {
+                (Some(left), Some(right)) => Some(left.plus(right, rows.width)),
                 (left, right) => left.or(right),
             });
             sums.collect()
@@ -74,11 +65,7 @@ fn push<T>(
 impl ShardedTables {
     /// Sends the gradients of this rank's micro-batches to the ranks that keep the rows, which add
     /// all of them in the order of the tree. All ranks call this function.
-    ///
-    /// # Errors
-    /// [`TrainError::Ranks`](crate::TrainError::Ranks) if a rank has ended, or a micro-batch of the
-    /// step is missing.
-    pub fn reduce(&self, sum: TableGradientSum) -> Result<TableGradients> {
+    pub(crate) fn reduce(&self, sum: TableGradientSum) -> Result<TableGradients> {
         let count = sum.count;
         let mut messages = vec![vec![sum.finished.len() as u32]; self.ranks.size()];
         for (node, of_tables) in &sum.finished {
@@ -109,15 +96,10 @@ impl ShardedTables {
             });
         }
         match finished.pop() {
-            Some((node, of_groups)) if node == (0..count) && finished.is_empty() => {
+            Some((node, of_groups)) if node == (0..count) => {
                 Ok(TableGradients { written, of_groups })
             }
-            _ => {
-                let reason = format!(
-                    "the gradients of some of the {count} micro-batches of the step are missing"
-                );
-                Err(failed(reason.into()))
-            }
+            _ => Err(failed("the gradients of some micro-batches are missing".into())),
         }
     }
 

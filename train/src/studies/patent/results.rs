@@ -210,7 +210,7 @@ impl Results {
         }
         Ok(PatentSummary {
             recipe_hash: recipe.hash()?,
-            seed: recipe.seed(),
+            seed: recipe.seed,
             combine: match combined.stacked {
                 Some(_) => Combination::Stacked,
                 None => Combination::Mean,
