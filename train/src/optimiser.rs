@@ -10,7 +10,6 @@ mod muon;
 mod rmsprop;
 pub mod settings;
 mod sgd;
-mod state_values;
 
 use std::borrow::Cow;
 
@@ -22,9 +21,8 @@ use engram_models::params::{Parameters, path_matches};
 use rayon::prelude::*;
 
 use crate::error::{Result, TrainError};
-pub(crate) use lanes::Lane;
+pub(crate) use lanes::{Lane, StateValues};
 use settings::RuleSettings;
-pub(crate) use state_values::StateValues;
 
 /// Values per parallel task. It is fixed, so that results do not depend on the thread count.
 pub(crate) const BLOCK: usize = 1 << 14;
@@ -271,24 +269,6 @@ mod tests {
     use engram_models::compute::to_host;
 
     use super::*;
-
-    #[test]
-    fn the_last_matching_pattern_gives_the_rule() {
-        let default_rule = |kind: &str| RuleSettings::of_kind(kind).expect("a rule");
-        let pattern = |pattern: &str, kind| (pattern.to_owned(), default_rule(kind));
-        let by_pattern =
-            vec![pattern("head.**", "sgd"), pattern("**.bias", "lion"), pattern("x.*", "muon")];
-        let rules = RuleSet { default: default_rule("adamw"), by_pattern };
-        for (path, kind) in [
-            ("body.weight", "adamw"),
-            ("head.weight", "sgd"),
-            ("head.bias", "lion"),
-            ("x.bias", "muon"),
-            ("x.y.bias", "lion"),
-        ] {
-            assert_eq!(*rules.rule_of(path), default_rule(kind), "{path}");
-        }
-    }
 
     /// Every rule takes the same steps with tensor operations, which update parameters on a GPU, as
     /// with loops on the CPU. The state has the same names and values.

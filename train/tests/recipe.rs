@@ -158,14 +158,17 @@ fn a_setting_of_another_update_rule_is_refused() -> Result<(), String> {
 #[test]
 fn a_group_has_its_own_update_rule() -> Result<(), String> {
     let groups = "[[group]]\nmatch = \"embeddings.**\"\nrate = 1\nrule = { kind = \"sgd\" }\n\n\
-                  [[group]]\nmatch = \"head.**\"\nrate = 2\n\n[check]";
+                  [[group]]\nmatch = \"head.**\"\nrate = 2\n\n[[group]]\nmatch = \"**.bias\"\n\
+                  rate = 1\nrule = { kind = \"lion\" }\n\n[check]";
     let text = TEXT.replace("[check]", groups);
     let recipe = parse(&text, false, &[])?;
     let rules = recipe.rules(&recipe.phases[0]);
-    assert_eq!(rules.by_pattern.len(), 1);
+    assert_eq!(rules.by_pattern.len(), 2);
     let rule_of = |path: &str| rules.rule_of(path);
     assert!(matches!(rule_of("embeddings.weight"), RuleSettings::Sgd(_)));
     assert!(matches!(rule_of("head.weight"), RuleSettings::Adamw(_)));
+    // The last matching pattern counts.
+    assert!(matches!(rule_of("embeddings.bias"), RuleSettings::Lion(_)));
     let wrong = text.replace("kind = \"sgd\"", "kind = \"sgd\", weight_decay = -1");
     let message = parse(&wrong, false, &[]).map(|_| ()).expect_err("a negative decay");
     assert_eq!(message, "recipe.toml:17: `group.0.rule.weight_decay` has to be 0 or above");

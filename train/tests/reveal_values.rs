@@ -13,7 +13,7 @@ use engram_train::{Recipe, RecipeOptions, RunOptions, StudyResult, TrainError, V
 use crate::runs::{assert_same_bytes, lasting_files, quiet, with_causes};
 
 /// The memory is refreshed several times.
-const SETTINGS: [&str; 13] = [
+pub const SETTINGS: [&str; 13] = [
     "batch.examples=16",
     "checkpoint.every_steps=4",
     "memory.refresh_every=6",

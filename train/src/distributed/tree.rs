@@ -80,24 +80,11 @@ fn split(node: &Node) -> usize {
 mod tests {
     use super::*;
 
-    /// The nodes of the tree by its definition.
-    fn all_nodes(node: Node, found: &mut Vec<Node>) {
-        if node.len() > 1 {
-            let middle = split(&node);
-            all_nodes(node.start..middle, found);
-            all_nodes(middle..node.end, found);
-        }
-        found.push(node);
-    }
-
     #[test]
     fn the_tree_of_six_is_as_documented() {
-        let mut found = Vec::new();
-        all_nodes(0..6, &mut found);
-        found.retain(|node| node.len() > 1);
-        assert_eq!(found, [0..2, 2..4, 0..4, 4..6, 0..6]);
         assert_eq!(nodes(6, &(0..3)), [0..2, 2..3]);
         assert_eq!(nodes(6, &(3..6)), [3..4, 4..6]);
+        assert!(are_siblings(6, &(0..4), &(4..6)) && !are_siblings(6, &(2..4), &(4..6)));
     }
 
     #[test]
@@ -109,35 +96,6 @@ mod tests {
                 assert_eq!(flat, (0..count).collect::<Vec<_>>());
                 let lengths = || shares.iter().map(ExactSizeIterator::len);
                 assert!(lengths().max() <= lengths().min().map(|least| least + 1));
-            }
-        }
-    }
-
-    /// For every part: the pieces are nodes, no two are siblings, and there are few of them. Adding
-    /// the pieces of all parts gives the whole tree.
-    #[test]
-    fn pieces_are_nodes_and_add_up_to_the_tree() {
-        for count in 1..40usize {
-            let mut tree = Vec::new();
-            all_nodes(0..count, &mut tree);
-            for ranks in 1..=count.min(8) {
-                let mut pieces = Vec::new();
-                for rank in 0..ranks {
-                    let own = nodes(count, &share(count, ranks, rank));
-                    assert!(own.len() <= 2 * count.ilog2() as usize + 1);
-                    assert!(own.iter().all(|node| tree.contains(node)));
-                    assert!(!own.windows(2).any(|pair| are_siblings(count, &pair[0], &pair[1])));
-                    pieces.extend(own);
-                }
-                let mut stack: Vec<Node> = Vec::new();
-                for mut piece in pieces {
-                    while let Some(left) = stack.pop_if(|left| are_siblings(count, left, &piece)) {
-                        piece = left.start..piece.end;
-                        assert!(tree.contains(&piece));
-                    }
-                    stack.push(piece);
-                }
-                assert!(stack.len() == 1 && stack[0] == (0..count));
             }
         }
     }

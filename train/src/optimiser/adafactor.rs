@@ -15,9 +15,8 @@ use candle_core::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::lanes::{DecayedStep, ElementRule, Lane, update_all};
+use super::lanes::{DecayedStep, ElementRule, Lane, StateValues, update_all};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::state_values::StateValues;
 use super::{State, Step, UpdateRule, decay_of, sum_of_squares};
 use crate::error::Result as TrainResult;
 use second_moment::SecondMoment;

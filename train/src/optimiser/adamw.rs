@@ -76,12 +76,12 @@ impl AdamW {
     fn new(settings: &AdamwSettings, shape: &[usize]) -> Self {
         let weight_decay = decay_of(settings.weight_decay, shape);
         let settings = AdamwSettings { weight_decay, ..settings.clone() };
-        Self { rule: ElementWise::new(settings, shape), idle: Vec::new() }
+        let names = ["first_moment", "second_moment"];
+        Self { rule: ElementWise::new(settings, shape, names), idle: Vec::new() }
     }
 }
 
-impl ElementSettings<2> for AdamwSettings {
-    const STATE: [&'static str; 2] = ["first_moment", "second_moment"];
+impl ElementSettings for AdamwSettings {
     type Step = AdamwStep;
 
     fn step(&self, step: &Step) -> AdamwStep {

@@ -34,7 +34,8 @@ impl Settings for LionSettings {
 
     fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
         let weight_decay = decay_of(self.weight_decay, shape);
-        Box::new(ElementWise::new(Self { weight_decay, ..self.clone() }, shape))
+        let settings = Self { weight_decay, ..self.clone() };
+        Box::new(ElementWise::new(settings, shape, ["momentum"]))
     }
 }
 
@@ -46,8 +47,7 @@ pub(super) struct LionStep {
     step: DecayedStep,
 }
 
-impl ElementSettings<1> for LionSettings {
-    const STATE: [&'static str; 1] = ["momentum"];
+impl ElementSettings for LionSettings {
     type Step = LionStep;
 
     fn step(&self, step: &Step) -> LionStep {

@@ -10,9 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::adamw::AdamwSettings;
-use super::lanes::{DecayedStep, ElementRule, Lane, update_all};
+use super::lanes::{DecayedStep, ElementRule, Lane, StateValues, update_all};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::state_values::StateValues;
 use super::{State, Step, UpdateRule, sum_of_squares};
 use crate::error::Result as TrainResult;
 
@@ -217,25 +216,12 @@ impl Muon {
 mod tests {
     use super::*;
 
-    fn orthogonalised(muon: &Muon, matrix: &[f32]) -> Vec<f32> {
-        let tensor = Tensor::from_slice(matrix, (muon.rows, muon.columns), &Device::Cpu);
-        let result = muon.orthogonalised(&tensor.expect("a matrix"), sum_of_squares(matrix));
-        to_host(&result.expect("a matrix")).expect("values")
-    }
-
     #[test]
-    fn orthogonalisation_brings_the_mean_squared_singular_value_near_1_and_keeps_zeros() {
-        for (rows, columns) in [(6, 9), (9, 6), (5, 5)] {
-            let settings = MuonSettings { iterations: 10, ..MuonSettings::default() };
-            let muon = Muon { settings, rows, columns, momentum: StateValues::zeros(0) };
-            let matrix: Vec<f32> = (0..rows * columns).map(|i| ((i * i) as f32).sin()).collect();
-            let orthogonalised = orthogonalised(&muon, &matrix);
-            // The sum of squares of a matrix is the sum of its squared singular values.
-            let mean_square = sum_of_squares(&orthogonalised) / rows.min(columns) as f64;
-            assert!((0.5..1.5).contains(&mean_square), "{rows} x {columns}: {mean_square}");
-        }
+    fn orthogonalisation_keeps_zeros() {
         let momentum = StateValues::zeros(0);
         let muon = Muon { settings: MuonSettings::default(), rows: 2, columns: 2, momentum };
-        assert_eq!(orthogonalised(&muon, &[0.0; 4]), [0.0; 4]);
+        let zeros = Tensor::zeros((2, 2), candle_core::DType::F32, &Device::Cpu).expect("a matrix");
+        let result = muon.orthogonalised(&zeros, 0.0).expect("a matrix");
+        assert_eq!(to_host(&result).expect("values"), [0.0; 4]);
     }
 }

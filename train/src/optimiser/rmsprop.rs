@@ -39,8 +39,9 @@ impl Settings for RmspropSettings {
         let weight_decay = decay_of(self.weight_decay, shape);
         let settings = Self { weight_decay, ..self.clone() };
         match self.momentum {
-            0.0 => Box::new(ElementWise::<_, 1>::new(settings, shape)),
-            _ => Box::new(ElementWise::<_, 2>::new(settings, shape)),
+            0.0 => Box::new(ElementWise::new(settings, shape, ["mean_square"])),
+            // The velocity is the decayed sum of normalised gradients.
+            _ => Box::new(ElementWise::new(settings, shape, ["mean_square", "velocity"])),
         }
     }
 }
@@ -56,8 +57,10 @@ pub(super) struct RmspropStep {
     learning_rate: f32,
 }
 
-impl RmspropSettings {
-    fn factors(&self, step: &Step) -> RmspropStep {
+impl ElementSettings for RmspropSettings {
+    type Step = RmspropStep;
+
+    fn step(&self, step: &Step) -> RmspropStep {
         RmspropStep {
             gradient_scale: step.size.gradient_scale as f32,
             weight_decay: self.weight_decay as f32,
@@ -66,26 +69,6 @@ impl RmspropSettings {
             momentum: self.momentum as f32,
             learning_rate: step.learning_rate() as f32,
         }
-    }
-}
-
-/// Without momentum.
-impl ElementSettings<1> for RmspropSettings {
-    const STATE: [&'static str; 1] = ["mean_square"];
-    type Step = RmspropStep;
-
-    fn step(&self, step: &Step) -> RmspropStep {
-        self.factors(step)
-    }
-}
-
-/// With momentum: the velocity is the decayed sum of normalised gradients.
-impl ElementSettings<2> for RmspropSettings {
-    const STATE: [&'static str; 2] = ["mean_square", "velocity"];
-    type Step = RmspropStep;
-
-    fn step(&self, step: &Step) -> RmspropStep {
-        self.factors(step)
     }
 }
 
@@ -107,6 +90,7 @@ impl RmspropStep {
     }
 }
 
+/// Without momentum.
 impl ElementRule<1> for RmspropStep {
     #[inline(always)]
     fn apply<L: Lane>(
@@ -120,6 +104,7 @@ impl ElementRule<1> for RmspropStep {
     }
 }
 
+/// With momentum.
 impl ElementRule<2> for RmspropStep {
     #[inline(always)]
     fn apply<L: Lane>(

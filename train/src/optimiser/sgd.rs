@@ -37,8 +37,9 @@ impl Settings for SgdSettings {
         let weight_decay = decay_of(self.weight_decay, shape);
         let settings = Self { weight_decay, ..self.clone() };
         match self.momentum {
-            0.0 => Box::new(ElementWise::<_, 0>::new(settings, shape)),
-            _ => Box::new(ElementWise::<_, 1>::new(settings, shape)),
+            0.0 => Box::new(ElementWise::new(settings, shape, [])),
+            // The state is the decayed sum of gradients.
+            _ => Box::new(ElementWise::new(settings, shape, ["velocity"])),
         }
     }
 }
@@ -53,8 +54,10 @@ pub(super) struct SgdStep {
     nesterov: bool,
 }
 
-impl SgdSettings {
-    fn factors(&self, step: &Step) -> SgdStep {
+impl ElementSettings for SgdSettings {
+    type Step = SgdStep;
+
+    fn step(&self, step: &Step) -> SgdStep {
         SgdStep {
             gradient_scale: step.size.gradient_scale as f32,
             weight_decay: self.weight_decay as f32,
@@ -62,26 +65,6 @@ impl SgdSettings {
             momentum: self.momentum as f32,
             nesterov: self.nesterov,
         }
-    }
-}
-
-/// Without momentum.
-impl ElementSettings<0> for SgdSettings {
-    const STATE: [&'static str; 0] = [];
-    type Step = SgdStep;
-
-    fn step(&self, step: &Step) -> SgdStep {
-        self.factors(step)
-    }
-}
-
-/// With momentum: the state is the decayed sum of gradients.
-impl ElementSettings<1> for SgdSettings {
-    const STATE: [&'static str; 1] = ["velocity"];
-    type Step = SgdStep;
-
-    fn step(&self, step: &Step) -> SgdStep {
-        self.factors(step)
     }
 }
 
@@ -93,6 +76,7 @@ impl SgdStep {
     }
 }
 
+/// Without momentum.
 impl ElementRule<0> for SgdStep {
     #[inline(always)]
     fn apply<L: Lane>(&self, value: &L, gradient: &L, _: [&L; 0]) -> Result<(L, [L; 0]), L::Error> {
@@ -101,6 +85,7 @@ impl ElementRule<0> for SgdStep {
     }
 }
 
+/// With momentum.
 impl ElementRule<1> for SgdStep {
     #[inline(always)]
     fn apply<L: Lane>(
