@@ -51,23 +51,14 @@ pub trait Collective: Send + Sync {
     fn size(&self) -> usize;
 
     /// Returns the bytes of rank 0. The bytes of other ranks are ignored.
-    ///
-    /// # Errors
-    /// If a rank has ended.
     fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>, StudyError>;
 
     /// Returns the bytes of every rank, in rank order.
-    ///
-    /// # Errors
-    /// If a rank has ended.
     fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError>;
 
     /// Sends the slices `send[r]` to each rank `r`, and receives the slices `receive[r]` from it.
     /// The slices that two ranks exchange have equal numbers and lengths on both sides. The slices
     /// of the own rank are ignored.
-    ///
-    /// # Errors
-    /// If a rank has ended.
     fn exchange(
         &self,
         send: &[Vec<&[f32]>],
@@ -76,9 +67,6 @@ pub trait Collective: Send + Sync {
 
     /// Sends the bytes `send[r]` to each rank `r`, and returns the bytes from every rank, in rank
     /// order.
-    ///
-    /// # Errors
-    /// If a rank has ended.
     fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StudyError>;
 
     /// Prepares [`Collective::exchange_tensors`] between the GPUs of the ranks. `device` is the GPU

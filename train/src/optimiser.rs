@@ -57,12 +57,10 @@ impl Step {
 /// The state tensors of an update rule: names and flattened values.
 pub type State<'a> = Vec<(&'static str, Cow<'a, [f32]>)>;
 
-/// The update rule of one parameter, with its state.
+/// The update rule of one parameter, with its state. Functions fail if a tensor operation or a GPU
+/// fails.
 pub trait UpdateRule: Send {
     /// Updates the parameter's values in place. `scratch` is a buffer for temporary values.
-    ///
-    /// # Errors
-    /// [`TrainError::Model`] if a tensor operation fails.
     fn update(
         &mut self,
         values: &mut [f32],
@@ -73,9 +71,6 @@ pub trait UpdateRule: Send {
 
     /// Returns the updated values of a parameter on a GPU. All tensors are on its device and have its
     /// shape. The result equals [`UpdateRule::update`] up to rounding.
-    ///
-    /// # Errors
-    /// An error of the GPU.
     fn updated(
         &mut self,
         values: &Tensor,
@@ -85,9 +80,6 @@ pub trait UpdateRule: Send {
 
     /// Returns this step for the AdamW kernel, which updates all parameters on a GPU at once. `None`
     /// for other rules.
-    ///
-    /// # Errors
-    /// An error of the GPU.
     #[cfg(feature = "cuda")]
     fn adamw_update(
         &mut self,
@@ -99,9 +91,6 @@ pub trait UpdateRule: Send {
     }
 
     /// The state tensors by name, in a fixed order.
-    ///
-    /// # Errors
-    /// [`TrainError::Model`] if a GPU fails.
     fn state(&self) -> Result<State<'_>>;
 
     /// Replaces the state tensor `name`, for resuming, and drops values derived from the old one.

@@ -1,7 +1,6 @@
 //! The training loop of every study.
 
 mod finish;
-mod memory;
 mod phase;
 mod reducer;
 mod state;

@@ -381,7 +381,117 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
     assert!(started.is_empty() && json(&repeated) == json(&report));
     assert!(json(&repeated)["configurations"][3]["metrics"][2]["value"].is_null());
     // The same holds for another spelling of the folder.
-    let spelled = quiet_grid(folder.path(), 1);
+    let spelled = GridOptions { out: folder.path().join("seed-1/.."), ..options.clone() };
+    run_grid(&whole, &spelled, &mut |progress| panic!("{progress:?}")).unwrap();
+
+    // Runs of another program are reused only on request.
+    let k_2 = &json(&report)["configurations"][3]["runs"];
+    assert_eq!(k_2[0]["programs"][0]["sha256"], Program::running().unwrap().sha256);
+    assert!(k_2[0]["recipe_hash"] != k_2[1]["recipe_hash"]);
+    let programs = folder.path().join("seed-2/k-2/programs.json");
+    let original = std::fs::read_to_string(&programs).unwrap();
+    std::fs::write(&programs, original.replace("\"sha256\": \"", "\"sha256\": \"0")).unwrap();
+    let error = run_grid(&whole, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(
+        error.contains("seed-2/k-2: was trained by engram") && error.contains("accept"),
+        "{error}"
+    );
+    let reuse = GridOptions { reuse: true, ..options.clone() };
+    let reused = run_grid(&whole, &reuse, &mut |progress| panic!("{progress:?}")).unwrap();
+    assert_eq!(reused.reused, ["seed 2, k-2"]);
+    assert_eq!(reused.notes()[0], "Runs trained by a different program: seed 2, k-2.");
+
+    // A grid that was stopped has a report on the configurations that are finished.
+    let partial = measure_finished(&whole, &reuse).unwrap().unwrap();
+    assert!(partial.unfinished.is_empty() && partial.claims == reused.claims);
+    let summary = folder.path().join("seed-2/k-2/summary.json");
+    let finished = std::fs::read(&summary).unwrap();
+    std::fs::remove_file(&summary).unwrap();
+    let partial = measure_finished(&whole, &reuse).unwrap().unwrap();
+    assert_eq!(partial.unfinished, ["k-2"]);
+    assert_eq!(partial.configurations.len() + 1, reused.configurations.len());
+    assert!(partial.notes()[0].contains("Stopped before these configurations finished: k-2"));
+    std::fs::write(&summary, finished).unwrap();
+    std::fs::remove_file(&programs).unwrap();
+    let error = run_grid(&whole, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("does not record which program"), "{error}");
+    std::fs::write(&programs, original).unwrap();
+
+    let other = whole.clone().with_settings(&["batch.examples=4".to_owned()]).unwrap();
+    let other = other.select(&["cold-start"]);
+    assert_eq!(other.configurations.len(), 2);
+    let cold_start = grid(&GRID.replace("main = \"main\"", "main = \"cold-start\"")).unwrap();
+    let cold_start =
+        cold_start.with_settings(&["batch.examples=4".to_owned()]).unwrap().select(&["cold-start"]);
+    let error = run_grid(&cold_start, &options, &mut |_| {}).unwrap_err().to_string();
+    assert!(error.contains("cold-start: has a finished run with other settings"), "{error}");
+
+    for (old, new, expected) in [
+        ("k = 0", "kk = 0", "grid.toml:11: unknown key `kk`"),
+        ("run_of = \"main\"\nk", "run_of = \"k-2\"\nk", "grid.toml:11: `run_of` names `k-2`"),
+        ("run_of = \"main\"\nk", "k", "grid.toml:11: `k` needs `run_of`"),
+        ("\"k-2\"", "\"main\"", "grid.toml:21: `main` is the name of another configuration"),
+        ("\"k-2\"", "\"../k-2\"", "it becomes a folder name"),
+        ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: there is no configuration `mian`"),
+        ("main = \"main\"", "main = \"mian\"", "`main` names `mian`"),
+        (
+            "\"warm-start\"]",
+            "\"warm\"]",
+            "`warm` is not a phase of test.toml; the phases are images",
+        ),
+        ("memory.k=2", "memory.l=2", "configuration `k-2`: --set memory.l=2: unknown key `l`"),
+        ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
+        (
+            "\"recall_at_10\"",
+            "\"swapped_answer\"",
+            "claim `test.vqa`: `swapped_answer` needs `CONFIGURATION:SYSTEM`",
+        ),
+        (
+            "worse = \"main\"",
+            "worse = \"main:new_after\"",
+            "claim `test.same`: `exact_match` has no systems; remove `:new_after`",
+        ),
+        (
+            "set = [\"memory.k=2\"]",
+            "run_of = \"only-pairs\"",
+            "grid.toml:21: `run_of` names `only-pairs`, which is not trained; use `main`",
+        ),
+        (
+            "\"passages\", \"vqa\"",
+            "\"wiki\"",
+            "grid.toml:16: configuration `only-pairs`: `without_sources` names",
+        ),
+        (
+            "\"vqa\"]",
+            "\"vqa\", \"pairs\"]",
+            "grid.toml:16: configuration `only-pairs`: `without_sources` leaves",
+        ),
+        ("test.vqa", "test.same", "grid.toml:40: `test.same` is the id of another claim"),
+        (
+            "source = \"vqa\"",
+            "source = \"wiki\"",
+            "grid.toml:40: `source`: `wiki` is unknown; choose from kg",
+        ),
+        ("source = \"vqa\"", "part = \"all\"", "grid.toml:40: `part`: `all` is unknown"),
+        (
+            "worse = \"only-pairs\"",
+            "worse = \"k-2\"",
+            "grid.toml:40: claim `test.vqa`: configuration `k-2` retrieves 2",
+        ),
+        ("memory.k=2", "data.entries=['x']", "grid.toml:21: configuration `k-2`: test.toml"),
+    ] {
+        assert!(GRID.contains(old), "{old}");
+        let error = grid(&GRID.replacen(old, new, 1)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn a_configuration_is_evaluated_after_its_memory_was_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let grid =
+        |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"), ALL);
+    let options = quiet_grid(folder.path(), 1);
     run_grid(&grid(GRID).unwrap().select(&["k-2"]), &options, &mut |_| {}).unwrap();
     let seed = folder.path().join("seed-1");
     assert!(seed.join("main/memory").is_dir() && !seed.join("k-2/memory").exists());

@@ -79,7 +79,7 @@ impl ShardedTables {
     /// for tables of which this rank keeps a part. No rule needs whole tables.
     ///
     /// # Errors
-    /// The errors of `initial`. [`TrainError::Table`] if a rank would keep more rows of one width than
+    /// The errors of `initial`. [`TrainError::Refused`] if a rank would keep more rows of one width than
     /// 32-bit numbers can count.
     pub(crate) fn new(
         tables: Vec<Table>,
@@ -145,7 +145,7 @@ impl ShardedTables {
     /// none. Each row is sent once.
     ///
     /// # Errors
-    /// [`TrainError::Table`] if an id is not below the table's number of rows;
+    /// [`TrainError::Refused`] if an id is not below the table's number of rows;
     /// [`TrainError::Ranks`] if a rank has ended.
     pub(crate) fn lookup(&self, ids: Vec<Vec<u32>>) -> Result<Vec<SparseRows>> {
         let ids: Vec<Vec<u32>> = ids.into_iter().map(sorted).collect();
@@ -332,6 +332,6 @@ fn damaged(rank: usize) -> TrainError {
 
 impl Table {
     fn error(&self, reason: String) -> TrainError {
-        TrainError::Table { table: self.name.clone(), reason }
+        TrainError::Refused(format!("embedding table `{}`: {reason}", self.name))
     }
 }

@@ -97,9 +97,6 @@ pub(super) fn claim(
 }
 
 /// The metric of a claim, with the items that its filters select.
-///
-/// # Errors
-/// A message with the key or the value that the study does not have.
 pub(super) fn query(
     claim: &ClaimSettings,
     study: &dyn AblationStudy,

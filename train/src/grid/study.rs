@@ -132,7 +132,8 @@ pub struct Measures {
 }
 
 /// The interface of a study for its grids. [`TestItems`](super::TestItems) implements it for a study
-/// whose runs write a file of items for each metric.
+/// whose runs write a file of items for each metric. Functions fail with the errors of the study, and
+/// for files that cannot be read.
 pub trait AblationStudy: fmt::Debug + Sync {
     /// What the grids measure.
     fn measures(&self) -> Measures;
@@ -165,9 +166,6 @@ pub trait AblationStudy: fmt::Debug + Sync {
 
     /// The reason why a finished run was trained with other frozen weights than the recipe names;
     /// `None` if they are equal. `hashes` caches the hashes of weights.
-    ///
-    /// # Errors
-    /// Weights that cannot be read.
     fn weights_mismatch(
         &self,
         _recipe: &mut Recipe,
@@ -180,9 +178,6 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// Evaluates a finished run again, as a configuration with `run_of` describes, and writes the
     /// results to `folder`. Only called if the study has [`evaluation_keys`](Measures). Such a study also implements
     /// [`is_evaluated`](Self::is_evaluated).
-    ///
-    /// # Errors
-    /// The errors of the study.
     fn evaluate_again(
         &self,
         _configuration: &Configuration,
@@ -194,9 +189,6 @@ pub trait AblationStudy: fmt::Debug + Sync {
 
     /// Whether `folder` has the results of [`evaluate_again`](Self::evaluate_again) for this
     /// configuration and this run.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
     fn is_evaluated(
         &self,
         _configuration: &Configuration,
@@ -209,25 +201,16 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// Tests a finished run in a way that its training does not, for claims about these results.
     /// Does nothing if the results exist already. A study with such a test also implements
     /// [`is_tested`](Self::is_tested).
-    ///
-    /// # Errors
-    /// The errors of the study.
     fn test(&self, _run: &Path) -> Result<()> {
         Ok(())
     }
 
     /// Whether [`test`](Self::test) has nothing left to do for a finished run.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
     fn is_tested(&self, _run: &Path) -> Result<bool> {
         Ok(true)
     }
 
     /// A remark on a finished run, for the report; `None` if there is none.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
     fn remark(&self, _run: &Path) -> Result<Option<String>> {
         Ok(None)
     }
@@ -243,8 +226,5 @@ pub trait AblationStudy: fmt::Debug + Sync {
 
     /// The items of a configuration's folder, with their values of the metric. The inner error is
     /// the reason why the metric is undefined.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>>;
 }

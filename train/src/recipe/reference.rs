@@ -23,7 +23,8 @@ const TINY: &str = "`[tiny]`: overrides for `--tiny`. It may have any key of the
 /// The schema of one study's recipes.
 #[derive(Debug, Clone)]
 pub struct RecipeSchema {
-    study: &'static str,
+    /// The study.
+    pub study: &'static str,
     /// The schema without `[tiny]` and the keys of variants.
     recipe: Value,
 }
@@ -53,11 +54,6 @@ impl RecipeSchema {
         require(&mut recipe, "phase");
         recipe["properties"]["phase"]["minItems"] = json!(1);
         Self { study, recipe }
-    }
-
-    /// The study.
-    pub fn study(&self) -> &'static str {
-        self.study
     }
 
     /// The JSON Schema (draft 7) of a whole recipe.

@@ -9,9 +9,8 @@ use engram_models::params::Parameters;
 use serde_json::{Map, Value, json};
 
 use super::Session;
-use super::memory::explain;
 use super::state::{Best, State};
-use super::step::{Position, StepOutcome, Stepper};
+use super::step::{Position, StepOutcome, Stepper, explain};
 use super::tables::PhaseTables;
 use crate::Stopped;
 use crate::checkpoint::{self, Contents, Reason};
@@ -358,8 +357,12 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         let evaluation = evaluation.map_err(study_error(self.study, "evaluate"))?;
         let metric = self.study.primary_metric();
         let Some(value) = evaluation.get(&metric.name) else {
-            let names = evaluation.metrics.into_iter().map(|(name, _)| name).collect();
-            return Err(TrainError::MissingMetric { expected: metric.name, found: names });
+            let names: Vec<&str> = evaluation.metrics.iter().map(|(name, _)| &**name).collect();
+            return Err(TrainError::Refused(format!(
+                "the evaluation has no metric `{}`; it has {}",
+                metric.name,
+                names.join(", ")
+            )));
         };
         let values = metric_values(&evaluation);
         self.write_line(epoch, "evaluation", &values)?;
@@ -431,7 +434,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
     }
 
     fn empty_phase(&self, reason: String) -> TrainError {
-        TrainError::EmptyPhase { phase: self.phase.name.clone(), reason }
+        TrainError::Refused(format!("phase `{}`: {reason}", self.phase.name))
     }
 }
 
@@ -452,9 +455,10 @@ fn build<S: StudyExtension>(
 ) -> Result<(S::Model, Parameters)> {
     let (model, parameters) = patterns::build(session.recipe, study, phase)?;
     if parameters.trainable().next().is_none() && parameters.external_tables().is_empty() {
-        let reason =
-            "all parameters are frozen; give at least one group a rate above 0".to_string();
-        return Err(TrainError::EmptyPhase { phase: phase.name.clone(), reason });
+        return Err(TrainError::Refused(format!(
+            "phase `{}`: all parameters are frozen; give at least one group a rate above 0",
+            phase.name
+        )));
     }
     study.begin_phase(phase).map_err(study_error(study, "begin_phase"))?;
     Ok((model, parameters))
@@ -491,8 +495,11 @@ fn carry_over(previous: &Parameters, current: &Parameters, phase: &Phase) -> Res
     for old in previous.iter() {
         let shape = old.tensor().dims();
         let Some(new) = current.get(old.name()).filter(|new| new.tensor().dims() == shape) else {
-            let (phase, name) = (phase.name.clone(), old.name().to_string());
-            return Err(TrainError::ParameterLost { phase, name, shape: shape.to_vec() });
+            return Err(TrainError::Refused(format!(
+                "phase `{}` builds no parameter `{}` of shape {shape:?}, but the previous phase did",
+                phase.name,
+                old.name()
+            )));
         };
         let values = old.read(<[f32]>::to_vec)?;
         new.update(&mut |data| data.copy_from_slice(&values))?;

@@ -23,7 +23,7 @@ use crate::distributed::sharded_tables::{
     VALUES,
 };
 use crate::ema;
-use crate::error::{Result, TrainError};
+use crate::error::Result;
 use crate::layer_rate::layer_rates;
 use crate::optimiser::{StepSize, full_name};
 use crate::recipe::{Phase, Recipe};
@@ -99,13 +99,7 @@ impl PhaseTables {
             Ok(table.initial_values()?)
         };
         let rules = recipe.rules(phase);
-        let sharded = ShardedTables::new(tables.collect(), settings, &rules, ranks, initial);
-        let sharded = sharded.map_err(|error| match error {
-            TrainError::Table { table, reason } => {
-                recipe.error("embedding_tables", format!("fails for table `{table}`: {reason}"))
-            }
-            error => error,
-        })?;
+        let sharded = ShardedTables::new(tables.collect(), settings, &rules, ranks, initial)?;
         let ema_decay = recipe.ema.as_ref().map(|ema| ema.decay);
         Ok(Some(Self { sharded, external, ema_decay }))
     }

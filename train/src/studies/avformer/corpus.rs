@@ -74,7 +74,7 @@ impl Corpus {
     /// searched only if `data.frames` is above 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Manifest`] for a clip
+    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Refused`] for a clip
     /// without audio, text or frames, and for a clip that is too long or too short.
     pub fn load(data: &AvformerData, min_samples: usize, quiet: bool) -> Result<Self> {
         let lengths = (min_samples, data.max_seconds);
@@ -141,7 +141,7 @@ impl Corpus {
     /// Removes the clips whose images do not decode.
     ///
     /// # Errors
-    /// [`TrainError::Manifest`] naming the first such clip, if `data.on_error` is `stop` or a
+    /// [`TrainError::Refused`] naming the first such clip, if `data.on_error` is `stop` or a
     /// manifest has no other clip. For the embedded world, the error of its first image.
     pub fn skip_broken_images(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
@@ -167,7 +167,7 @@ impl Corpus {
     /// Checks the texts of all training clips that come from files.
     ///
     /// # Errors
-    /// [`TrainError::Manifest`] naming the first clip for which `is_wrong` returns a reason.
+    /// [`TrainError::Refused`] naming the first clip for which `is_wrong` returns a reason.
     pub(crate) fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
         let train = match &self.clips {
             Clips::World(_) => None,
@@ -212,7 +212,7 @@ impl Corpus {
     /// A training clip with the noise of a phase.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Refused`] for a clip
     /// that is too long.
     pub fn training(&self, index: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {
@@ -229,9 +229,6 @@ impl Corpus {
     }
 
     /// Like [`Corpus::training`], without the audio, which is not read.
-    ///
-    /// # Errors
-    /// The errors of [`Corpus::training`].
     pub(crate) fn training_without_audio(
         &self,
         index: usize,

@@ -31,9 +31,6 @@ pub struct Gallery {
 impl Gallery {
     /// The embeddings of all images of a corpus that can be shown, and the images that do not
     /// decode. Embeddings that the store does not have are computed.
-    ///
-    /// # Errors
-    /// Errors of encoding an image and of writing the store.
     pub(super) fn of(
         corpus: &Corpus,
         encoder: &Encoder,

@@ -147,7 +147,7 @@ impl Manifest {
                 let (path, clips) = (&self.path, counted(self.skipped.len(), "clip"));
                 let reason =
                     format!("{path}: no clip is left ({clips} skipped); the first: {first}");
-                Err(TrainError::Manifest { reason })
+                Err(TrainError::Refused(reason))
             }
         }
     }
@@ -210,6 +210,6 @@ impl Manifest {
 
     /// An error with the line of a clip.
     pub(super) fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Manifest { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+        TrainError::Refused(format!("{}, line {}: {reason}", self.path, clip.line))
     }
 }

@@ -13,6 +13,7 @@ use engram_durable as durable;
 use engram_eval::haystack::PLAIN;
 use engram_eval::items::{Item, Items, Statistic, json_lines};
 use engram_eval::metric::{MetricInfo, Unit};
+use engram_infer::InferError;
 use engram_infer::reveal::is_correct;
 use engram_infer::reveal::memory_folder::remove_memory;
 use serde::{Deserialize, Serialize};
@@ -497,7 +498,7 @@ fn refuse_other_files(folder: &Path) -> Result<()> {
         let is_written_here =
             files.into_iter().any(|file| name == *file || durable::is_leftover(&name, &file));
         if !is_written_here {
-            return Err(TrainError::ForeignFile { path: entry.path() });
+            return Err(InferError::ForeignFile { path: entry.path() }.into());
         }
     }
     Ok(())
