@@ -5,6 +5,7 @@ mod decode;
 mod document;
 pub mod reference;
 mod settings;
+mod table;
 mod validate;
 mod variants;
 
@@ -32,6 +33,7 @@ pub use settings::{
     EmbeddingTableSettings, EvaluationSettings, GradientCheckSettings, GroupSettings, LogSettings,
     LowRankSettings, Negatives, OptimiserSettings, Phase, RecipeSettings, StartSettings, Strategy,
 };
+pub(crate) use table::table;
 pub use variants::Variant;
 
 /// Options for reading a recipe: command-line settings that override the file.

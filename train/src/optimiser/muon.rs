@@ -14,30 +14,31 @@ use super::lanes::{DecayedStep, ElementRule, Lane, StateValues, update_all};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::{State, Step, UpdateRule, sum_of_squares};
 use crate::error::Result as TrainResult;
+use crate::recipe::table;
 
 /// The coefficients of the quintic Newton–Schulz iteration.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
 
-/// `kind = "muon"`: an orthogonalised momentum. A tensor of rank above 2 is a matrix with its first
-/// dimension as rows. Vectors use AdamW. Give word embeddings and output layers another rule with a
-/// `[[group]]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct MuonSettings {
-    /// The decay of the momentum.
-    pub momentum: f64,
-    /// Whether to use Nesterov momentum.
-    pub nesterov: bool,
-    /// Number of Newton–Schulz iterations.
-    pub iterations: usize,
-    /// The minimum norm by which a momentum is divided.
-    pub epsilon: f64,
-    /// The factor on the learning rate, by the shape of the matrix.
-    pub scale: MuonScale,
-    /// Weight decay of matrices, multiplied by the learning rate.
-    pub weight_decay: f64,
-    /// The settings of AdamW for vectors, with the keys of `kind = "adamw"`.
-    pub adamw: AdamwSettings,
+table! {
+    /// `kind = "muon"`: an orthogonalised momentum. A tensor of rank above 2 is a matrix with its
+    /// first dimension as rows. Vectors use AdamW. Give word embeddings and output layers another
+    /// rule with a `[[group]]`.
+    pub struct MuonSettings {
+        /// The decay of the momentum.
+        pub momentum: f64 = 0.95,
+        /// Whether to use Nesterov momentum.
+        pub nesterov: bool = true,
+        /// Number of Newton–Schulz iterations.
+        pub iterations: usize = 5,
+        /// The minimum norm by which a momentum is divided.
+        pub epsilon: f64 = 1e-7,
+        /// The factor on the learning rate, by the shape of the matrix.
+        pub scale: MuonScale = MuonScale::MatchAdamw,
+        /// Weight decay of matrices, multiplied by the learning rate.
+        pub weight_decay: f64 = 0.01,
+        /// The settings of AdamW for vectors, with the keys of `kind = "adamw"`.
+        pub adamw: AdamwSettings = AdamwSettings::default(),
+    }
 }
 
 /// The factor on Muon's learning rate, for a matrix of `rows × columns`.
@@ -48,20 +49,6 @@ pub enum MuonScale {
     MatchAdamw,
     /// `√max(1, rows / columns)`, as first published. Use learning rates around 0.02.
     Original,
-}
-
-impl Default for MuonSettings {
-    fn default() -> Self {
-        Self {
-            momentum: 0.95,
-            nesterov: true,
-            iterations: 5,
-            epsilon: 1e-7,
-            scale: MuonScale::MatchAdamw,
-            weight_decay: 0.01,
-            adamw: AdamwSettings::default(),
-        }
-    }
 }
 
 impl Settings for MuonSettings {

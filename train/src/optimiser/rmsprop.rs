@@ -1,29 +1,21 @@
 //! RMSProp (Tieleman and Hinton, 2012), as in `torch.optim.RMSprop`.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::lanes::{ElementRule, ElementSettings, ElementWise, Lane};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::{Step, UpdateRule, decay_of};
+use crate::recipe::table;
 
-/// `kind = "rmsprop"`: gradients divided by the root of their running mean square.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RmspropSettings {
-    /// The decay of the running mean square.
-    pub decay: f64,
-    /// Added to the root mean square.
-    pub epsilon: f64,
-    /// The factor on the sum of earlier updates; 0 for none.
-    pub momentum: f64,
-    /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
-    pub weight_decay: f64,
-}
-
-impl Default for RmspropSettings {
-    fn default() -> Self {
-        Self { decay: 0.99, epsilon: 1e-8, momentum: 0.0, weight_decay: 0.0 }
+table! {
+    /// `kind = "rmsprop"`: gradients divided by the root of their running mean square.
+    pub struct RmspropSettings {
+        /// The decay of the running mean square.
+        pub decay: f64 = 0.99,
+        /// Added to the root mean square.
+        pub epsilon: f64 = 1e-8,
+        /// The factor on the sum of earlier updates; 0 for none.
+        pub momentum: f64 = 0.0,
+        /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
+        pub weight_decay: f64 = 0.0,
     }
 }
 

@@ -1,27 +1,19 @@
 //! Stochastic gradient descent with momentum, as in `torch.optim.SGD`.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::lanes::{ElementRule, ElementSettings, ElementWise, Lane};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
 use super::{Step, UpdateRule, decay_of};
+use crate::recipe::table;
 
-/// `kind = "sgd"`: stochastic gradient descent with momentum.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SgdSettings {
-    /// The factor on the sum of earlier gradients; 0 for none.
-    pub momentum: f64,
-    /// Whether to use Nesterov momentum.
-    pub nesterov: bool,
-    /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
-    pub weight_decay: f64,
-}
-
-impl Default for SgdSettings {
-    fn default() -> Self {
-        Self { momentum: 0.9, nesterov: false, weight_decay: 0.0 }
+table! {
+    /// `kind = "sgd"`: stochastic gradient descent with momentum.
+    pub struct SgdSettings {
+        /// The factor on the sum of earlier gradients; 0 for none.
+        pub momentum: f64 = 0.9,
+        /// Whether to use Nesterov momentum.
+        pub nesterov: bool = false,
+        /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
+        pub weight_decay: f64 = 0.0,
     }
 }
 

@@ -302,7 +302,7 @@ fn items(
         .collect();
     let listed_sources: BTreeSet<String> =
         files.entries.iter().map(|parsed| parsed.entry.source.clone()).collect();
-    let corpus_entry = |entry: EntryLine| {
+    let corpus_entry = |entry: Entry| {
         let image = entry.image().and_then(|image| table.usable_index(image));
         CorpusEntry { text: entry.text(), entry, image, in_training: true }
     };
