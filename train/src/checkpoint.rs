@@ -71,7 +71,8 @@ pub(crate) enum Reason {
 
 /// The checkpoints of a run.
 pub(crate) struct Checkpoints {
-    folder: PathBuf,
+    /// The folder of the checkpoints.
+    pub(crate) folder: PathBuf,
 }
 
 /// The in-memory data that a checkpoint stores.
@@ -104,11 +105,6 @@ impl Checkpoints {
             |name: &str| [LATEST, BEST].contains(&name) || Name::parse(name).is_some();
         sweep_names(&folder, is_checkpoint_file)?;
         Ok(Self { folder })
-    }
-
-    /// The folder of the checkpoints.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Writes a checkpoint, sets `LATEST` (and `BEST` for the best one) and removes old

@@ -11,7 +11,7 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
 use crate::run_folder::INPUTS;
-use crate::study::{StudyExtension, StudyResult};
+use crate::study::{Study, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
 /// The files that determine a run's predictions, for all studies. These files and the summary get
@@ -49,7 +49,7 @@ pub fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
 /// # Errors
 /// The errors of [`train`] and `finish`. A [`TrainError`] of `finish` is returned as it is, another
 /// error as [`TrainError::Study`].
-pub(crate) fn train_and_finish<S: StudyExtension, T: Serialize>(
+pub(crate) fn train_and_finish<S: Study, T: Serialize>(
     study: &mut S,
     recipe: &Recipe,
     options: &RunOptions,

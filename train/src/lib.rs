@@ -38,7 +38,7 @@ pub use run_folder::check_failures;
 pub use step_features::{Features, StepFeatures};
 pub use storages::{MemoryServers, Storages, ValueStorages};
 pub use study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
-    StudyExtension, StudyResult, TableIds,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    TableIds,
 };
 pub use trainer::{CheckOutcome, RunOptions, RunSummary, train};

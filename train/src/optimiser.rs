@@ -118,7 +118,8 @@ impl RuleSet {
 
 /// The update rules of all trainable parameters, with their states.
 pub struct Optimiser {
-    steps: u64,
+    /// The number of steps done.
+    pub steps: u64,
     rules: Vec<ParameterRule>,
     scratch: Vec<f32>,
 }
@@ -187,11 +188,6 @@ impl Optimiser {
         #[cfg(feature = "cuda")]
         engram_models::cuda::adamw(&updates).map_err(model)?;
         Ok(())
-    }
-
-    /// The number of steps done.
-    pub fn steps(&self) -> u64 {
-        self.steps
     }
 
     /// The state by name, in a fixed order.

@@ -80,7 +80,8 @@ pub type Inputs = BTreeMap<String, String>;
 /// A run folder. The process may write to it as long as it holds this value.
 pub(crate) struct RunFolder {
     path: PathBuf,
-    inputs: Inputs,
+    /// The run's inputs other than its recipe.
+    pub(crate) inputs: Inputs,
     _lock: File,
 }
 
@@ -131,11 +132,6 @@ impl RunFolder {
             Start::Resumed => Program::record_in(path, false)?,
         }
         Ok(Self { path: path.to_path_buf(), inputs: inputs.clone(), _lock: lock })
-    }
-
-    /// The run's inputs other than its recipe.
-    pub(crate) fn inputs(&self) -> &Inputs {
-        &self.inputs
     }
 
     /// The folder.

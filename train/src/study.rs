@@ -23,10 +23,12 @@ pub type TableIds = Vec<(Arc<ExternalTable>, Arc<[u32]>)>;
 /// The result of a study's own code. Any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;
 
-/// A study: its data, model, loss and evaluation. [`StudyExtension`] has what only some studies need.
+/// A study: its data, model, loss and evaluation. Methods with a default are what only some studies
+/// need: state of their own, embedding tables in parts, losses over a whole step, and data that ranks
+/// share.
 ///
 /// The results of methods with `&self` may depend only on the recipe, the seed, the arguments, and
-/// state that [`Study::begin_phase`] or [`StudyExtension::restore`] rebuilds. A resumed run calls these
+/// state that [`Study::begin_phase`] or [`Study::restore`] rebuilds. A resumed run calls these
 /// methods again and must get the same bytes.
 pub trait Study {
     /// The model that is trained.
@@ -34,6 +36,11 @@ pub trait Study {
 
     /// The input of one forward pass.
     type Batch;
+
+    /// Whether the study supports `[embedding_tables]`. Such a study implements
+    /// [`Study::table_ids`], and runs the model in [`Study::loss`] and [`Study::evaluate`]
+    /// only: not in other methods, such as [`Study::features`].
+    const SUPPORTS_EMBEDDING_TABLES: bool = false;
 
     /// The value of `study` in a recipe.
     fn name(&self) -> &str;
@@ -88,23 +95,13 @@ pub trait Study {
     fn card(&self) -> Vec<(String, String)> {
         Vec::new()
     }
-}
-
-/// What only some studies need: state of their own, embedding tables in parts, losses over a whole
-/// step, and data that ranks share. Every method has a default, so most studies need one line:
-/// `impl StudyExtension for MyStudy {}`.
-pub trait StudyExtension: Study {
-    /// Whether the study supports `[embedding_tables]`. Such a study implements
-    /// [`StudyExtension::table_ids`], and runs the model in [`Study::loss`] and [`Study::evaluate`]
-    /// only: not in other methods, such as [`StudyExtension::features`].
-    const SUPPORTS_EMBEDDING_TABLES: bool = false;
 
     /// Writes the study's own state to a checkpoint folder, for resuming.
     fn save(&self, _folder: &Path) -> StudyResult<()> {
         Ok(())
     }
 
-    /// Reads the state that [`StudyExtension::save`] wrote to a checkpoint folder. The parameters are
+    /// Reads the state that [`Study::save`] wrote to a checkpoint folder. The parameters are
     /// already restored.
     fn restore(&mut self, _folder: &Path) -> StudyResult<()> {
         Ok(())
@@ -129,7 +126,7 @@ pub trait StudyExtension: Study {
     }
 
     /// Takes the record of all [`Study::loss`] calls since the last call, such as statistics that
-    /// [`StudyExtension::save`] writes, as text; empty without one. Only called if several ranks share the
+    /// [`Study::save`] writes, as text; empty without one. Only called if several ranks share the
     /// micro-batches of a step.
     fn take_record(&self) -> StudyResult<String> {
         Ok(String::new())

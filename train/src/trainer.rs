@@ -17,7 +17,7 @@ use crate::log::{self, EventWriter, Metrics, Timing};
 use crate::recipe::Recipe;
 use crate::run_folder::RunFolder;
 use crate::storages::{MemoryServers, ValueStorages};
-use crate::study::{Evaluation, StudyExtension};
+use crate::study::{Evaluation, Study};
 use phase::{PhaseRun, study_error};
 pub(crate) use state::State;
 
@@ -127,11 +127,7 @@ impl Session<'_> {
 /// # Errors
 /// See [`TrainError`]. Unless the error says otherwise, the run can be resumed from its last
 /// checkpoint.
-pub fn train<S: StudyExtension>(
-    study: &mut S,
-    recipe: &Recipe,
-    options: &RunOptions,
-) -> Result<RunSummary> {
+pub fn train<S: Study>(study: &mut S, recipe: &Recipe, options: &RunOptions) -> Result<RunSummary> {
     recipe.expect_study(study.name())?;
     if recipe.has_variants() {
         return Err(recipe.error("variant", "is not supported by this study; remove the variants"));
@@ -145,7 +141,7 @@ pub fn train<S: StudyExtension>(
 }
 
 /// Does the same as [`train`], in a folder that the caller has locked.
-pub(crate) fn train_in<S: StudyExtension>(
+pub(crate) fn train_in<S: Study>(
     folder: &RunFolder,
     study: &mut S,
     recipe: &Recipe,
@@ -154,7 +150,7 @@ pub(crate) fn train_in<S: StudyExtension>(
     // An earlier run of this process may have failed with unsaved steps.
     options.stop.clear_unsaved();
     let ranks = &options.ranks;
-    ranks.expect_same_run(&format!("{} {:?}", recipe.hash()?, folder.inputs()))?;
+    ranks.expect_same_run(&format!("{} {:?}", recipe.hash()?, folder.inputs))?;
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
         log::print(&format!("warning: {error}; skipping this checkpoint"));

@@ -51,7 +51,8 @@ pub(crate) struct ShardedTables {
     state_names: Vec<Vec<&'static str>>,
     /// The moving averages of the groups of this rank, if there are any.
     means: Option<Vec<Vec<f32>>>,
-    steps: u64,
+    /// The number of steps done.
+    pub(crate) steps: u64,
     /// Zeros between steps: the gradient of one part.
     gradient: Vec<f32>,
     scratch: Vec<f32>,

@@ -5,6 +5,7 @@
 //! micro-batches the sum is `((g0 + g1) + (g2 + g3)) + (g4 + g5)`. The sums of two ranks that
 //! compute micro-batches 0–2 and 3–5 are the nodes `g0 + g1` and `g2`, and `g3` and `g4 + g5`.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 /// Consecutive micro-batches whose gradients are added before all others: a node of the tree.
@@ -36,15 +37,29 @@ pub(crate) fn are_siblings(count: usize, left: &Node, right: &Node) -> bool {
 
 /// The fewest nodes of the tree over `count` micro-batches that together are `part`, in order.
 pub(crate) fn nodes(count: usize, part: &Range<usize>) -> Vec<Node> {
-    let mut stack: Vec<Node> = Vec::new();
+    let mut stack = Vec::new();
     for micro_batch in part.clone() {
-        let mut node = micro_batch..micro_batch + 1;
-        while let Some(left) = stack.pop_if(|left| are_siblings(count, left, &node)) {
-            node = left.start..node.end;
-        }
-        stack.push(node);
+        let Ok(()) = push(count, &mut stack, (micro_batch..micro_batch + 1, ()), |(), ()| {
+            Ok::<_, Infallible>(())
+        });
     }
-    stack
+    stack.into_iter().map(|(node, ())| node).collect()
+}
+
+/// Appends a node with its sum to the stack of finished nodes, after adding its left neighbours in
+/// the tree over `count` micro-batches.
+pub(crate) fn push<T, E>(
+    count: usize,
+    stack: &mut Vec<(Node, T)>,
+    (mut node, mut sum): (Node, T),
+    add: impl Fn(T, T) -> Result<T, E>,
+) -> Result<(), E> {
+    while let Some((left, left_sum)) = stack.pop_if(|(left, _)| are_siblings(count, left, &node)) {
+        node = left.start..node.end;
+        sum = add(left_sum, sum)?;
+    }
+    stack.push((node, sum));
+    Ok(())
 }
 
 /// Adds the sums of nodes that together are the whole tree, in its order. The sums are in the order
@@ -54,18 +69,12 @@ pub(super) fn sum_in_order<T, E>(
     sums: impl Iterator<Item = (Node, Option<T>)>,
     add: impl Fn(T, T) -> Result<T, E>,
 ) -> Result<Option<T>, E> {
-    let mut stack: Vec<(Node, Option<T>)> = Vec::new();
-    for (mut node, mut sum) in sums {
-        while let Some((left, left_sum)) =
-            stack.pop_if(|(left, _)| are_siblings(count, left, &node))
-        {
-            node = left.start..node.end;
-            sum = match (left_sum, sum) {
-                (Some(left_sum), Some(sum)) => Some(add(left_sum, sum)?),
-                (left_sum, sum) => left_sum.or(sum),
-            };
-        }
-        stack.push((node, sum));
+    let mut stack = Vec::new();
+    for sum in sums {
+        push(count, &mut stack, sum, |left: Option<T>, right| match (left, right) {
+            (Some(left), Some(right)) => Ok(Some(add(left, right)?)),
+            (left, right) => Ok(left.or(right)),
+        })?;
     }
     Ok(stack.pop().and_then(|(_, sum)| sum))
 }

@@ -38,7 +38,7 @@ pub(super) fn finish<S: Study>(
     }
     let mut summary = summary(session)?;
     let parameter_counts = parameters.map(Parameters::value_counts);
-    let inputs = session.folder.inputs();
+    let inputs = &session.folder.inputs;
     let card = card::of_run(study, session.recipe, &summary, parameter_counts, inputs)?;
     write_file(&run.join(CARD), card.as_bytes())?;
     summary.check = check(session, study, &summary);

@@ -18,7 +18,7 @@ use crate::distributed::sharded_tables::PartValues;
 use crate::error::{Result, StudyError, TrainError};
 use crate::log::{Progress, Window};
 use crate::recipe::{Phase, Recipe};
-use crate::study::{Evaluation, EvaluationContext, Study, StudyExtension, epoch_rng};
+use crate::study::{Evaluation, EvaluationContext, Study, epoch_rng};
 
 /// The maximum number of consecutive skipped steps; one more is an error.
 const MAX_SKIPPED_STEPS: u32 = 2;
@@ -30,7 +30,7 @@ pub(super) struct Trained {
 }
 
 /// A running phase.
-pub(super) struct PhaseRun<'s, 'a, S: StudyExtension> {
+pub(super) struct PhaseRun<'s, 'a, S: Study> {
     session: &'s mut Session<'a>,
     study: &'s mut S,
     model: S::Model,
@@ -42,7 +42,7 @@ pub(super) struct PhaseRun<'s, 'a, S: StudyExtension> {
     first_batches: Option<Vec<S::Batch>>,
 }
 
-impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
+impl<'s, 'a, S: Study> PhaseRun<'s, 'a, S> {
     /// Starts a phase from the parameters of the previous phase. The first phase starts from the
     /// run in `[start]`, or from the study's initial parameters.
     pub(super) fn begin(
@@ -182,7 +182,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
             StepOutcome::Updated(pass, norm) => {
                 state.gradients_checked = true;
                 state.bad_steps = 0;
-                state.optimiser_steps = self.stepper.optimiser.steps();
+                state.optimiser_steps = self.stepper.optimiser.steps;
                 state.window.add(pass.loss, norm, pass.examples, pass.tokens, &pass.parts);
                 Ok(())
             }
@@ -220,7 +220,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
     /// If the run is asked to stop during the evaluation, the resumed run writes all three.
     fn after_step(&mut self, epoch: usize) -> Result<()> {
         let state_before = self.session.state.clone();
-        let bytes = self.session.metrics.bytes();
+        let bytes = self.session.metrics.bytes;
         let result = self.write_due(epoch);
         match result {
             Err(TrainError::Study { source, .. }) if Stopped::is_cause_of(&*source) => {
@@ -406,7 +406,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         }
         // Logs are synced first, so that a checkpoint never refers to log lines that are lost.
         self.session.sync_logs()?;
-        self.session.state.metrics_bytes = self.session.metrics.bytes();
+        self.session.state.metrics_bytes = self.session.metrics.bytes;
         let contents = Contents {
             parameters: &self.stepper.parameters,
             optimiser: &self.stepper.optimiser,
@@ -448,7 +448,7 @@ pub(super) fn study_error<S: Study>(
 }
 
 /// Builds the phase's model and prepares the study for the phase.
-fn build<S: StudyExtension>(
+fn build<S: Study>(
     session: &Session<'_>,
     study: &mut S,
     phase: &Phase,
@@ -465,7 +465,7 @@ fn build<S: StudyExtension>(
 }
 
 /// The micro-batches of an epoch.
-fn batches<S: StudyExtension>(
+fn batches<S: Study>(
     session: &Session<'_>,
     study: &S,
     phase: &Phase,

@@ -21,7 +21,7 @@ use crate::error::{Result, TrainError};
 use crate::optimiser::StepSize;
 use crate::recipe::Negatives;
 use crate::step_features::{Features, StepFeatures};
-use crate::study::{BatchLoss, StepContext, StudyExtension, StudyResult};
+use crate::study::{BatchLoss, StepContext, Study, StudyResult};
 
 /// One forward and backward pass over the micro-batches of a step.
 #[derive(Default)]
@@ -70,7 +70,7 @@ struct RankPasses {
     micro_batches: Vec<MicroBatch>,
     /// Describes the first loss that is not finite.
     not_finite: Option<String>,
-    /// See [`StudyExtension::take_record`]; empty for a single rank.
+    /// See [`Study::take_record`]; empty for a single rank.
     records: Vec<String>,
     /// See [`MicroBatchSum::written`]; empty for a single rank.
     written: Vec<Vec<bool>>,
@@ -107,7 +107,7 @@ pub(super) struct Reducer {
 }
 
 /// The passes of this rank over its micro-batches, while they are computed.
-pub(super) struct RunningPass<'a, S: StudyExtension> {
+pub(super) struct RunningPass<'a, S: Study> {
     reducer: &'a mut Reducer,
     study: &'a S,
     position: &'a Position<'a>,
@@ -140,7 +140,7 @@ impl Reducer {
 
     /// Begins a pass over the micro-batches of a step. All ranks call this function, and then
     /// [`RunningPass::finish`].
-    pub(super) fn begin<'a, S: StudyExtension>(
+    pub(super) fn begin<'a, S: Study>(
         &'a mut self,
         study: &'a S,
         model: &S::Model,
@@ -177,7 +177,7 @@ impl Reducer {
 
     /// Computes the features of all micro-batches, each rank those of its `own`. `None` if losses
     /// compare only the examples of a micro-batch.
-    fn features<S: StudyExtension>(
+    fn features<S: Study>(
         &self,
         study: &S,
         model: &S::Model,
@@ -221,7 +221,7 @@ impl Reducer {
     }
 }
 
-impl<S: StudyExtension> RunningPass<'_, S> {
+impl<S: Study> RunningPass<'_, S> {
     /// The micro-batches of this rank.
     pub(super) fn micro_batches(&self) -> Range<usize> {
         self.own.clone()

@@ -14,7 +14,7 @@ use crate::error::{Result, TrainError};
 use crate::optimiser::{Optimiser, StepSize};
 use crate::recipe::{BatchSettings, Phase, Recipe};
 use crate::step_features::StepFeatures;
-use crate::study::{StepContext, StudyExtension};
+use crate::study::{StepContext, Study};
 
 /// A phase's parameters with their gradients, optimiser and EMA.
 pub(super) struct Stepper {
@@ -101,7 +101,7 @@ impl Stepper {
     }
 
     /// Takes one optimiser step with these micro-batches.
-    pub(super) fn step<S: StudyExtension>(
+    pub(super) fn step<S: Study>(
         &mut self,
         study: &S,
         model: &S::Model,
@@ -138,14 +138,14 @@ impl Stepper {
         self.optimiser.step(&self.parameters, &self.reducer.gradients, &self.rate_factors, size)?;
         self.reducer.step_tables(size)?;
         if let Some(ema) = &mut self.ema {
-            ema.update(&self.parameters, self.optimiser.steps())?;
+            ema.update(&self.parameters, self.optimiser.steps)?;
         }
         Ok(StepOutcome::Updated(pass, norm))
     }
 
     /// Computes the gradients of a step: forward and backward for each micro-batch. The inner error
     /// describes a value that is not finite.
-    fn pass<S: StudyExtension>(
+    fn pass<S: Study>(
         &mut self,
         study: &S,
         model: &S::Model,

@@ -27,7 +27,7 @@ use crate::error::Result;
 use crate::layer_rate::layer_rates;
 use crate::optimiser::{StepSize, full_name};
 use crate::recipe::{Phase, Recipe};
-use crate::study::StudyExtension;
+use crate::study::Study;
 
 /// The tables in parts, and the model's access to them.
 pub(super) struct PhaseTables {
@@ -141,7 +141,7 @@ impl PhaseTables {
     }
 
     /// Fetches the rows for the micro-batches `own` of this rank.
-    pub(super) fn look_up<S: StudyExtension>(
+    pub(super) fn look_up<S: Study>(
         &self,
         study: &S,
         model: &S::Model,
@@ -211,7 +211,7 @@ impl PhaseTables {
     pub(super) fn step(&mut self, gradients: &TableGradients, size: StepSize) -> Result<()> {
         self.sharded.step(gradients, size)?;
         if let Some(decay) = self.ema_decay {
-            self.sharded.update_means(ema::value_weight(decay, self.sharded.steps()));
+            self.sharded.update_means(ema::value_weight(decay, self.sharded.steps));
         }
         Ok(())
     }

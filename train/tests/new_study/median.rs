@@ -12,7 +12,7 @@ use engram_train::recipe::reference::{NoKeys, RecipeSchema};
 use engram_train::registry::{RunReport, StudyDefinition};
 use engram_train::{
     BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, Result, RunOptions,
-    StepContext, Study, StudyExtension, StudyResult, finish_run, train,
+    StepContext, Study, StudyResult, finish_run, train,
 };
 use rand_chacha::ChaCha8Rng;
 use schemars::JsonSchema;
@@ -80,8 +80,6 @@ impl Study for Median {
         Ok(Evaluation { metrics: vec![("error".to_owned(), mean)], counts: Vec::new() })
     }
 }
-
-impl StudyExtension for Median {}
 
 impl MedianData {
     fn errors(&self, guess: f32) -> Vec<f64> {

@@ -8,7 +8,7 @@ use candle_core::{Device, Tensor};
 use engram_models::params::{EmbeddingTable, Init, ParameterBuilder, Parameters, sum_of_rows};
 use engram_train::{
     BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, RunOptions, RunSummary,
-    StepContext, Stop, Study, StudyExtension, StudyResult, TableIds, TrainError,
+    StepContext, Stop, Study, StudyResult, TableIds, TrainError,
 };
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -273,9 +273,7 @@ impl Study for Toy {
     fn card(&self) -> Vec<(String, String)> {
         vec![("training examples".to_string(), EXAMPLES.to_string())]
     }
-}
 
-impl StudyExtension for Toy {
     const SUPPORTS_EMBEDDING_TABLES: bool = true;
 
     fn table_ids(&self, model: &Model, batch: &Vec<usize>) -> StudyResult<TableIds> {

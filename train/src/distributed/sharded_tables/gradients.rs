@@ -1,8 +1,10 @@
 //! Gradients of tables: the sum over the micro-batches of a step.
 
+use std::convert::Infallible;
+
 use super::{Reader, ShardedTables, SparseRows, TableRows, damaged};
 use crate::distributed::failed;
-use crate::distributed::tree::{Node, are_siblings};
+use crate::distributed::tree::{Node, push};
 use crate::error::Result;
 
 /// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
@@ -35,31 +37,16 @@ impl TableGradientSum {
     pub(crate) fn add(&mut self, micro_batch: usize, rows: &[TableRows]) {
         let node = micro_batch..micro_batch + 1;
         let gradients = rows.iter().map(TableRows::take_gradient).collect();
-        push(self.count, &mut self.finished, (node, gradients), |left, right| {
+        let add = |left: Vec<Option<SparseRows>>, right: Vec<Option<SparseRows>>| {
             let pairs = left.into_iter().zip(right).zip(rows);
             let sums = pairs.map(|((left, right), rows)| match (left, right) {
                 (Some(left), Some(right)) => Some(left.plus(right, rows.width)),
                 (left, right) => left.or(right),
             });
-            sums.collect()
-        });
+            Ok::<_, Infallible>(sums.collect())
+        };
+        let Ok(()) = push(self.count, &mut self.finished, (node, gradients), add);
     }
-}
-
-/// Appends a node with its sum to the stack of finished nodes, after adding its left neighbours in
-/// the tree over `count` micro-batches.
-fn push<T>(
-    count: usize,
-    finished: &mut Vec<(Node, T)>,
-    (mut node, mut sum): (Node, T),
-    add: impl Fn(T, T) -> T,
-) {
-    while let Some((left, left_sum)) = finished.pop_if(|(left, _)| are_siblings(count, left, &node))
-    {
-        node = left.start..node.end;
-        sum = add(left_sum, sum);
-    }
-    finished.push((node, sum));
 }
 
 impl ShardedTables {
@@ -90,9 +77,10 @@ impl ShardedTables {
         nodes.sort_by_key(|(node, _)| node.start);
         let mut finished = Vec::new();
         for node in nodes {
-            push(count, &mut finished, node, |left, right| {
+            let Ok(()) = push(count, &mut finished, node, |left: Vec<SparseRows>, right| {
                 let pairs = left.into_iter().zip(right).zip(&self.groups);
-                pairs.map(|((left, right), group)| left.plus(right, group.shape.width)).collect()
+                let sums = pairs.map(|((left, right), group)| left.plus(right, group.shape.width));
+                Ok::<_, Infallible>(sums.collect())
             });
         }
         match finished.pop() {

@@ -35,11 +35,6 @@ pub(crate) struct WholeTensor {
 }
 
 impl ShardedTables {
-    /// The number of steps done.
-    pub(crate) fn steps(&self) -> u64 {
-        self.steps
-    }
-
     /// Starts moving averages at the current values.
     pub(crate) fn start_means(&mut self) {
         self.means = Some(self.groups.iter().map(|group| group.values.clone()).collect());

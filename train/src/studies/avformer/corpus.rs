@@ -97,8 +97,8 @@ impl Corpus {
             );
             let candidate = |file| Candidate { file, is_shown: false };
             let mut images: Vec<Candidate> = images.into_iter().map(candidate).collect();
-            let training_frames = train.clips().iter().flat_map(|listed| listed.frames.iter());
-            let evaluation_frames = validation.clips().iter().chain(test.clips());
+            let training_frames = train.clips.iter().flat_map(|listed| listed.frames.iter());
+            let evaluation_frames = validation.clips.iter().chain(&test.clips);
             let evaluation_frames =
                 evaluation_frames.flat_map(|listed| sample_evenly(&listed.frames, data.frames));
             training_frames
@@ -128,7 +128,7 @@ impl Corpus {
 
     /// The skipped clips, each with its manifest, line and reason.
     pub fn skipped(&self) -> Vec<String> {
-        self.manifests().flat_map(|(_, manifest)| manifest.skipped()).cloned().collect()
+        self.manifests().flat_map(|(_, manifest)| &manifest.skipped).cloned().collect()
     }
 
     /// The image files that do not decode, by index, each with the error.
@@ -174,7 +174,7 @@ impl Corpus {
             Clips::Files { train, .. } => Some(train),
         };
         for manifest in train.into_iter().chain(&self.rehearsal) {
-            for ManifestClip { clip, .. } in manifest.clips() {
+            for ManifestClip { clip, .. } in &manifest.clips {
                 let reason = is_wrong(clip.text.as_deref().unwrap_or_default());
                 if let Some(reason) = reason {
                     return Err(manifest.clip_error(clip, &reason));
@@ -193,9 +193,9 @@ impl Corpus {
         let mut inputs = Vec::new();
         for (name, manifest) in self.manifests() {
             let mut hash = Sha256::new();
-            manifest.clips().iter().for_each(|listed| hash.update(format!("{:?}\n", listed.clip)));
+            manifest.clips.iter().for_each(|listed| hash.update(format!("{:?}\n", listed.clip)));
             inputs.push((format!("{name} clips"), format!("{:x}", hash.finalize())));
-            let audio = manifest.clips().iter().map(|listed| listed.clip.audio.as_path());
+            let audio = manifest.clips.iter().map(|listed| listed.clip.audio.as_path());
             inputs.push((format!("{name} audio"), digest::of_files(audio)?));
         }
         Ok(inputs)
@@ -205,7 +205,7 @@ impl Corpus {
     pub(crate) fn training_len(&self) -> usize {
         match &self.clips {
             Clips::World(_) => self.data.clips,
-            Clips::Files { train, .. } => train.clips().len(),
+            Clips::Files { train, .. } => train.clips.len(),
         }
     }
 

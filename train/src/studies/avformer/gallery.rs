@@ -21,7 +21,7 @@ const IMAGES_PER_BATCH: usize = 64;
 /// The embeddings of images.
 pub struct Gallery {
     /// The width `E` of an embedding.
-    width: usize,
+    pub width: usize,
     /// The row in `embeddings` of each image of the corpus. Images with equal pixels share a row.
     rows: Vec<usize>,
     /// The distinct embeddings, `[rows, E]`.
@@ -85,11 +85,6 @@ impl Gallery {
         }
         store.save()?;
         Ok((gallery, broken))
-    }
-
-    /// The width `E` of an embedding.
-    pub fn width(&self) -> usize {
-        self.width
     }
 
     /// The embeddings of images, `[images, E]`, scaled for the projection.

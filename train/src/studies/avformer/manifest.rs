@@ -19,9 +19,10 @@ const FILES_PER_BATCH: usize = 64;
 /// The clips of a manifest file.
 pub(super) struct Manifest {
     path: String,
-    clips: Vec<ManifestClip>,
+    /// The usable clips.
+    pub(super) clips: Vec<ManifestClip>,
     /// Skipped clips, each with its line and the reason.
-    skipped: Vec<String>,
+    pub(super) skipped: Vec<String>,
 }
 
 /// A clip of a manifest.
@@ -150,16 +151,6 @@ impl Manifest {
                 Err(TrainError::Refused(reason))
             }
         }
-    }
-
-    /// The usable clips.
-    pub(super) fn clips(&self) -> &[ManifestClip] {
-        &self.clips
-    }
-
-    /// The skipped clips, each with the manifest, its line and the reason.
-    pub(super) fn skipped(&self) -> &[String] {
-        &self.skipped
     }
 
     /// Reads all clips with their audio.

@@ -31,8 +31,7 @@ use super::transcription::{EmbeddedClip, VisualInput};
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
-    StudyExtension, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
 /// The normaliser of all texts: ASR models differ in case and punctuation.
@@ -65,20 +64,13 @@ pub struct AvformerStudy {
 #[derive(Debug, Clone, Copy)]
 pub struct DrawnExample {
     /// The index among the phase's clips, or among the rehearsal clips.
-    clip: usize,
+    pub(super) clip: usize,
     /// Whether the clip is a rehearsal clip.
     is_rehearsal: bool,
     /// The index of the clip whose frames are shown.
     frames_of: usize,
     /// The seed that selects the frames.
     seed: u64,
-}
-
-impl DrawnExample {
-    /// The index among the phase's clips, or among the rehearsal clips.
-    pub(super) fn clip(&self) -> usize {
-        self.clip
-    }
 }
 
 impl AvformerStudy {
@@ -172,7 +164,7 @@ impl AvformerStudy {
     /// The width `E` of the image embeddings.
     pub fn image_width(&self) -> usize {
         // Without images the projection still exists, with an input width of 1.
-        self.gallery.as_ref().map_or(1, Gallery::width)
+        self.gallery.as_ref().map_or(1, |gallery| gallery.width)
     }
 
     /// Whether any phase shows frames.
@@ -412,5 +404,3 @@ impl Study for AvformerStudy {
         ]
     }
 }
-
-impl StudyExtension for AvformerStudy {}

@@ -72,7 +72,7 @@ pub fn step_times(
             recompute: Recompute::None,
             features: None,
         };
-        let clips = batch.iter().map(|drawn| study.corpus.training(drawn.clip(), &feed));
+        let clips = batch.iter().map(|drawn| study.corpus.training(drawn.clip, &feed));
         let clips: Vec<ClipWithFrames> = clips.collect::<Result<_, _>>()?;
         let images = clips.iter().flat_map(|clip| clip.frames.iter().take(frames));
         let images = images.map(|index| study.corpus.image(*index));

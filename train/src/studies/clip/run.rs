@@ -108,7 +108,7 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
     };
     write("config.json", &config)?;
     let processor_path = write("preprocessor_config.json", &study.images.preprocessor_config())?;
-    if Preprocessing::read(&processor_path)? != *study.images.preprocessing() {
+    if Preprocessing::read(&processor_path)? != study.images.preprocessing {
         return Err(format!(
             "{}: differs from the file used in training",
             processor_path.display()
@@ -125,7 +125,7 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
         steps: trained.steps,
         names: study.images.len(),
         accuracy: predictions.accuracy(),
-        spoken_names: study.images.spoken().len(),
+        spoken_names: study.images.spoken.len(),
         spoken_accuracy: predictions.spoken_accuracy(),
         check_failures: trained.check.failures.clone(),
     })

@@ -23,8 +23,7 @@ use crate::Stop;
 use crate::recipe::{BatchSettings, Phase};
 use crate::step_features::Features;
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
-    StudyExtension, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
 /// The parameter with the logarithm of the logit scale, which is the inverse temperature.
@@ -246,9 +245,7 @@ impl Study for ClipStudy {
             ("Text vectors of their names".into(), self.names.source.clone()),
         ]
     }
-}
 
-impl StudyExtension for ClipStudy {
     /// The embeddings of the views, and the indices of the images, as numbers.
     fn features(
         &self,

@@ -14,8 +14,8 @@ use rand_chacha::ChaCha8Rng;
 use super::corpus::hash_of_rows;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
-    StudyExtension, StudyResult, TableIds,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
+    TableIds,
 };
 
 /// Trains one model on one split.
@@ -120,9 +120,7 @@ impl Study for PatentStudy {
         facts.extend(self.warnings.iter().map(|warning| ("warning".into(), warning.clone())));
         facts
     }
-}
 
-impl StudyExtension for PatentStudy {
     const SUPPORTS_EMBEDDING_TABLES: bool = true;
 
     fn table_ids(&self, scorer: &Scorer, batch: &RowBatch) -> StudyResult<TableIds> {

@@ -40,8 +40,7 @@ use crate::error::TrainError;
 use crate::recipe::{BatchSettings, Phase};
 use crate::step_features::Features;
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
-    StudyExtension, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
 /// The folder of the memory for evaluations during training, in the run's folder.
@@ -404,7 +403,7 @@ impl Study for RevealStudy {
         let reads_own_entry: Vec<bool> =
             batch.examples.iter().map(|drawn| drawn.reads_own_entry).collect();
         let retriever =
-            if self.reads_memory(step.phase) { self.run_memory.retriever() } else { None };
+            if self.reads_memory(step.phase) { self.run_memory.retriever.as_ref() } else { None };
         let forward =
             Forward { augmentation: batch.augmentation, ..self.forward(model, retriever) };
         let batch_targets = BatchTargets {
@@ -493,9 +492,7 @@ impl Study for RevealStudy {
         }
         Ok(evaluation)
     }
-}
 
-impl StudyExtension for RevealStudy {
     fn save(&self, folder: &Path) -> StudyResult<()> {
         self.run_memory.save(folder)
     }

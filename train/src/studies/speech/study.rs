@@ -26,8 +26,7 @@ use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
 use crate::Stop;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
-    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
-    StudyExtension, StudyResult,
+    BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study, StudyResult,
 };
 
 /// Utterances per forward pass in evaluation.
@@ -386,5 +385,3 @@ impl Study for SpeechStudy {
         ]
     }
 }
-
-impl StudyExtension for SpeechStudy {}

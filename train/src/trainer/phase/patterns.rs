@@ -13,11 +13,11 @@ use engram_models::params::{
 use super::study_error;
 use crate::error::{Result, StudyError, TrainError};
 use crate::recipe::{GroupSettings, Phase, Recipe};
-use crate::study::StudyExtension;
+use crate::study::Study;
 
 /// Builds the phase's model. Every pattern of the recipe has to match a parameter. Patterns of
 /// later phases are checked in the first phase, because all phases have the same model.
-pub(super) fn build<S: StudyExtension>(
+pub(super) fn build<S: Study>(
     recipe: &Recipe,
     study: &S,
     phase: &Phase,
@@ -93,7 +93,7 @@ fn table_error(
 
 /// Returns an error if the recipe has `[embedding_tables]`, and the study or the device does not
 /// support it.
-fn check_support<S: StudyExtension>(recipe: &Recipe, compute: &Compute) -> Result<()> {
+fn check_support<S: Study>(recipe: &Recipe, compute: &Compute) -> Result<()> {
     let reason = match recipe.embedding_tables.as_ref() {
         None => return Ok(()),
         Some(_) if !S::SUPPORTS_EMBEDDING_TABLES => {
