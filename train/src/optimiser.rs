@@ -120,30 +120,17 @@ impl RuleSet {
 pub struct Optimiser {
     /// The number of steps done.
     pub steps: u64,
-    rules: Vec<ParameterRule>,
+    /// The name of each parameter, and its rule.
+    rules: Vec<(String, Box<dyn UpdateRule>)>,
     scratch: Vec<f32>,
-}
-
-struct ParameterRule {
-    parameter: String,
-    rule: Box<dyn UpdateRule>,
-}
-
-/// One tensor of an optimiser's state.
-#[derive(Debug, Clone)]
-pub struct StateTensor<'a> {
-    /// The names of the parameter and the state tensor, such as `encoder.weight#first_moment`.
-    pub name: String,
-    /// The flattened values.
-    pub values: Cow<'a, [f32]>,
 }
 
 impl Optimiser {
     /// An optimiser for the trainable parameters, with initial state.
     pub fn new(rules: &RuleSet, parameters: &Parameters) -> Self {
-        let rules = parameters.trainable().map(|parameter| ParameterRule {
-            parameter: parameter.name().to_owned(),
-            rule: rules.rule_of(parameter.name()).build(parameter.tensor().dims()),
+        let rules = parameters.trainable().map(|parameter| {
+            let rule = rules.rule_of(parameter.name()).build(parameter.tensor().dims());
+            (parameter.name().to_owned(), rule)
         });
         Self { steps: 0, rules: rules.collect(), scratch: Vec::new() }
     }
@@ -164,9 +151,7 @@ impl Optimiser {
         #[cfg(feature = "cuda")]
         let mut updates = Vec::new();
         let with_rules = parameters.trainable().zip(&mut self.rules).zip(rate_factors);
-        for (index, ((parameter, ParameterRule { rule, .. }), rate_factor)) in
-            with_rules.enumerate()
-        {
+        for (index, ((parameter, (_, rule)), rate_factor)) in with_rules.enumerate() {
             let step = Step { number: self.steps, size, rate_factor: *rate_factor };
             if let Some(gradient) = gradients.on_gpu(index) {
                 let values = parameter.tensor();
@@ -190,15 +175,16 @@ impl Optimiser {
         Ok(())
     }
 
-    /// The state by name, in a fixed order.
+    /// The state in a fixed order: the names of parameter and state tensor, such as
+    /// `encoder.weight#first_moment`, and the flattened values.
     ///
     /// # Errors
     /// [`TrainError::Model`] if a GPU fails.
-    pub fn state(&self) -> Result<Vec<StateTensor<'_>>> {
+    pub fn state(&self) -> Result<Vec<(String, Cow<'_, [f32]>)>> {
         let mut tensors = Vec::new();
-        for ParameterRule { parameter, rule } in &self.rules {
+        for (parameter, rule) in &self.rules {
             for (state, values) in rule.state()? {
-                tensors.push(StateTensor { name: full_name(parameter, state), values });
+                tensors.push((full_name(parameter, state), values));
             }
         }
         Ok(tensors)
@@ -215,7 +201,7 @@ impl Optimiser {
         read: impl Fn(&str, usize) -> Result<Vec<f32>>,
     ) -> Result<()> {
         self.steps = steps;
-        for ParameterRule { parameter, rule } in &mut self.rules {
+        for (parameter, rule) in &mut self.rules {
             let state_lengths: Vec<_> =
                 rule.state()?.iter().map(|(state, values)| (*state, values.len())).collect();
             for (state, length) in state_lengths {

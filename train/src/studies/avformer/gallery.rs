@@ -54,7 +54,7 @@ impl Gallery {
                 .zip(indices)
                 .filter(|(_, index)| corpus.is_shown(**index))
                 .filter_map(|(decoded, _)| decoded.as_ref().ok())
-                .filter(|(hash, _)| !store.has(hash))
+                .filter(|(hash, _)| !store.embeddings.contains_key(hash))
                 .map(|(hash, prepared)| (*hash, prepared))
                 .collect();
             let embeddings = encoder.encode(&missing.values().copied().collect::<Vec<_>>())?;
@@ -75,7 +75,9 @@ impl Gallery {
                     // This row is never used, because the image is not shown.
                     Ok(_) if !corpus.is_shown(*index) => 0,
                     Ok((hash, _)) => *row_of.entry(hash).or_insert_with(|| {
-                        gallery.embeddings.extend(store.get(&hash).unwrap_or_default());
+                        gallery
+                            .embeddings
+                            .extend(store.embeddings.get(&hash).into_iter().flatten());
                         gallery.embeddings.len() / gallery.width - 1
                     }),
                 };
