@@ -72,14 +72,8 @@ pub struct Grid {
     pub configurations: Vec<Configuration>,
     /// The claims.
     pub claims: Vec<ClaimSettings>,
-    lines: Lines,
-}
-
-/// The line numbers of configurations by name, and of claims by id.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Lines {
-    pub(super) configurations: HashMap<String, usize>,
-    pub(super) claims: HashMap<String, usize>,
+    /// The lines of configurations and claims, by what errors call them.
+    lines: HashMap<String, usize>,
 }
 
 /// The phases in a configuration's recipe.
@@ -194,15 +188,14 @@ impl Grid {
             let reason = format!("`shared`: {reason}; the phases are {}", phases.join(", "));
             return invalid(name.span().start, reason);
         }
-        let mut lines = Lines::default();
-        for spanned in &configuration {
-            lines
-                .configurations
-                .insert(spanned.get_ref().name.clone(), line_of(spanned.span().start));
-        }
-        for spanned in &claim {
-            lines.claims.insert(spanned.get_ref().id.clone(), line_of(spanned.span().start));
-        }
+        let of_configuration = |spanned: &Spanned<Configuration>| {
+            (format!("configuration `{}`", spanned.get_ref().name), line_of(spanned.span().start))
+        };
+        let of_claim = |spanned: &Spanned<ClaimSettings>| {
+            (format!("claim `{}`", spanned.get_ref().id), line_of(spanned.span().start))
+        };
+        let lines = configuration.iter().map(of_configuration);
+        let lines = lines.chain(claim.iter().map(of_claim)).collect();
         let grid = Self {
             file: file.to_path_buf(),
             recipe_file: recipe_file.to_path_buf(),
@@ -320,28 +313,21 @@ impl Grid {
             let skipped = names.filter(move |name| is_shared(name) != keep_shared);
             skipped.map(|name| format!("phase.{name}.steps=0")).collect::<Vec<_>>()
         };
-        let mut set = common;
+        let mut set = [common.as_slice(), &configuration.set].concat();
         match part {
             Phases::Whole => return Ok(recipe),
             Phases::Shared => {
-                set.extend(configuration.set.iter().cloned());
                 set = self.study.ablations.shared_settings(set);
                 set.extend(skip_phases(true));
             }
             Phases::Remaining(start) => {
-                set.extend(configuration.set.iter().cloned());
                 set.extend(skip_phases(false));
                 // The recipe's `[start]` applies to the shared phases only. The remaining phases
                 // start from the weights of the shared phases.
                 set.retain(|setting| !setting.trim_start().starts_with("start"));
                 set.push(format!("start.run={}", toml::Value::String(start.display().to_string())));
-                let patterns = self
-                    .study
-                    .ablations
-                    .inherited_parameters()
-                    .iter()
-                    .map(|pattern| (*pattern).into())
-                    .collect();
+                let patterns = self.study.ablations.inherited_parameters().iter();
+                let patterns = patterns.map(|pattern| (*pattern).into()).collect();
                 set.push(format!("start.parameters={}", toml::Value::Array(patterns)));
             }
         }
@@ -361,15 +347,16 @@ impl Grid {
         configuration: &Configuration,
         error: &dyn std::fmt::Display,
     ) -> TrainError {
-        self.error(
-            self.lines.configurations.get(&configuration.name),
-            format!("configuration `{}`: {error}", configuration.name),
-        )
+        self.error_about(format!("configuration `{}`", configuration.name), error)
     }
 
     /// An error about a claim, with its line.
     pub(crate) fn claim_error(&self, claim: &ClaimSettings, reason: &str) -> TrainError {
-        self.error(self.lines.claims.get(&claim.id), format!("claim `{}`: {reason}", claim.id))
+        self.error_about(format!("claim `{}`", claim.id), &reason)
+    }
+
+    fn error_about(&self, subject: String, error: &dyn std::fmt::Display) -> TrainError {
+        self.error(self.lines.get(&subject), format!("{subject}: {error}"))
     }
 
     /// An error with the line in the grid file, if it is known.
