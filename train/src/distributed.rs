@@ -54,7 +54,9 @@ pub trait Collective: Send + Sync {
     fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>, StudyError>;
 
     /// Returns the bytes of every rank, in rank order.
-    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError>;
+    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
+        self.all_to_all(vec![bytes; self.size()])
+    }
 
     /// Sends the slices `send[r]` to each rank `r`, and receives the slices `receive[r]` from it.
     /// The slices that two ranks exchange have equal numbers and lengths on both sides. The slices
@@ -143,10 +145,6 @@ impl Collective for Alone {
 
     fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>, StudyError> {
         Ok(bytes)
-    }
-
-    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
-        Ok(vec![bytes])
     }
 
     fn exchange(&self, _: &[Vec<&[f32]>], _: &mut [Vec<&mut [f32]>]) -> Result<(), StudyError> {
