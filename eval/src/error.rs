@@ -10,19 +10,24 @@ use crate::normalise::UnknownNormaliser;
 /// Errors of an evaluation.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // The message of a variant explains its fields.
 pub enum EvalError {
     /// A text file cannot be read, or its content has the wrong format.
     #[error(transparent)]
     Text(#[from] TextError),
     /// There is nothing to evaluate; `items` is the plural of what is missing.
     #[error("there are no {items}; give at least one")]
-    NothingToEvaluate { items: &'static str },
+    NothingToEvaluate {
+        /// The missing items, in the plural.
+        items: &'static str,
+    },
     /// The content of a file looks like another format than the one it is read as.
     #[error("{location}: {reason}; {remedy}")]
     OtherFormat {
+        /// The location of the error.
         location: Location,
+        /// The format that the content has.
         reason: &'static str,
+        /// What to do.
         remedy: &'static str,
         /// The names of the formats as which the file can be read, the most likely one first.
         formats: &'static [&'static str],
@@ -33,17 +38,29 @@ pub enum EvalError {
     /// is `ids`, `references` or `hypotheses`; `found` names the existing columns, as a part of the
     /// message.
     #[error("{location}: has no column of {column}{found}; name it")]
-    NoColumn { location: Location, column: &'static str, found: String },
+    NoColumn {
+        /// The header of the table.
+        location: Location,
+        /// The missing column.
+        column: &'static str,
+        /// The existing columns, as a part of the message; may be empty.
+        found: String,
+    },
     /// A gold row (a reference, an annotation, a question) has no prediction.
     #[error(
         "{predictions}: no prediction for id `{id}` ({gold}), {missing} of {rows} ids are missing; \
          give one row per gold row"
     )]
     MissingPrediction {
+        /// The name of the file of predictions.
         predictions: String,
+        /// The first gold row without a prediction.
         gold: Location,
+        /// The id of that row.
         id: String,
+        /// Number of gold rows without a prediction.
         missing: usize,
+        /// Number of gold rows.
         rows: usize,
     },
     /// A prediction has no gold row.
@@ -51,19 +68,47 @@ pub enum EvalError {
         "{location}: id `{id}` is not in {gold}, {extra} of {rows} predictions have no gold row; \
          check that both files belong to the same split"
     )]
-    ExtraPrediction { location: Location, gold: String, id: String, extra: usize, rows: usize },
+    ExtraPrediction {
+        /// The first prediction without a gold row.
+        location: Location,
+        /// The name of the file of gold rows.
+        gold: String,
+        /// The id of that prediction.
+        id: String,
+        /// Number of predictions without a gold row.
+        extra: usize,
+        /// Number of predictions.
+        rows: usize,
+    },
     /// The numbers of references and hypotheses differ.
     #[error(
         "{references} references and {hypotheses} hypotheses; give one hypothesis for each reference"
     )]
-    LengthMismatch { references: usize, hypotheses: usize },
+    LengthMismatch {
+        /// Number of references.
+        references: usize,
+        /// Number of hypotheses.
+        hypotheses: usize,
+    },
     /// The items of two systems have different metrics, versions or normalisers. `a` and `b` are
     /// the files with their metrics.
     #[error("{a} and {b} cannot be compared; give two results with the same metric and normaliser")]
-    Incomparable { a: String, b: String },
+    Incomparable {
+        /// The first file and its metric and normaliser.
+        a: String,
+        /// The second file and its metric and normaliser.
+        b: String,
+    },
     /// An option has an invalid value.
     #[error("option `{option}` is {found}; expected {expected}")]
-    InvalidOption { option: &'static str, found: String, expected: &'static str },
+    InvalidOption {
+        /// Name of the option.
+        option: &'static str,
+        /// The given value.
+        found: String,
+        /// The allowed values, in words.
+        expected: &'static str,
+    },
     /// The input of a metric is invalid.
     #[error(transparent)]
     Metric(#[from] MetricError),

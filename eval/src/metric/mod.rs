@@ -30,25 +30,46 @@ use thiserror::Error;
 /// NaN.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-#[allow(missing_docs)] // The message of a variant explains its fields.
 pub enum MetricError {
     /// The two inputs have different lengths.
     #[error(
         "{metric}: the first input has {first} values, the second {second}; give equal lengths"
     )]
-    LengthMismatch { metric: Cow<'static, str>, first: usize, second: usize },
+    LengthMismatch {
+        /// Name of the metric.
+        metric: Cow<'static, str>,
+        /// Length of the first input.
+        first: usize,
+        /// Length of the second input.
+        second: usize,
+    },
     /// The metric needs more rows.
     #[error("{metric}: needs at least {needed} rows, got {found}; add rows")]
-    TooFewRows { metric: Cow<'static, str>, found: usize, needed: usize },
+    TooFewRows {
+        /// Name of the metric.
+        metric: Cow<'static, str>,
+        /// Number of rows given.
+        found: usize,
+        /// Smallest number of rows allowed.
+        needed: usize,
+    },
     /// No metric has this name and this number of sums.
     #[error(
         "`{metric}` cannot be computed from {sums} sums; check the metric's name and the program \
          that wrote the items"
     )]
-    UnknownSums { metric: String, sums: usize },
+    UnknownSums {
+        /// Name of the metric.
+        metric: String,
+        /// Number of sums given.
+        sums: usize,
+    },
     /// An image has no reference caption.
     #[error("captions: image {image} (from 0) has no reference; give at least one caption")]
-    NoReference { image: usize },
+    NoReference {
+        /// Index of the image, from 0.
+        image: usize,
+    },
 }
 
 /// Returns an error if the inputs differ in length.

@@ -46,6 +46,7 @@ impl Phrase {
             worst_rows: self.outputs.worst_count(self.worst),
             items: self.outputs.needs_items(),
             bootstrap: self.intervals.options(),
+            ..PhraseOptions::default()
         };
         if let Some(baseline) = &self.baseline {
             let baseline_predictions = read_predictions(Input::open(baseline)?)?;

@@ -19,7 +19,8 @@ pub const METRICS: &str = "metrics.jsonl";
 pub(crate) struct Metrics {
     path: PathBuf,
     file: File,
-    bytes: u64,
+    /// The length of the file in bytes.
+    pub(crate) bytes: u64,
 }
 
 impl Metrics {
@@ -49,11 +50,6 @@ impl Metrics {
         self.file.set_len(bytes).map_err(TrainError::io(&self.path))?;
         self.bytes = bytes;
         Ok(())
-    }
-
-    /// The length of the file in bytes.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Syncs all lines to disk.

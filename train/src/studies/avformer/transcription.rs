@@ -63,9 +63,6 @@ pub enum VisualInput {
 
 impl AvformerStudy {
     /// Transcribes clips once for each visual input. A clip's encoder inputs are computed once.
-    ///
-    /// # Errors
-    /// Errors of the model.
     pub(super) fn transcribe(
         &self,
         avformer: &Avformer,

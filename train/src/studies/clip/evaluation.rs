@@ -45,8 +45,7 @@ impl NamePredictions {
         views: usize,
         stop: &Stop,
     ) -> StudyResult<Self> {
-        let spoken_indices: Vec<u32> =
-            image_set.spoken().iter().map(|index| *index as u32).collect();
+        let spoken_indices: Vec<u32> = image_set.spoken.iter().map(|index| *index as u32).collect();
         let spoken_names = if spoken_indices.is_empty() {
             None
         } else {
@@ -72,10 +71,8 @@ impl NamePredictions {
             let Some(spoken_names) = &spoken_names else { continue };
             let nearest = self::nearest(&images, spoken_names)?;
             for ((image, _), name) in batch.iter().zip(nearest) {
-                if image_set.spoken().binary_search(image).is_ok() {
-                    predictions
-                        .among_spoken_names
-                        .push((*image, image_set.spoken()[name as usize]));
+                if image_set.spoken.binary_search(image).is_ok() {
+                    predictions.among_spoken_names.push((*image, image_set.spoken[name as usize]));
                 }
             }
         }

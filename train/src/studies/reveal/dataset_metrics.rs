@@ -63,9 +63,6 @@ fn names(kind: &MetricKind) -> (&'static str, [&'static str; 2]) {
 }
 
 /// References and answers for each [`MetricKind`] that has examples.
-///
-/// # Errors
-/// Errors of reading a data set's file again.
 pub(crate) fn references_and_answers(
     corpus: &Corpus,
     examples: &[&Example],

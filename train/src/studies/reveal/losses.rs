@@ -224,9 +224,6 @@ impl Total {
     }
 
     /// The weighted sum and its parts.
-    ///
-    /// # Errors
-    /// If no loss was added.
     fn losses(self) -> StudyResult<Losses> {
         Ok(Losses { total: self.sum.ok_or("no loss")?, parts: self.parts })
     }
