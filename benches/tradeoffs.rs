@@ -1,12 +1,12 @@
-//! Plots of speed, recall and size for the options of a memory.
+//! Plots of speed and size for the options of a memory.
 //!
 //! ```text
 //! cargo bench --bench tradeoffs -- docs/results/memory
 //! ```
 //!
-//! Writes `search.svg` (time against number of keys), `recall.svg` (speed against recall, for several
-//! numbers of candidates) and `cache.svg` (hit rate and time against the size of the value cache).
-//! Prints the plotted numbers, and the size, reading time and error of values of each number type.
+//! Writes `search.svg` (time against number of keys) and `cache.svg` (hit rate and time against the
+//! size of the value cache). Prints the plotted numbers, and the size and reading time of values of each
+//! number type.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -14,11 +14,11 @@ use std::time::Instant;
 use anyhow::Context;
 use engram::plot::{Axis, Legend, Line, draw_lines};
 use engram_memory::cache::{ValueCache, ValueKey};
-use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::graph_search::GraphSearch;
-use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Batch, Entry, Generation, MemoryFormat, Row, ValueDtype, ValueFormat, Writer};
+use engram_memory::search::{Filter, Queries};
+use engram_memory::{
+    Batch, Entry, Generation, MemoryFormat, Method, Row, Snapshot, ValueDtype, ValueFormat, Writer,
+};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -31,12 +31,8 @@ use measure::{arguments, median};
 
 /// Number of queries in a batch.
 const QUERIES: usize = 1000;
-/// Number of entries to find for each query in `search.svg`.
+/// Number of entries to find for each query.
 const K: usize = 10;
-/// Numbers of entries to find for each query in `recall.svg`.
-const KS: [usize; 2] = [10, 100];
-/// Numbers of candidates per result in a graph search.
-const CANDIDATES: [usize; 5] = [2, 4, 8, 16, 32];
 /// Query batch sizes: a single user, a training batch, an evaluation.
 const BATCHES: [usize; 3] = [1, 32, 1000];
 /// Number of cache lookups.
@@ -54,7 +50,7 @@ const VALUES: usize = 10_000;
 /// Cache sizes as shares of all values.
 const SHARES: [f64; 6] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
 
-/// Numbers of keys to measure; `recall.svg` uses the last.
+/// Numbers of keys to measure.
 const KEYS: [usize; 4] = [2000, 5000, 10_000, 20_000];
 /// Dimension of a key.
 const WIDTH: usize = 384;
@@ -67,7 +63,6 @@ fn main() -> anyhow::Result<()> {
     let exact = BATCHES.map(|batch| Line::new(format!("exact, batch {batch}"), Vec::new()));
     let mut lines: Vec<Line> = exact.into_iter().collect();
     lines.push(Line::new("graph, batch 1", Vec::new()));
-    let mut recall = Vec::new();
     for count in KEYS {
         let mut keys = ClusteredKeys::new(WIDTH);
         let queries = keys.rows(QUERIES);
@@ -76,18 +71,14 @@ fn main() -> anyhow::Result<()> {
         let mut writer = Writer::create(path, format, count, keys.batches(count, |_| Ok(())))?;
         writer.index(GraphSettings::default(), || {})?;
         let generation = writer.generation();
-        let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH)?;
-        let searches = BATCHES.iter().map(|batch| (*batch, &Exact as &dyn Index));
-        for (line, (batch, index)) in lines.iter_mut().zip(searches.chain([(1, &graphs as _)])) {
+        let searches = BATCHES.iter().map(|batch| (*batch, Method::Exact));
+        for (line, (batch, method)) in lines.iter_mut().zip(searches.chain([(1, Method::GRAPH)])) {
             let batch_queries = Queries { keys: &queries[..batch * WIDTH], k: K };
-            let seconds = median_seconds(index, generation, batch_queries)?;
+            let seconds = median_seconds(method, generation, batch_queries)?;
             line.points.push((count as f64, 1000.0 * seconds / batch as f64));
         }
-        recall = measure_recall(generation, &queries)?;
     }
     plot(&out.join("search.svg"), ["keys", "ms per query"].map(Axis::logarithmic), &lines)?;
-    let axes = [Axis::linear("recall@k"), Axis::logarithmic("queries per second")];
-    plot(&out.join("recall.svg"), axes, &recall)?;
     println!("{}", value_types(folder.path())?);
     let cache = cache_lines(&folder.path().join("values"))?;
     let axes = [Axis::logarithmic("cache size, MB"), Axis::linear("share")];
@@ -96,7 +87,7 @@ fn main() -> anyhow::Result<()> {
 
 /// The median time of a search, in seconds.
 fn median_seconds(
-    index: &dyn Index,
+    method: Method,
     generation: &Generation,
     queries: Queries<'_>,
 ) -> anyhow::Result<f64> {
@@ -106,33 +97,11 @@ fn median_seconds(
     for _ in 0..ROUNDS {
         let start = Instant::now();
         for _ in 0..repeats {
-            index.search(generation, queries, &Filter::default())?;
+            generation.search(method, queries, &Filter::default())?;
         }
         times.push(start.elapsed().as_secs_f64() / repeats as f64);
     }
     Ok(median(times))
-}
-
-/// Measures queries per second and recall for each number of candidates, and the speed of an
-/// exact search.
-fn measure_recall(generation: &Generation, keys: &[f32]) -> anyhow::Result<Vec<Line>> {
-    let speed = |seconds: f64| QUERIES as f64 / seconds;
-    let mut lines = Vec::new();
-    for k in KS {
-        let queries = Queries { keys, k };
-        let exact = Exact.search(generation, queries, &Filter::default())?;
-        let mut points = Vec::new();
-        for candidates in CANDIDATES {
-            let graphs = GraphSearch::open(generation, candidates * k)?;
-            let results = graphs.search(generation, queries, &Filter::default())?;
-            let seconds = median_seconds(&graphs, generation, queries)?;
-            points.push((results.recall(&exact), speed(seconds)));
-        }
-        lines.push(Line::new(format!("graph, k {k}"), points));
-        let seconds = median_seconds(&Exact, generation, queries)?;
-        lines.push(Line::new(format!("exact, k {k}"), vec![(1.0, speed(seconds))]));
-    }
-    Ok(lines)
 }
 
 /// Prints the points of the lines and draws them.
@@ -146,7 +115,7 @@ fn plot(path: &Path, axes: [Axis<'_>; 2], lines: &[Line]) -> anyhow::Result<()> 
     Ok(engram_durable::write_file(path, draw_lines(axes, lines, Legend::LowerRight)?.as_bytes())?)
 }
 
-/// Measures size, reading time and relative error of values of each number type.
+/// Measures the size and the reading time of values of each number type.
 fn value_types(folder: &Path) -> anyhow::Result<String> {
     let mut random = ChaCha8Rng::seed_from_u64(5);
     let values: Vec<f32> = (0..VALUES * VALUE.tokens * VALUE.width)
@@ -169,14 +138,8 @@ fn value_types(folder: &Path) -> anyhow::Result<String> {
             generation.read_values(&rows, &mut restored)?;
             times.push(start.elapsed().as_secs_f64());
         }
-        let square = |numbers: &mut dyn Iterator<Item = f32>| -> f64 {
-            numbers.map(|number| f64::from(number).powi(2)).sum()
-        };
-        let squared_error =
-            square(&mut restored.iter().zip(&values).map(|(restored, value)| restored - value));
-        let error = (squared_error / square(&mut values.iter().copied())).sqrt();
         lines.push(format!(
-            "values: {dtype}: {} bytes each, {:.3} ms to read {VALUES}, relative error {error:.6}",
+            "values: {dtype}: {} bytes each, {:.3} ms to read {VALUES}",
             value.bytes(),
             1000.0 * median(times)
         ));

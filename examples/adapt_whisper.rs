@@ -42,13 +42,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (audio, texts): (Vec<_>, Vec<_>) = clips.map(|clip| (clip.samples, clip.text)).unzip();
         let tokens = texts.iter().map(|text| asr_model.tokens_of(text));
         // The layers before the first adapter are computed once.
-        let embedded = asr_model.embed(avformer.asr_model(), &audio, 0)?;
+        let embedded = asr_model.embed(&avformer.asr_model, &audio, 0)?;
         Ok::<_, Box<dyn Error>>((embedded, tokens.collect::<Result<Vec<_>, _>>()?))
     };
     let (training, test) = (encoded_clips(Split::Train)?, encoded_clips(Split::Test)?);
     let mean_loss = |(embedded, tokens): &(_, Vec<Vec<u32>>), mode: &Mode| {
         let states = avformer.encode(Clone::clone(embedded), None, mode)?;
-        let losses = avformer.asr_model().text_losses(&states, tokens, mode)?;
+        let losses = avformer.asr_model.text_losses(&states, tokens, mode)?;
         Ok::<_, ModelError>(losses.mean_all()?)
     };
     println!(

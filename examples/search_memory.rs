@@ -10,9 +10,8 @@ use std::error::Error;
 use engram::data::world::features::HashFeatures;
 use engram::data::world::questions::{Question, Split};
 use engram::data::world::{World, WorldOptions};
-use engram::memory::search::exact::Exact;
-use engram::memory::search::{Filter, Index, Queries};
-use engram::memory::{Generation, Memory, Writer};
+use engram::memory::search::{Filter, Queries};
+use engram::memory::{Generation, Memory, Method, Snapshot, Writer};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("give the folder of the memory")?;
@@ -38,7 +37,7 @@ fn print_results(
     questions: &[Question],
     keys: &[f32],
 ) -> Result<Vec<i64>, Box<dyn Error>> {
-    let results = Exact.search(generation, Queries { keys, k: 2 }, &Filter::default())?;
+    let results = generation.search(Method::Exact, Queries { keys, k: 2 }, &Filter::default())?;
     for (question, hits) in questions.iter().zip(&results.hits) {
         println!(
             "\n{} ({}; {})",

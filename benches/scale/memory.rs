@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::{Filter, Hit, Queries, SearchResults};
+use engram_memory::search::{Filter, Queries, SearchResults};
 use engram_memory::{Batch, Entry, Memory, MemoryFormat, Method, Snapshot, Writer};
 
 use crate::measure::keys::ClusteredKeys;
@@ -26,22 +26,16 @@ pub struct Point {
 
 /// Keys and queries of one size.
 pub struct Vectors {
-    pub width: usize,
-    pub keys: Vec<f32>,
-    pub queries: Vec<f32>,
-}
-
-impl Point {
-    pub fn bytes_per_key(&self) -> f64 {
-        self.bytes as f64 / self.keys as f64
-    }
+    width: usize,
+    keys: Vec<f32>,
+    queries: Vec<f32>,
 }
 
 impl fmt::Display for Point {
     /// Formats the cells of a Markdown table.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { build_seconds, query_ms, query_p95_ms, recall, .. } = self;
-        let bytes = self.bytes_per_key();
+        let Self { keys, build_seconds, bytes, query_ms, query_p95_ms, recall } = self;
+        let bytes = *bytes as f64 / *keys as f64;
         write!(
             f,
             "{build_seconds:.1} s | {bytes:.0} | {query_ms:.2} ms | {query_p95_ms:.2} ms | {recall:.4}"
@@ -56,27 +50,25 @@ impl Vectors {
         Self { width, keys: clustered.rows(keys), queries }
     }
 
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.keys.len() / self.width
     }
 
-    /// Builds a memory of the keys whose index is `shard` modulo `shards`.
-    pub fn write(&self, folder: &Path, shard: usize, shards: usize) -> anyhow::Result<Writer> {
-        let ids: Vec<usize> = (shard..self.len()).step_by(shards).collect();
-        let batches = ids.chunks(1000).map(|ids| {
-            let key = |id: &usize| &self.keys[id * self.width..(id + 1) * self.width];
-            let entries = ids.iter().map(|id| Entry::bare(*id as i64)).collect();
-            let keys = ids.iter().map(key).collect::<Vec<_>>().concat();
-            Ok(Batch { entries, keys, values: Vec::new() })
+    /// Builds a memory of the keys.
+    pub fn write(&self, folder: &Path) -> anyhow::Result<Writer> {
+        let batches = self.keys.chunks(1000 * self.width).zip(0..).map(|(keys, number)| {
+            let first = 1000 * number;
+            let entries = (first..first + (keys.len() / self.width) as i64).map(Entry::bare);
+            Ok(Batch { entries: entries.collect(), keys: keys.to_vec(), values: Vec::new() })
         });
         let format = MemoryFormat { width: self.width, normalised: true, values: None };
-        Ok(Writer::create(folder, format, ids.len(), batches)?)
+        Ok(Writer::create(folder, format, self.len(), batches)?)
     }
 
     /// Measures a local memory. For [`Method::Graph`], it has a Vamana graph.
     pub fn local(&self, folder: &Path, k: usize, method: Method) -> anyhow::Result<Point> {
         let start = Instant::now();
-        let mut writer = self.write(folder, 0, 1)?;
+        let mut writer = self.write(folder)?;
         if let Method::Graph { .. } = method {
             writer.index(GraphSettings::default(), || {})?;
         }
@@ -112,37 +104,9 @@ impl Vectors {
         })
     }
 
-    /// The time of each query in a memory of `count` shards, in milliseconds: of the slowest shard and
-    /// of the merge. The shards are searched exactly, one after the other.
-    pub fn sharded(&self, folder: &Path, count: usize, k: usize) -> anyhow::Result<Vec<f64>> {
-        let mut slowest = vec![0.0f64; self.queries.len() / self.width];
-        let mut results = Vec::new();
-        for shard in 0..count {
-            drop(self.write(folder, shard, count)?);
-            let generation = Memory::open(folder)?.generation();
-            let (times, found) = self.search_one_by_one(generation.as_ref(), k, Method::Exact)?;
-            for (slowest, time) in slowest.iter_mut().zip(times) {
-                *slowest = slowest.max(time);
-            }
-            results.push(found);
-            drop(generation);
-            std::fs::remove_dir_all(folder)?;
-        }
-        for (query, time) in slowest.iter_mut().enumerate() {
-            let start = Instant::now();
-            let hits = results.iter().flat_map(|found| found[query].hits.iter().flatten());
-            let mut hits: Vec<Hit> = hits.copied().collect();
-            hits.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
-            hits.truncate(k);
-            std::hint::black_box(&hits);
-            *time += 1000.0 * start.elapsed().as_secs_f64();
-        }
-        Ok(slowest)
-    }
-
     /// The time of each query in milliseconds, and its results. The first query warms up and is
     /// repeated.
-    pub fn search_one_by_one(
+    fn search_one_by_one(
         &self,
         snapshot: &dyn Snapshot,
         k: usize,
@@ -165,7 +129,7 @@ impl Vectors {
 }
 
 /// The smallest time that this share of the times does not exceed.
-pub fn quantile(times: &[f64], share: f64) -> f64 {
+fn quantile(times: &[f64], share: f64) -> f64 {
     let mut sorted = times.to_vec();
     sorted.sort_by(f64::total_cmp);
     let rank = (share * sorted.len() as f64).ceil() as usize;

@@ -29,7 +29,7 @@ pub fn measure(
     source: &Path,
     (k, candidates): (usize, usize),
 ) -> anyhow::Result<Point> {
-    drop(vectors.write(source, 0, 1)?);
+    drop(vectors.write(source)?);
     let local = Memory::open(source)?.generation();
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
     let name = format!("bench_scale_{}_{}", std::process::id(), now.as_millis());

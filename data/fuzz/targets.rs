@@ -190,14 +190,14 @@ fn vqa(bytes: &[u8]) {
     let annotations = parts.next().unwrap_or(questions);
     for options in vqa_options() {
         check(questions, &|input, collector| {
-            vqa::read(input, Input::new(FILE, annotations)?, &options, collector)
+            vqa::read(input, Some(Input::new(FILE, annotations)?), &options, collector)
         });
     }
 }
 
 fn aokvqa(bytes: &[u8]) {
     for options in vqa_options() {
-        check(bytes, &|input, collector| vqa::read_aokvqa(input, &options, collector));
+        check(bytes, &|input, collector| vqa::read(input, None, &options, collector));
     }
 }
 

@@ -351,22 +351,4 @@ mod tests {
         );
         assert!(read_audio(folder.path().join("none.wav"), RATE).is_err());
     }
-
-    /// Changes bytes at many positions: the reader must refuse the file or return samples, without
-    /// a panic.
-    #[test]
-    fn damaged_files_do_not_panic() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("a.wav");
-        write_tone(&path, spec(2, 8_000, 16));
-        let whole = std::fs::read(&path).expect("a file");
-        for position in 0..60 {
-            for value in [0, 1, 0x7f, 0xff] {
-                let mut bytes = whole[..4_000].to_vec();
-                bytes[position] = value;
-                std::fs::write(&path, &bytes).expect("a file");
-                let _ = read_audio(&path, RATE);
-            }
-        }
-    }
 }

@@ -2,7 +2,7 @@
 //! and the next step for the user.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use engram_textfile::{Location, TextError};
 
@@ -55,22 +55,6 @@ pub enum DataError {
     #[error("{path}: not a usable tokenizer: {reason}; use the tokenizer.json from the model's folder", path = path.display())]
     Tokenizer { path: PathBuf, reason: String },
 
-    /// The vocabulary lacks a special token.
-    #[error("{path}: no {role} token (looked for {names}); use the tokenizer.json of an encoder such as BERT or RoBERTa", path = path.display())]
-    MissingSpecialToken { path: PathBuf, role: &'static str, names: String },
-
-    /// The vocabulary sizes of tokenizer and model do not match.
-    #[error("{path}: the tokenizer has {tokenizer} entries, but the model has {model} embeddings; use the tokenizer.json that was published with the weights", path = path.display())]
-    VocabularyMismatch { path: PathBuf, tokenizer: usize, model: usize },
-
-    /// The tokenizer and the model have different padding ids.
-    #[error("{path}: the tokenizer pads with id {tokenizer}, the model with id {model}; use the tokenizer.json that was published with the weights", path = path.display())]
-    PadMismatch { path: PathBuf, tokenizer: u32, model: u32 },
-
-    /// The tokenizer cannot encode a text.
-    #[error("{path}: cannot encode {piece:?}: {reason}; download tokenizer.json again, or use a tokenizer with an unknown token", path = path.display())]
-    Encode { path: PathBuf, piece: String, reason: String },
-
     // Images
     /// An image cannot be decoded.
     #[error("{path}: {reason}; use a complete JPEG, PNG, WebP, GIF or BMP file", path = path.display())]
@@ -80,17 +64,13 @@ pub enum DataError {
     #[error("{path}: the image has {width} x {height} pixels, more than the limit of {max}; resize it first", path = path.display())]
     ImageTooLarge { path: PathBuf, width: u32, height: u32, max: u64 },
 
-    /// The image preprocessing settings cannot be used.
-    #[error("{path}: {reason}; use the preprocessor_config.json from the model's folder", path = path.display())]
-    Preprocessor { path: PathBuf, reason: String },
-
     // Settings
     /// A setting is out of range.
     #[error("{what} is {value}; {wanted}")]
     OutOfRange { what: &'static str, value: String, wanted: &'static str },
 
-    // Published data sets
-    /// An item does not match its format.
+    // Files with a format
+    /// A file, or an item of it, does not match its format, or cannot be used.
     #[error(
         "{path}{}: {reason}; {remedy}",
         place.as_ref().map(|place| format!(", {place}")).unwrap_or_default(), path = path.display()
@@ -130,53 +110,17 @@ pub enum DataError {
         cache_path: PathBuf,
     },
 
-    /// The hub requires an access token, or rejects the one given.
-    #[error(
-        "{location}: the hub refuses access (status {status}); check the name; for a private or gated model, accept its terms and set HF_TOKEN"
-    )]
-    AccessRefused { location: String, status: u16 },
-
-    /// The hub's response cannot be used.
-    #[error(
-        "{location}: {endpoint} responded to the request for {file} with {reason}; check HF_ENDPOINT"
-    )]
-    HubResponse { location: String, file: String, endpoint: String, reason: String },
-
-    /// A download has a different size from the hub's file.
-    #[error(
-        "{location}: {file} has {announced} bytes on the hub, but {found} bytes arrived; run again"
-    )]
-    WrongSize { location: String, file: String, announced: u64, found: u64 },
-
-    /// A download does not match the hub's checksum.
-    #[error(
-        "{location}: the download of {file} does not match its checksum ({hash}); run again, over another network if the error persists"
-    )]
-    WrongChecksum { location: String, file: String, hash: &'static str },
-
-    /// The missing bytes of a file exceed the free disk space.
-    #[error(
-        "{location}: {file} has {size} bytes on the hub, but {path} has {free} bytes free; free some space, or set HF_HUB_CACHE to a folder on a larger disk",
-        path = path.display()
-    )]
-    NoSpace { location: String, file: String, size: u64, free: u64, path: PathBuf },
-
-    /// A link in the cache leads out of the cache.
-    #[error("{path}: this link leads out of the hub's cache, so Engram does not write through it; remove the link, or set HF_HUB_CACHE to another folder", path = path.display())]
-    CacheLink { path: PathBuf },
-
-    /// The access token cannot be sent.
-    #[error(
-        "{location}: the access token has characters that are not allowed in an HTTP header; set HF_TOKEN to the token alone"
-    )]
-    InvalidAccessToken { location: String },
-
-    /// The disk of the cache is full.
-    #[error("{path}: no space left on the disk; free some space, or set HF_HOME to a folder on a larger disk", path = path.display())]
-    DiskFull { path: PathBuf },
+    /// The hub or its response cannot be used.
+    #[error("{location}: {reason}; {remedy}")]
+    Hub { location: String, reason: String, remedy: &'static str },
 }
 
 impl DataError {
+    /// Creates an error about a whole file.
+    pub(crate) fn of_file(path: &Path, reason: impl Into<String>, remedy: &'static str) -> Self {
+        Self::Malformed { path: path.to_owned(), place: None, reason: reason.into(), remedy }
+    }
+
     pub(crate) fn out_of_range(
         what: &'static str,
         value: impl ToString,

@@ -68,7 +68,7 @@ impl WeightsLocation {
     ///
     /// # Errors
     /// `MissingFile` if neither the folder nor the hub has the file; `Offline`;
-    /// `NoNetwork`, `AccessRefused`, `DiskFull` and the other download errors
+    /// `NoNetwork`, `Hub` and the other download errors
     pub fn file(&self, name: &str, settings: &HubSettings) -> Result<PathBuf, DataError> {
         if !name.split('/').all(is_plain_name) {
             return Err(self.missing_file(name));

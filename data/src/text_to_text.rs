@@ -41,7 +41,7 @@ impl T5Tokenizer {
     /// words), for a model that is trained from scratch.
     ///
     /// # Errors
-    /// `Tokenizer`; `MissingSpecialToken`
+    /// `Tokenizer`; `Malformed` without a special token
     pub fn train(
         texts: impl Iterator<Item = String> + Send,
         size: usize,
@@ -76,7 +76,7 @@ impl T5Tokenizer {
     /// Parses the content of a `tokenizer.json`; error messages name `path`.
     ///
     /// # Errors
-    /// `Tokenizer` for invalid content; `MissingSpecialToken`
+    /// `Tokenizer` for invalid content; `Malformed` without a special token
     pub fn parse(json: &str, path: &Path) -> Result<Self, DataError> {
         let tokens = TextTokenizer::parse(path, json.as_bytes())?;
         let pad = tokens.special("pad", &[PAD])?;

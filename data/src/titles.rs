@@ -7,22 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+pub use engram_textfile::phrases::SECTIONS;
 use engram_textfile::{Input, Table, TextError, non_blank_lines, read_text};
 
 use crate::DataError;
-
-/// Section letters and names of the CPC; the IPC has the same sections except Y.
-pub const SECTIONS: [(char, &str); 9] = [
-    ('A', "Human Necessities"),
-    ('B', "Operations and Transport"),
-    ('C', "Chemistry and Metallurgy"),
-    ('D', "Textiles"),
-    ('E', "Fixed Constructions"),
-    ('F', "Mechanical Engineering"),
-    ('G', "Physics"),
-    ('H', "Electricity"),
-    ('Y', "Emerging Cross-Sectional Technologies"),
-];
 
 /// Titles by class code.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -106,10 +106,10 @@ impl TextTokenizer {
     /// Returns the id of a special token: the first of these names that the vocabulary has.
     pub(crate) fn special(&self, role: &'static str, names: &[&str]) -> Result<u32, DataError> {
         let id = names.iter().find_map(|name| self.id_of(name));
-        id.ok_or_else(|| DataError::MissingSpecialToken {
-            path: self.path.clone(),
-            role,
-            names: names.join(" or "),
+        id.ok_or_else(|| {
+            let reason = format!("no {role} token (looked for {})", names.join(" or "));
+            let remedy = "use the tokenizer.json of an encoder such as BERT or RoBERTa";
+            DataError::of_file(&self.path, reason, remedy)
         })
     }
 
@@ -121,7 +121,7 @@ impl TextTokenizer {
     /// Encodes a text, without special tokens.
     ///
     /// # Errors
-    /// `Encode` for text that the tokenizer cannot encode
+    /// `Malformed` for text that the tokenizer cannot encode
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, DataError> {
         let encoding = self.encode_with(text, || self.tokenizer.encode(text, false))?;
         Ok(encoding.get_ids().to_vec())
@@ -154,28 +154,41 @@ impl TextTokenizer {
         DataError::Tokenizer { path: self.path.clone(), reason }
     }
 
+    /// Creates the error for a tokenizer that does not fit its model.
+    fn mismatch(&self, reason: String) -> DataError {
+        let remedy = "use the tokenizer.json that was published with the weights";
+        DataError::of_file(&self.path, reason, remedy)
+    }
+
+    fn size_mismatch(&self, model_size: usize) -> DataError {
+        let tokenizer = self.vocabulary_size();
+        self.mismatch(format!(
+            "the tokenizer has {tokenizer} entries, but the model has {model_size} embeddings"
+        ))
+    }
+
     fn encode_with<T>(
         &self,
         text: &str,
         call: impl FnOnce() -> Result<T, tokenizers::Error>,
     ) -> Result<T, DataError> {
-        guarded(call).map_err(|reason| DataError::Encode {
-            path: self.path.clone(),
-            piece: text.chars().take(60).collect(),
-            reason,
+        guarded(call).map_err(|reason| {
+            let piece: String = text.chars().take(60).collect();
+            let reason = format!("cannot encode {piece:?}: {reason}");
+            let remedy = "download tokenizer.json again, or use a tokenizer with an unknown token";
+            DataError::of_file(&self.path, reason, remedy)
         })
     }
 
     /// Checks that a model with `model_size` embeddings has an embedding for every token.
     ///
     /// # Errors
-    /// `VocabularyMismatch`
+    /// `Malformed`
     pub fn check_embeddings(&self, model_size: usize) -> Result<(), DataError> {
-        let tokenizer = self.vocabulary_size();
-        if tokenizer <= model_size {
+        if self.vocabulary_size() <= model_size {
             return Ok(());
         }
-        Err(DataError::VocabularyMismatch { path: self.path.clone(), tokenizer, model: model_size })
+        Err(self.size_mismatch(model_size))
     }
 }
 
@@ -219,7 +232,7 @@ impl SegmentTokenizer {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
-    /// as [`TextTokenizer::from_file`]; `MissingSpecialToken`
+    /// as [`TextTokenizer::from_file`]; `Malformed` without a special token
     pub fn from_file(path: impl AsRef<Path>) -> Result<Self, DataError> {
         Self::new(TextTokenizer::from_file(path.as_ref())?)
     }
@@ -227,7 +240,7 @@ impl SegmentTokenizer {
     /// Parses the content of a `tokenizer.json`; error messages name `path`.
     ///
     /// # Errors
-    /// as [`TextTokenizer::parse`]; `MissingSpecialToken`
+    /// as [`TextTokenizer::parse`]; `Malformed` without a special token
     pub fn from_bytes(path: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
         Self::new(TextTokenizer::parse(path.as_ref(), bytes)?)
     }
@@ -255,23 +268,16 @@ impl SegmentTokenizer {
     /// vocabulary, means that the tokenizer belongs to another model.
     ///
     /// # Errors
-    /// `VocabularyMismatch`, `PadMismatch`
+    /// `Malformed`
     pub fn check_fits(&self, model_size: usize, model_pad: Option<u32>) -> Result<(), DataError> {
         self.check_embeddings(model_size)?;
-        let vocabulary_size = self.vocabulary_size();
-        if vocabulary_size * 10 < model_size * 9 {
-            return Err(DataError::VocabularyMismatch {
-                path: self.path.clone(),
-                tokenizer: vocabulary_size,
-                model: model_size,
-            });
+        if self.vocabulary_size() * 10 < model_size * 9 {
+            return Err(self.size_mismatch(model_size));
         }
+        let pad = self.special.pad;
         match model_pad {
-            Some(model) if model != self.special.pad => Err(DataError::PadMismatch {
-                path: self.path.clone(),
-                tokenizer: self.special.pad,
-                model,
-            }),
+            Some(model) if model != pad => Err(self
+                .mismatch(format!("the tokenizer pads with id {pad}, the model with id {model}"))),
             _ => Ok(()),
         }
     }
@@ -279,7 +285,7 @@ impl SegmentTokenizer {
     /// Encodes a text segment, without special tokens.
     ///
     /// # Errors
-    /// `Encode` for text that the tokenizer cannot encode
+    /// `Malformed` for text that the tokenizer cannot encode
     pub fn encode_segment(&self, segment: &str) -> Result<Arc<[u32]>, DataError> {
         // The map is consistent after every statement, so a panic elsewhere leaves it usable.
         let lock_cache = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -298,7 +304,7 @@ impl SegmentTokenizer {
     /// Encodes a whole text with its special tokens, truncated to the length of `form`; not cached.
     ///
     /// # Errors
-    /// `Encode` for text that the tokenizer cannot encode
+    /// `Malformed` for text that the tokenizer cannot encode
     pub fn encode_text(&self, text: &str, form: &TextForm) -> Result<Vec<u32>, DataError> {
         if !form.use_post_processor {
             let ids = self.encode(text)?;

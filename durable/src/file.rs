@@ -41,15 +41,22 @@ pub fn link_file(from: &Path, to: &Path) -> io::Result<()> {
     sync_file(from)?;
     // If both paths are links to one file, a rename would do nothing and leave a temporary name.
     if !is_same_file(from, to)? {
-        let mut builder = tempfile::Builder::new();
-        let prefix = prefix(file_name(to)?);
-        builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH);
-        match builder.make_in(parent(to), |temporary| fs::hard_link(from, temporary)) {
+        match temporary_link(to, |temporary| fs::hard_link(from, temporary)) {
             Ok(link) => link.persist(to).map(drop)?,
             Err(_) => return copy_file(from, to),
         }
     }
     sync_folder(parent(to))
+}
+
+/// Creates a link beside `path`, under a temporary name.
+fn temporary_link(
+    path: &Path,
+    create: impl FnMut(&Path) -> io::Result<()>,
+) -> io::Result<NamedTempFile<()>> {
+    let prefix = prefix(file_name(path)?);
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH).make_in(parent(path), create)
 }
 
 fn is_same_file(from: &Path, to: &Path) -> io::Result<bool> {
@@ -160,13 +167,7 @@ impl Seek for FileWriter {
 /// # Errors
 /// errors of creating the link, of the rename and of syncing the folder
 pub fn write_link(target: &Path, path: &Path) -> io::Result<()> {
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no file name"))?;
-    let prefix = prefix(name);
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(&prefix).rand_bytes(RANDOM_LENGTH);
-    let link = builder.make_in(parent(path), |temporary| link_to_file(target, temporary))?;
+    let link = temporary_link(path, |temporary| link_to_file(target, temporary))?;
     link.persist(path)?;
     sync_folder(parent(path))
 }

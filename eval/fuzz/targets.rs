@@ -6,13 +6,14 @@ use engram_eval::caption::{
     self, CaptionAnnotations, CaptionOptions, CaptionResult, CaptionResults,
 };
 use engram_eval::compare::compare_items;
-use engram_eval::haystack::{self, HaystackOptions};
+use engram_eval::haystack;
 use engram_eval::items::Items;
 use engram_eval::metric::chrf::{self, chrf_plus_plus_sums, chrf_sums};
 use engram_eval::normalise::Normaliser;
 use engram_eval::phrase::{self, PhraseOptions, Prediction};
-use engram_eval::retrieval::{self, RetrievalOptions};
-use engram_eval::texts::{self, Texts, TextsOptions};
+use engram_eval::result::ReportOptions;
+use engram_eval::retrieval::{self, Cutoffs};
+use engram_eval::texts::{self, Texts};
 use engram_eval::tokenize::ptb;
 use engram_eval::wer::alignment::Edit;
 use engram_eval::wer::counts::EditCounts;
@@ -23,7 +24,7 @@ use engram_eval::wer::read::{
 };
 use engram_eval::wer::report::{self, WerOptions};
 use engram_eval::wer::tokens::{TokenUnit, words};
-use engram_eval::wer::{align, count_errors};
+use engram_eval::wer::{Alignment, align, count_errors};
 use engram_eval::{EvalError, aokvqa, vqa};
 use engram_textfile::{Input, decode};
 
@@ -32,6 +33,11 @@ const FILE: &str = "input.file";
 
 /// Few resamples, which are enough to cover the code.
 const FEW_RESAMPLES: BootstrapOptions = BootstrapOptions { resamples: 3, level: 0.95, seed: 1 };
+
+/// The options of most evaluations.
+fn options() -> ReportOptions {
+    ReportOptions { bootstrap: FEW_RESAMPLES, items: true, worst: 3, sources: Vec::new() }
+}
 
 /// Maximum input length in bytes for functions with quadratic run time.
 const MAX_QUADRATIC_BYTES: usize = 20_000;
@@ -139,7 +145,7 @@ fn wer_texts(bytes: &[u8]) {
                 ..WerOptions::default()
             };
             let report = report::evaluate(&pairs, &options).expect("pairs can be scored");
-            report.to_text(unit, engram_eval::wer::text::Colour::Ansi);
+            report.to_text(unit, true);
             assert!(report.evaluation.primary.value >= 0.0);
         }
     }
@@ -198,7 +204,7 @@ fn wer_tokens(bytes: &[u8]) {
 }
 
 /// Checks the invariants of the alignment of two texts, in words and in characters.
-pub fn check_alignment(reference: &str, hypothesis: &str) {
+fn check_alignment(reference: &str, hypothesis: &str) {
     for unit in [TokenUnit::Word, TokenUnit::Char] {
         if reference.len().max(hypothesis.len()) > MAX_QUADRATIC_BYTES {
             return;
@@ -206,7 +212,8 @@ pub fn check_alignment(reference: &str, hypothesis: &str) {
         let counts = EditCounts::of(&align(unit, reference, hypothesis));
         let reversed = EditCounts::of(&align(unit, hypothesis, reference));
         assert_eq!(counts.errors(), reversed.errors(), "{reference:?} {hypothesis:?}");
-        let error_counts = count_errors(unit, &[reference], &[hypothesis]).expect("one pair");
+        let error_counts = count_errors(Alignment::Jiwer, unit, &[reference], &[hypothesis]);
+        let error_counts = error_counts.expect("one pair");
         assert_eq!(error_counts.total, counts);
         let token_count = |text: &str| {
             let self_counts = EditCounts::of(&align(unit, text, text));
@@ -232,7 +239,7 @@ fn ptb(bytes: &[u8]) {
 
 /// Checks the output of the tokenizer: one line per input line, without line ends, punctuation
 /// tokens or trailing ASCII white space.
-pub fn check_ptb(lines: &[&str]) {
+fn check_ptb(lines: &[&str]) {
     let (filtered, raw) = (ptb::tokenize(lines), ptb::tokenize_raw(lines));
     assert!(filtered.len() == lines.len() && raw.len() == lines.len());
     for (filtered, raw) in filtered.iter().zip(&raw) {
@@ -319,17 +326,9 @@ pub fn evaluate_captions(
     results: &CaptionResults,
     options: &CaptionOptions,
 ) {
-    let options = caption::report::ReportOptions {
-        captions: options.clone(),
-        bootstrap: FEW_RESAMPLES,
-        worst: 2,
-        items: true,
-        sources: Vec::new(),
-    };
-    let report = caption::report::report(annotations.clone(), results.clone(), &options)
-        .expect("the ids match");
-    report.to_text();
-    let scores = caption::evaluate(annotations, results, &options.captions).expect("the ids match");
+    let report = caption::report::report(annotations, results, options, &self::options());
+    report.expect("the ids match").to_text();
+    let scores = caption::evaluate(annotations, results, options).expect("the ids match");
     let images = scores.images.iter().map(|image| image.metrics);
     for metrics in images.chain([scores.corpus]) {
         assert!(metrics.bleu.into_iter().chain([metrics.rouge_l]).all(is_share), "{metrics:?}");
@@ -367,9 +366,7 @@ fn chrf(bytes: &[u8]) {
         hypotheses: vec![hypothesis.into()],
         references: vec![references.iter().map(|text| (*text).into()).collect()],
     };
-    let options =
-        TextsOptions { bootstrap: FEW_RESAMPLES, items: true, worst: 1, ..TextsOptions::default() };
-    let report = texts::evaluate(&texts, &options).expect("one text");
+    let report = texts::evaluate(&texts, "chrf", Normaliser::None, &options()).expect("one text");
     report.to_text();
     let items = engram_eval::items::json_lines(&report.items);
     let items = Items::parse(FILE, &items).expect("written items can be read back");
@@ -385,10 +382,9 @@ fn vqa(bytes: &[u8]) {
         .iter()
         .map(|annotation| (annotation.question_id.clone(), annotation.answers[0].answer.clone()))
         .collect();
-    let options =
-        vqa::VqaOptions { bootstrap: FEW_RESAMPLES, worst: 3, items: true, ..Default::default() };
-    let report =
-        vqa::evaluate(FILE, &annotations, FILE, &results, &options).expect("the ids match");
+    let questions = Default::default();
+    let report = vqa::evaluate(FILE, &annotations, FILE, &results, &questions, &options())
+        .expect("the ids match");
     report.to_text();
     assert!(is_percentage(report.evaluation.primary.value));
 }
@@ -405,13 +401,8 @@ fn aokvqa(bytes: &[u8]) {
         (question.question_id.0.to_string(), prediction)
     };
     let predictions = questions.iter().map(prediction).collect();
-    let options = aokvqa::AokvqaOptions {
-        bootstrap: FEW_RESAMPLES,
-        items: true,
-        worst: 3,
-        sources: Vec::new(),
-    };
-    let report = aokvqa::evaluate(&questions, FILE, &predictions, &options).expect("the ids match");
+    let report =
+        aokvqa::evaluate(&questions, FILE, &predictions, &options()).expect("the ids match");
     report.to_text();
     assert!(is_percentage(report.evaluation.primary.value));
 }
@@ -419,15 +410,9 @@ fn aokvqa(bytes: &[u8]) {
 fn retrieval(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let Some(queries) = check(retrieval::parse_queries(FILE, &text)) else { return };
-    let options = RetrievalOptions {
-        cutoffs: vec![1, 2, 3, usize::MAX],
-        ndcg_cutoffs: vec![1, 10, usize::MAX],
-        bootstrap: FEW_RESAMPLES,
-        items: true,
-        worst: 3,
-        sources: Vec::new(),
-    };
-    let report = retrieval::evaluate(&queries, &options).expect("queries can be scored");
+    let cutoffs = Cutoffs { recall: vec![1, 2, 3, usize::MAX], ndcg: vec![1, 10, usize::MAX] };
+    let report =
+        retrieval::evaluate(&queries, &cutoffs, &options()).expect("queries can be scored");
     report.to_text();
     let measures = [&report.evaluation.primary].into_iter().chain(&report.evaluation.secondary);
     measures.for_each(|measure| assert!(is_share(measure.value), "{measure:?}"));
@@ -438,12 +423,7 @@ fn retrieval(bytes: &[u8]) {
 fn haystack(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
     let Some(replies) = check(haystack::read::parse_replies(FILE, &text)) else { return };
-    let options = HaystackOptions {
-        bootstrap: FEW_RESAMPLES,
-        items: true,
-        worst: usize::MAX,
-        sources: Vec::new(),
-    };
+    let options = ReportOptions { worst: usize::MAX, ..options() };
     let report = haystack::evaluate(&replies, &options).expect("replies can be scored");
     report.to_text();
     report.to_html();
@@ -467,8 +447,10 @@ fn items(bytes: &[u8]) {
 }
 
 fn phrase(bytes: &[u8]) {
-    check(phrase::parse_predictions(FILE, bytes));
-    let Some(gold) = check(phrase::parse_gold(FILE, bytes)) else { return };
+    let input = || check(Input::new(FILE, bytes).map_err(EvalError::from));
+    let Some(predictions) = input() else { return };
+    check(phrase::read_predictions(predictions));
+    let Some(gold) = input().and_then(|gold| check(phrase::read_gold(gold))) else { return };
     let prediction =
         |row: &phrase::GoldRow| Prediction { id: row.id.clone(), score: row.score, line: row.line };
     let predictions: Vec<Prediction> = gold.iter().map(prediction).collect();

@@ -8,14 +8,14 @@
 //! # Source   allenai/aokvqa `evaluation/eval_predictions.py`
 //!
 //! ```
-//! use engram_eval::aokvqa::{AokvqaOptions, evaluate, parse_predictions, parse_questions};
+//! use engram_eval::aokvqa::{evaluate, parse_predictions, parse_questions};
 //!
 //! let questions = r#"[{"question_id": "q", "choices": ["cat", "dog"], "correct_choice_idx": 1,
 //!     "direct_answers": ["dog", "dog", "puppy"], "difficult_direct_answer": false}]"#;
 //! let questions = parse_questions("questions", questions)?;
 //! let predictions = r#"{"q": {"direct_answer": "dog", "multiple_choice": "dog"}}"#;
 //! let predictions = parse_predictions("predictions", predictions)?;
-//! let report = evaluate(&questions, "predictions", &predictions, &AokvqaOptions::default())?;
+//! let report = evaluate(&questions, "predictions", &predictions, &Default::default())?;
 //! assert_eq!(report.evaluation.detail["multiple_choice"], 100.0);
 //! assert!((report.evaluation.primary.value - 200.0 / 3.0).abs() < 1e-12);
 //! # Ok::<(), engram_eval::EvalError>(())
@@ -27,13 +27,14 @@ use std::collections::HashMap;
 use engram_textfile::{Object, shortened};
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{BootstrapOptions, measure_of_mean};
-use crate::error::{EvalError, Location};
+use crate::bootstrap::measure_of_mean;
+use crate::error::{EvalError, malformed};
+use crate::groups::lowest_rows;
 use crate::ids::{FileIds, Id, join};
-use crate::items::{Item, Statistic};
+use crate::items::{Item, mean_items};
 use crate::json::{DistinctKeys, parse, parse_list};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Evaluation, Measure, SourceFile};
+use crate::result::{Evaluation, Measure, ReportOptions};
 use crate::text;
 use crate::vqa::count_answers;
 use crate::vqa::read::refuse_duplicates;
@@ -76,19 +77,6 @@ pub struct Prediction<'a> {
     pub multiple_choice: Option<Cow<'a, str>>,
 }
 
-/// Options for [`evaluate`].
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct AokvqaOptions {
-    /// Resamples, confidence level and seed of the intervals.
-    pub bootstrap: BootstrapOptions,
-    /// Whether to fill [`AokvqaReport::items`].
-    pub items: bool,
-    /// Number of lowest-scoring questions to list.
-    pub worst: usize,
-    /// The input files.
-    pub sources: Vec<SourceFile>,
-}
-
 /// The accuracies, from 0 to 100.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AokvqaReport {
@@ -98,7 +86,7 @@ pub struct AokvqaReport {
     pub evaluation: Evaluation,
     /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The primary metric of each question that it scores; empty if [`AokvqaOptions::items`] is
+    /// The primary metric of each question that it scores; empty if [`ReportOptions::items`] is
     /// false.
     #[serde(skip)]
     pub items: Vec<Item>,
@@ -133,17 +121,12 @@ pub struct WrongAnswer {
 /// Reads the questions of a split with answers.
 ///
 /// # Errors
-/// [`EvalError::Malformed`]
+/// [`EvalError::Text`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>>, EvalError> {
     let remedy = "give a split of A-OKVQA that has answers, such as aokvqa_v1p0_val.json";
     let questions: Vec<Question<'a>> = parse_list(file, text, remedy)?;
-    let malformed = |reason: String| EvalError::Malformed {
-        location: Location::new(file, None),
-        reason,
-        remedy,
-    };
     if questions.is_empty() {
-        return Err(malformed("has no questions".to_owned()));
+        return Err(malformed(file, None, "has no questions", remedy));
     }
     refuse_duplicates(file, questions.iter().map(|question| &question.question_id))?;
     for question in &questions {
@@ -151,7 +134,7 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
         if index >= choices {
             let id = question.question_id.for_message();
             let reason = format!("question `{id}` has no choice {index}: it has {choices} choices");
-            return Err(malformed(reason));
+            return Err(malformed(file, None, reason, remedy));
         }
     }
     Ok(questions)
@@ -161,7 +144,7 @@ pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Vec<Question<'a>
 /// may be missing.
 ///
 /// # Errors
-/// [`EvalError::Malformed`]
+/// [`EvalError::Text`]
 pub fn parse_predictions<'a>(
     file: &str,
     text: &'a str,
@@ -177,74 +160,45 @@ pub fn parse_predictions<'a>(
 ///
 /// # Errors
 /// [`EvalError::ExtraPrediction`] for a prediction without a question;
-/// [`EvalError::Malformed`] for a choice that the question does not have, and for predictions
+/// [`EvalError::Text`] for a choice that the question does not have, and for predictions
 /// without any answer; [`EvalError::NothingToEvaluate`] without questions;
 /// [`EvalError::InvalidOption`]
 pub fn evaluate(
     questions: &[Question<'_>],
     file: &str,
     predictions: &HashMap<String, Prediction<'_>>,
-    options: &AokvqaOptions,
+    options: &ReportOptions,
 ) -> Result<AokvqaReport, EvalError> {
     options.bootstrap.validate()?;
     if questions.is_empty() {
         return Err(EvalError::NothingToEvaluate { items: "questions" });
     }
-    let ids = questions.iter().map(|question| (&*question.question_id.0, None)).collect();
-    let mut predicted_ids: Vec<_> = predictions.keys().map(|id| (&**id, None)).collect();
-    predicted_ids.sort_unstable();
-    let predicted_ids = FileIds { file, rows: predicted_ids };
-    join(&FileIds { file: "the questions", rows: ids }, &predicted_ids, true)?;
-    let prediction_of = |question: &Question<'_>| predictions.get(&*question.question_id.0);
-    let (mut direct_scores, mut choice_scores, mut missing) = (Vec::new(), Vec::new(), 0usize);
-    let mut scored = Vec::new();
-    for question in questions {
-        let id = &*question.question_id.0;
-        let prediction = prediction_of(question);
-        let mut direct_accuracy = None;
-        missing += usize::from(prediction.is_none());
-        if !question.difficult_direct_answer {
-            let answer = prediction.and_then(|prediction| prediction.direct_answer.as_ref());
-            let matches = question.direct_answers.iter().filter(|human| Some(*human) == answer);
-            let accuracy = 100.0 * (matches.count() as f64 / 3.0).min(1.0);
-            direct_accuracy = Some(accuracy);
-            direct_scores.push((id, accuracy));
-        }
-        let chosen = prediction.and_then(|prediction| prediction.multiple_choice.as_ref());
-        if let Some(chosen) = chosen.filter(|chosen| !question.choices.contains(chosen)) {
-            return Err(EvalError::Malformed {
-                location: Location::new(file, None),
-                reason: format!(
-                    "chooses `{}` for `{}`, but the question has no such choice",
-                    shortened(chosen, 60),
-                    shortened(id, 60)
-                ),
-                remedy: "copy the text of one choice exactly",
-            });
-        }
-        let correct =
-            chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);
-        let choice_accuracy = if correct { 100.0 } else { 0.0 };
-        choice_scores.push((id, choice_accuracy));
-        scored.push((question, prediction, direct_accuracy, choice_accuracy));
-    }
+    let ids = questions.iter().map(|question| &*question.question_id.0);
+    let ids = FileIds::without_lines("the questions", ids);
+    let mut predicted_ids = FileIds::without_lines(file, predictions.keys().map(|id| &**id));
+    predicted_ids.rows.sort_unstable();
+    join(&ids, &predicted_ids, true)?;
+    let score = |question| ScoredQuestion::new(question, file, predictions);
+    let scored: Vec<ScoredQuestion<'_>> = questions.iter().map(score).collect::<Result<_, _>>()?;
+
     let any_prediction = |has: fn(&Prediction<'_>) -> bool| predictions.values().any(has);
-    let mut scores_by_metric = Vec::new();
+    let mut metrics: Vec<(MetricInfo, Accuracy)> = Vec::new();
     if any_prediction(|prediction| prediction.direct_answer.is_some()) {
-        scores_by_metric.push((DIRECT_ANSWER, direct_scores));
+        metrics.push((DIRECT_ANSWER, |scored| scored.direct_accuracy));
     }
     if any_prediction(|prediction| prediction.multiple_choice.is_some()) {
-        scores_by_metric.push((MULTIPLE_CHOICE, choice_scores));
+        metrics.push((MULTIPLE_CHOICE, |scored| Some(scored.choice_accuracy)));
     }
-    if scores_by_metric.is_empty() {
-        return Err(EvalError::Malformed {
-            location: Location::new(file, None),
-            reason: "has no `direct_answer` and no `multiple_choice`".to_owned(),
-            remedy: "give at least one of them for each question",
-        });
-    }
-    let measure = |(info, scores): &(MetricInfo, Vec<(&str, f64)>)| {
-        let values: Vec<f64> = scores.iter().map(|(_, score)| *score).collect();
+    let Some((primary_info, primary_accuracy)) = metrics.first() else {
+        return Err(malformed(
+            file,
+            None,
+            "has no `direct_answer` and no `multiple_choice`",
+            "give at least one of them for each question",
+        ));
+    };
+    let measure = |(info, accuracy): &(MetricInfo, Accuracy)| {
+        let values: Vec<f64> = scored.iter().filter_map(accuracy).collect();
         if values.is_empty() {
             let reason = "undefined: every question has difficult direct answers".to_owned();
             Measure::new(info, 0, Err(reason), None)
@@ -252,61 +206,80 @@ pub fn evaluate(
             measure_of_mean(info, "question", &values, &options.bootstrap)
         }
     };
-    let mut measures: Vec<Measure> = scores_by_metric.iter().map(measure).collect();
-    let item = |(id, score): &(&str, f64)| {
-        Item::new(&scores_by_metric[0].0, "none", id, None, Statistic::Mean { value: *score })
-    };
-    let items =
-        if options.items { scores_by_metric[0].1.iter().map(item).collect() } else { Vec::new() };
-    let warnings = match missing {
+    let mut measures: Vec<Measure> = metrics.iter().map(measure).collect();
+    let primary = measures.remove(0);
+    // The questions that the primary metric scores.
+    let (rows, values): (Vec<&ScoredQuestion<'_>>, Vec<f64>) =
+        scored.iter().filter_map(|scored| Some((scored, primary_accuracy(scored)?))).unzip();
+    let ids = rows.iter().map(|scored| &scored.question.question_id.0);
+    let items = mean_items(options, primary_info, "none", ids, &values);
+    let worst = lowest_rows(&values, 100.0, options.worst);
+    let worst = worst.into_iter().map(|row| rows[row].wrong_answer()).collect();
+    let warnings = match scored.iter().filter(|scored| scored.prediction.is_none()).count() {
         0 => Vec::new(),
         n => vec![format!("{n} of {} questions have no prediction and score 0", questions.len())],
     };
-    let primary = measures.remove(0);
     let evaluation = Evaluation::new(primary, measures, Vec::new(), options.sources.clone());
-    let worst =
-        worst_questions(scored, evaluation.primary.metric == DIRECT_ANSWER.name, options.worst);
     Ok(AokvqaReport { evaluation, warnings, items, worst })
 }
 
-/// A question, its prediction, and the accuracies of its direct answer and its selected choice.
-type ScoredQuestion<'s, 'a> = (&'s Question<'a>, Option<&'s Prediction<'a>>, Option<f64>, f64);
+/// A question, its prediction, and the accuracies of the direct answer and of the selected choice.
+struct ScoredQuestion<'s> {
+    question: &'s Question<'s>,
+    prediction: Option<&'s Prediction<'s>>,
+    /// `None` if the question has difficult direct answers.
+    direct_accuracy: Option<f64>,
+    choice_accuracy: f64,
+}
 
-/// The questions with the lowest accuracy, by direct answer or by choice.
-fn worst_questions(
-    scored_questions: Vec<ScoredQuestion<'_, '_>>,
-    by_direct_answer: bool,
-    count: usize,
-) -> Vec<WrongAnswer> {
-    let accuracy = |(_, _, direct, choice): &ScoredQuestion<'_, '_>| {
-        if by_direct_answer { *direct } else { Some(*choice) }
-    };
-    let mut wrong: Vec<(f64, ScoredQuestion<'_, '_>)> = scored_questions
-        .into_iter()
-        .filter_map(|scored| Some((accuracy(&scored)?, scored)))
-        .collect();
-    wrong.retain(|(accuracy, _)| *accuracy < 100.0);
-    wrong.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    wrong.truncate(count);
-    let wrong_answer = |(_, (question, prediction, direct_accuracy, choice_accuracy)): (
-        f64,
-        ScoredQuestion<'_, '_>,
-    )| {
+/// A metric of one question; `None` if the metric does not score the question.
+type Accuracy = fn(&ScoredQuestion<'_>) -> Option<f64>;
+
+impl<'s> ScoredQuestion<'s> {
+    fn new(
+        question: &'s Question<'s>,
+        file: &str,
+        predictions: &'s HashMap<String, Prediction<'s>>,
+    ) -> Result<Self, EvalError> {
+        let id = &*question.question_id.0;
+        let prediction = predictions.get(id);
+        let answer = prediction.and_then(|prediction| prediction.direct_answer.as_ref());
+        let matches = question.direct_answers.iter().filter(|human| Some(*human) == answer).count();
+        let chosen = prediction.and_then(|prediction| prediction.multiple_choice.as_ref());
+        if let Some(chosen) = chosen.filter(|chosen| !question.choices.contains(chosen)) {
+            let (chosen, id) = (shortened(chosen, 60), shortened(id, 60));
+            return Err(malformed(
+                file,
+                None,
+                format!("chooses `{chosen}` for `{id}`, but the question has no such choice"),
+                "copy the text of one choice exactly",
+            ));
+        }
+        let correct =
+            chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);
+        Ok(Self {
+            question,
+            prediction,
+            direct_accuracy: (!question.difficult_direct_answer)
+                .then_some(100.0 * (matches as f64 / 3.0).min(1.0)),
+            choice_accuracy: if correct { 100.0 } else { 0.0 },
+        })
+    }
+
+    fn wrong_answer(&self) -> WrongAnswer {
+        let Self { question, prediction, .. } = self;
         let text = |answer: Option<&Cow<'_, str>>| answer.map(|answer| answer.to_string());
         WrongAnswer {
             id: question.question_id.0.to_string(),
             question: question.question.to_string(),
-            direct_answer: text(
-                prediction.and_then(|prediction| prediction.direct_answer.as_ref()),
-            ),
-            direct_accuracy,
-            choice: text(prediction.and_then(|prediction| prediction.multiple_choice.as_ref())),
-            choice_accuracy,
+            direct_answer: text(prediction.and_then(|given| given.direct_answer.as_ref())),
+            direct_accuracy: self.direct_accuracy,
+            choice: text(prediction.and_then(|given| given.multiple_choice.as_ref())),
+            choice_accuracy: self.choice_accuracy,
             correct_choice: question.choices[question.correct_choice_idx].to_string(),
             human_answers: count_answers(question.direct_answers.iter().map(|answer| &**answer)),
         }
-    };
-    wrong.into_iter().map(wrong_answer).collect()
+    }
 }
 
 impl AokvqaReport {
@@ -330,7 +303,7 @@ mod tests {
 
     fn report(predictions: &str) -> Result<AokvqaReport, EvalError> {
         let predictions = parse_predictions("p", predictions)?;
-        evaluate(&parse_questions("q", QUESTIONS)?, "p", &predictions, &AokvqaOptions::default())
+        evaluate(&parse_questions("q", QUESTIONS)?, "p", &predictions, &ReportOptions::default())
     }
 
     #[test]
@@ -351,42 +324,44 @@ mod tests {
         let difficult = QUESTIONS.replace("false", "true");
         let predictions = parse_predictions("p", r#"{"a": {"direct_answer": "x"}}"#).unwrap();
         let questions = parse_questions("q", &difficult).unwrap();
-        let report = evaluate(&questions, "p", &predictions, &AokvqaOptions::default()).unwrap();
+        let report = evaluate(&questions, "p", &predictions, &ReportOptions::default()).unwrap();
         let primary = report.evaluation.primary;
         assert!(primary.value.is_nan() && primary.interval.is_none());
         assert_eq!(
             primary.reason.as_deref(),
             Some("undefined: every question has difficult direct answers")
         );
-        assert!(evaluate(&[], "p", &predictions, &AokvqaOptions::default()).is_err());
+        assert!(evaluate(&[], "p", &predictions, &ReportOptions::default()).is_err());
     }
 
     #[test]
     fn bad_questions_are_refused() {
-        let error_message = |text: &str| parse_questions("q", text).unwrap_err().to_string();
         let index = QUESTIONS.replace("\"correct_choice_idx\": 1", "\"correct_choice_idx\": 2");
-        assert!(
-            error_message(&index).starts_with("q: question `b` has no choice 2: it has 2 choices")
-        );
-        let duplicated = QUESTIONS.replace("\"c\"", "\"a\"");
-        assert!(
-            error_message(&duplicated)
-                .starts_with("q: has the question `a` twice (entries 1 and 3)")
-        );
-        assert!(error_message("[[\"a\", [], 0, [], true]]").contains("expected an object"));
+        for (text, expected) in [
+            (&*index, "q: question `b` has no choice 2: it has 2 choices"),
+            (
+                &*QUESTIONS.replace("\"c\"", "\"a\""),
+                "q: has the question `a` twice (entries 1 and 3)",
+            ),
+            ("[[\"a\", [], 0, [], true]]", "expected an object"),
+        ] {
+            let error = parse_questions("q", text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]
     fn bad_predictions_are_refused() {
-        let error_message = |predictions: &str| report(predictions).unwrap_err().to_string();
-        assert!(error_message(r#"{"d": {}}"#).starts_with("p: id `d` is not in the questions"));
-        assert!(error_message(r#"{"a": {"multiple_choice": "z"}}"#).contains("no such choice"));
-        assert!(error_message(r#"{"a": {}}"#).contains("has no `direct_answer`"));
-        assert!(
-            error_message("{\"a\": {},\n\"a\": {}}")
-                .starts_with("p:2: is not as expected: `a` appears twice")
-        );
-        assert!(error_message(r#"{"a": ["x", "x"]}"#).contains("expected an object"));
-        assert!(error_message(r#"{"a": {"answer": "x"}}"#).starts_with("p:1: is not as expected"));
+        for (predictions, expected) in [
+            (r#"{"d": {}}"#, "p: id `d` is not in the questions"),
+            (r#"{"a": {"multiple_choice": "z"}}"#, "no such choice"),
+            (r#"{"a": {}}"#, "has no `direct_answer`"),
+            ("{\"a\": {},\n\"a\": {}}", "p:2: is not as expected: `a` appears twice"),
+            (r#"{"a": ["x", "x"]}"#, "expected an object"),
+            (r#"{"a": {"answer": "x"}}"#, "p:1: is not as expected"),
+        ] {
+            let error = report(predictions).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 }

@@ -1,7 +1,5 @@
 //! Errors of an evaluation. Each error names the file, the line, the reason and the remedy.
 
-use std::fmt;
-
 use thiserror::Error;
 
 pub use engram_textfile::{Location, TextError};
@@ -9,55 +7,18 @@ pub use engram_textfile::{Location, TextError};
 use crate::metric::MetricError;
 use crate::normalise::UnknownNormaliser;
 
-/// A column of a table of references and hypotheses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ColumnKind {
-    /// The ids.
-    Ids,
-    /// The references.
-    References,
-    /// The hypotheses.
-    Hypotheses,
-}
-
-impl fmt::Display for ColumnKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ids => "ids",
-            Self::References => "references",
-            Self::Hypotheses => "hypotheses",
-        })
-    }
-}
-
 /// Errors of an evaluation.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EvalError {
-    /// A text file cannot be read, or a line of it has the wrong format.
+    /// A text file cannot be read, or its content has the wrong format.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// The file has no rows.
-    #[error("{file}: has no rows; expected a header line and one line per row")]
-    Empty {
-        /// The file.
-        file: String,
-    },
-    /// There is nothing to evaluate.
+    /// There is nothing to evaluate; `items` is the plural of what is missing.
     #[error("there are no {items}; give at least one")]
     NothingToEvaluate {
         /// The missing items, in the plural.
         items: &'static str,
-    },
-    /// The content of the file has the wrong format.
-    #[error("{location}: {reason}; {remedy}")]
-    Malformed {
-        /// The location of the error.
-        location: Location,
-        /// What is wrong.
-        reason: String,
-        /// What to do.
-        remedy: &'static str,
     },
     /// The content of a file looks like another format than the one it is read as.
     #[error("{location}: {reason}; {remedy}")]
@@ -73,25 +34,17 @@ pub enum EvalError {
         /// Whether the file holds both the references and the hypotheses.
         holds_both: bool,
     },
-    /// A table, or the first of the JSON objects, has no column with one of the usual names.
+    /// A table, or the first of the JSON objects, has no column with one of the usual names. `column`
+    /// is `ids`, `references` or `hypotheses`; `found` names the existing columns, as a part of the
+    /// message.
     #[error("{location}: has no column of {column}{found}; name it")]
     NoColumn {
         /// The header of the table.
         location: Location,
         /// The missing column.
-        column: ColumnKind,
+        column: &'static str,
         /// The existing columns, as a part of the message; may be empty.
         found: String,
-    },
-    /// Two rows of a file have the same id.
-    #[error("{location}: id `{id}` was already given at {first}; keep one of the two rows")]
-    DuplicateId {
-        /// The later row.
-        location: Location,
-        /// The earlier row.
-        first: Location,
-        /// The id.
-        id: String,
     },
     /// A gold row (a reference, an annotation, a question) has no prediction.
     #[error(
@@ -137,7 +90,8 @@ pub enum EvalError {
         /// Number of hypotheses.
         hypotheses: usize,
     },
-    /// The items of two systems have different metrics, versions or normalisers.
+    /// The items of two systems have different metrics, versions or normalisers. `a` and `b` are
+    /// the files with their metrics.
     #[error("{a} and {b} cannot be compared; give two results with the same metric and normaliser")]
     Incomparable {
         /// The first file and its metric and normaliser.
@@ -164,4 +118,19 @@ pub enum EvalError {
     /// The name of the normaliser is unknown.
     #[error(transparent)]
     UnknownNormaliser(#[from] UnknownNormaliser),
+}
+
+/// The error for a file without rows.
+pub(crate) fn no_rows(file: &str) -> EvalError {
+    malformed(file, None, "has no rows", "expected a header line and one line per row")
+}
+
+/// The error for content in the wrong format: of a line, or of the whole file for `None`.
+pub(crate) fn malformed(
+    file: &str,
+    line: impl Into<Option<u64>>,
+    reason: impl Into<String>,
+    remedy: &'static str,
+) -> EvalError {
+    TextError::malformed(file, line, reason, remedy).into()
 }

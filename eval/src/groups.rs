@@ -1,4 +1,4 @@
-//! Groups rows by label: by speaker, anchor or question type.
+//! Rows by label (speaker, anchor, question type), and the rows with the lowest values.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,6 +17,15 @@ pub(crate) fn rows_by_label<L: Hash + Eq + Copy>(
         groups[group].1.push(row);
     }
     groups
+}
+
+/// The rows with the `count` lowest values below `limit`, lowest first; ties in the order of the
+/// rows.
+pub(crate) fn lowest_rows(values: &[f64], limit: f64, count: usize) -> Vec<usize> {
+    let mut rows: Vec<usize> = (0..values.len()).filter(|row| values[*row] < limit).collect();
+    rows.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
+    rows.truncate(count);
+    rows
 }
 
 #[cfg(test)]

@@ -19,6 +19,13 @@ pub(crate) struct FileIds<'a> {
     pub(crate) rows: Vec<(&'a str, Option<u64>)>,
 }
 
+impl<'a> FileIds<'a> {
+    /// Ids without lines.
+    pub(crate) fn without_lines(file: &'a str, ids: impl Iterator<Item = &'a str>) -> Self {
+        Self { file, rows: ids.map(|id| (id, None)).collect() }
+    }
+}
+
 /// Returns the index of the prediction for each gold row. `None` is a gold row without a prediction,
 /// which is an error unless `allow_missing` is true.
 pub(crate) fn join(
@@ -109,21 +116,5 @@ impl<'de: 'a, 'a> Deserialize<'de> for Id<'a> {
             }
         }
         deserializer.deserialize_any(IdVisitor)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_extra_prediction_of_the_file_is_named() {
-        let ids = |ids: &[&'static str]| FileIds {
-            file: "f",
-            rows: ids.iter().map(|id| (*id, None)).collect(),
-        };
-        let error = join(&ids(&["a"]), &ids(&["z", "a", "b"]), false).unwrap_err();
-        let EvalError::ExtraPrediction { id, extra, .. } = error else { panic!("{error}") };
-        assert_eq!((&*id, extra), ("z", 2));
     }
 }

@@ -4,16 +4,16 @@
 //! of the file holds the contribution of one item to a metric. Two such files are enough to compare
 //! two systems; one file is enough to compute the metric over any subset of the items.
 
-use std::collections::HashMap;
 use std::path::Path;
 
-use engram_textfile::{Object, message_in_line, non_blank_lines, read_text, shortened};
+use engram_textfile::{Object, UniqueIds, message_in_line, non_blank_lines, read_text, shortened};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, Location, malformed};
 use crate::metric::pearson::WeightedPearson;
 use crate::metric::registry::{find, function_of_sums};
 use crate::metric::{MetricError, MetricInfo, Unit};
+use crate::result::ReportOptions;
 
 /// The result of one item.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ impl Items {
     /// Reads a file of items.
     ///
     /// # Errors
-    /// [`EvalError::Text`]; as [`Items::parse`]
+    /// as [`Items::parse`]
     pub fn read(path: &Path) -> Result<Self, EvalError> {
         Self::parse(&path.display().to_string(), &read_text(path)?)
     }
@@ -92,27 +92,21 @@ impl Items {
     /// Reads items from JSON lines.
     ///
     /// # Errors
-    /// [`EvalError::Malformed`] with the line; [`EvalError::DuplicateId`]
+    /// [`EvalError::Text`] with the line, also for an empty or duplicate id
     pub fn parse(file: &str, text: &str) -> Result<Self, EvalError> {
-        let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
-            location: Location::new(file, line),
-            reason,
-            remedy: "give the items that an evaluation wrote",
-        };
-        let (mut items, mut line_by_id) = (Vec::<Item>::new(), HashMap::new());
+        let remedy = "give the items that an evaluation wrote";
+        let (mut items, mut ids) = (Vec::<Item>::new(), UniqueIds::with_capacity(0));
         for (line, json) in non_blank_lines(text) {
             let Object(item): Object<Item> = serde_json::from_str(json).map_err(|error| {
-                malformed(
-                    Some(line),
-                    format!("is not an item of a result: {}", message_in_line(&error)),
-                )
+                let reason = format!("is not an item of a result: {}", message_in_line(&error));
+                malformed(file, line, reason, remedy)
             })?;
             match &item.statistic {
                 Statistic::Ratio { numerator, denominator }
                     if *numerator < 0.0 || *denominator < 0.0 =>
                 {
                     let reason = format!("has a negative ratio: {numerator} to {denominator}");
-                    return Err(malformed(Some(line), reason));
+                    return Err(malformed(file, line, reason, remedy));
                 }
                 Statistic::Sums { sums } => {
                     let (metric, count) = (shortened(&item.metric, 60), sums.len());
@@ -122,7 +116,7 @@ impl Items {
                             "has {count} sums of `{metric}` version {}, which cannot be computed",
                             item.version
                         );
-                        return Err(malformed(Some(line), reason));
+                        return Err(malformed(file, line, reason, remedy));
                     }
                 }
                 _ => {}
@@ -131,20 +125,13 @@ impl Items {
                 && !same_metric(first, &item)
             {
                 let reason = "has a different metric, version or normaliser than the first line";
-                return Err(malformed(Some(line), reason.to_owned()));
+                return Err(malformed(file, line, reason, remedy));
             }
-            if let Some(first) = line_by_id.insert(item.id.clone(), line) {
-                let (location, first) = (Location::new(file, line), Location::new(file, first));
-                return Err(EvalError::DuplicateId {
-                    location,
-                    first,
-                    id: shortened(&item.id, 60),
-                });
-            }
+            ids.add(item.id.clone(), Location::new(file, line))?;
             items.push(item);
         }
         if items.is_empty() {
-            return Err(malformed(None, "has no items".to_owned()));
+            return Err(malformed(file, None, "has no items", remedy));
         }
         Ok(Self { file: file.to_owned(), items })
     }
@@ -154,6 +141,21 @@ impl Items {
 pub fn json_lines(items: &[Item]) -> String {
     let line = |item: &Item| serde_json::to_string(item).unwrap_or_default() + "\n";
     items.iter().map(line).collect()
+}
+
+/// The items of a metric that is the mean of `values`, one value for each id; none if the options
+/// do not ask for items.
+pub(crate) fn mean_items<S: AsRef<str>>(
+    options: &ReportOptions,
+    info: &MetricInfo,
+    normaliser: &str,
+    ids: impl IntoIterator<Item = S>,
+    values: &[f64],
+) -> Vec<Item> {
+    let item = |(id, value): (S, &f64)| {
+        Item::new(info, normaliser, id.as_ref(), None, Statistic::Mean { value: *value })
+    };
+    if options.items { ids.into_iter().zip(values).map(item).collect() } else { Vec::new() }
 }
 
 /// Whether two items have the same metric, version, normaliser and kind of statistic.
@@ -310,22 +312,21 @@ mod tests {
             let text = json_lines(items);
             Items::parse("f", &text).unwrap_err().to_string()
         };
-        assert!(error_message(&[]).starts_with("f: has no items"));
-        assert!(
-            error_message(&[item("a", ratio.clone()), item("a", ratio.clone())])
-                .starts_with("f:2: id `a`")
-        );
         let mean = item("b", Statistic::Mean { value: 1.0 });
-        assert!(
-            error_message(&[item("a", ratio), mean]).starts_with("f:2: has a different metric")
-        );
+        let negative = item("a", Statistic::Ratio { numerator: 1.0, denominator: -1.0 });
+        let ratio = item("a", ratio);
+        for (items, expected) in [
+            (&[][..], "f: has no items"),
+            (&[ratio.clone(), ratio.clone()], "f:2: id `a`"),
+            (&[ratio, mean], "f:2: has a different metric"),
+            (&[negative], "f:1: has a negative ratio: 1 to -1"),
+        ] {
+            let error = error_message(items);
+            assert!(error.starts_with(expected), "{error}");
+        }
         let error = Items::parse("f", "\n{\"metric\":1}").unwrap_err().to_string();
         assert!(error.starts_with("f:2: is not an item of a result: invalid type"), "{error}");
         assert!(error.contains("(column 11)") && !error.contains("at line"), "{error}");
-        let negative = Statistic::Ratio { numerator: 1.0, denominator: -1.0 };
-        assert!(
-            error_message(&[item("a", negative)]).starts_with("f:1: has a negative ratio: 1 to -1")
-        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use engram_textfile::{Object, message, shortened};
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 
 /// Parses the text of a file; `file` and `remedy` are for error messages.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(
@@ -19,10 +19,9 @@ pub(crate) fn parse<'a, T: Deserialize<'a>>(
     text: &'a str,
     remedy: &'static str,
 ) -> Result<T, EvalError> {
-    serde_json::from_str(text).map_err(|error| EvalError::Malformed {
-        location: Location::new(file, (error.line() > 0).then_some(error.line() as u64)),
-        reason: format!("is not as expected: {}", message(&error)),
-        remedy,
+    serde_json::from_str(text).map_err(|error| {
+        let line = (error.line() > 0).then_some(error.line() as u64);
+        malformed(file, line, format!("is not as expected: {}", message(&error)), remedy)
     })
 }
 
@@ -82,18 +81,4 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for DistinctKeys<T> {
 /// The error for a key or id that appears twice.
 pub(crate) fn duplicate_key_error<E: Error>(key: &str) -> E {
     E::custom(format!("`{}` appears twice", shortened(key, 60)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn duplicate_keys_are_refused() {
-        let DistinctKeys::<u8>(keys) = serde_json::from_str(r#"{"a": 1, "b": 1}"#).unwrap();
-        assert_eq!((keys.len(), keys["a"]), (2, 1));
-        let error = serde_json::from_str::<DistinctKeys<u8>>("{\"a\": 1,\n\"a\": 2}");
-        let error = message(&error.err().unwrap());
-        assert!(error.starts_with("`a` appears twice at line 2"), "{error}");
-    }
 }

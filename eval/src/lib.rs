@@ -21,7 +21,8 @@
 //! | [`phrase`] | phrase similarity in the patent study: correlations, breakdowns, worst rows |
 //!
 //! ```
-//! use engram_eval::phrase::{PhraseOptions, evaluate, parse_gold, parse_predictions};
+//! use engram_eval::phrase::{PhraseOptions, evaluate, read_gold, read_predictions};
+//! use engram_textfile::Input;
 //!
 //! let gold = "id,anchor,target,context,score\n\
 //!             a1,abatement,act of abating,A47,0.75\n\
@@ -29,8 +30,8 @@
 //!             b1,wood article,wooden article,B44,1\n\
 //!             b2,wood article,article of furniture,B44,0.25\n";
 //! let predictions = "id,score\na1,0.7\na2,0.2\nb1,0.9\nb2,0.1\n";
-//! let gold = parse_gold("gold.csv", gold.as_bytes())?;
-//! let predictions = parse_predictions("mine.csv", predictions.as_bytes())?;
+//! let gold = read_gold(Input::new("gold.csv", gold.as_bytes())?)?;
+//! let predictions = read_predictions(Input::new("mine.csv", predictions.as_bytes())?)?;
 //! let report = evaluate(&gold, &predictions, &PhraseOptions::default())?;
 //! assert!(report.evaluation.primary.value > 0.9);
 //! println!("{}", report.to_text());

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::bootstrap::BootstrapOptions;
 use crate::metric::{MetricInfo, Unit, interval_or_exact};
 
 /// Version of the JSON form written by this crate.
@@ -181,6 +182,19 @@ pub struct SourceFile {
     pub path: String,
     /// Number of rows read from it.
     pub rows: usize,
+}
+
+/// Options that most evaluations share.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ReportOptions {
+    /// Resamples, confidence level and seed of the intervals.
+    pub bootstrap: BootstrapOptions,
+    /// Whether the report has the result of each item.
+    pub items: bool,
+    /// Number of the worst cases to list.
+    pub worst: usize,
+    /// The input files.
+    pub sources: Vec<SourceFile>,
 }
 
 /// One evaluation: the primary value, the secondary values and their origin.

@@ -2,12 +2,12 @@
 //! trec_eval.
 //!
 //! ```
-//! use engram_eval::retrieval::{RetrievalOptions, evaluate, parse_queries};
+//! use engram_eval::retrieval::{evaluate, parse_queries};
 //!
 //! let queries = r#"{"id": "q1", "ranked": ["a", "b", "c"], "relevant": ["b", "x"]}
 //! {"id": "q2", "ranked": ["d"], "relevant": ["d"]}"#;
 //! let queries = parse_queries("queries.jsonl", queries)?;
-//! let report = evaluate(&queries, &RetrievalOptions::default())?;
+//! let report = evaluate(&queries, &Default::default(), &Default::default())?;
 //! assert_eq!(report.evaluation.detail["recall@5"], 0.75);
 //! assert_eq!(report.evaluation.detail["mrr"], 0.75);
 //! # Ok::<(), engram_eval::EvalError>(())
@@ -24,13 +24,13 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{BootstrapOptions, measure_of_mean};
-use crate::error::{EvalError, Location};
+use crate::bootstrap::measure_of_mean;
+use crate::error::{EvalError, Location, malformed};
 use crate::ids::Id;
-use crate::items::{Item, Statistic};
+use crate::items::{Item, mean_items};
 use crate::json::{DistinctKeys, duplicate_key_error};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Evaluation, Measure, SourceFile};
+use crate::result::{Evaluation, Measure, ReportOptions};
 use crate::text;
 
 /// Recall, reported as `recall@k`: the share of the query's relevant entries that are among the
@@ -117,33 +117,18 @@ impl<'de: 'a, 'a> Deserialize<'de> for Relevant<'a> {
     }
 }
 
-/// Options for [`evaluate`].
+/// The numbers of first entries for which metrics are reported.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RetrievalOptions {
-    /// Cut-offs for recall and success.
-    pub cutoffs: Vec<usize>,
-    /// Cut-offs for nDCG.
-    pub ndcg_cutoffs: Vec<usize>,
-    /// Resamples, confidence level and seed of the intervals.
-    pub bootstrap: BootstrapOptions,
-    /// Whether to fill [`RetrievalReport::items`].
-    pub items: bool,
-    /// Number of lowest-scoring queries to list.
-    pub worst: usize,
-    /// The input files.
-    pub sources: Vec<SourceFile>,
+pub struct Cutoffs {
+    /// For recall and success.
+    pub recall: Vec<usize>,
+    /// For nDCG.
+    pub ndcg: Vec<usize>,
 }
 
-impl Default for RetrievalOptions {
+impl Default for Cutoffs {
     fn default() -> Self {
-        Self {
-            cutoffs: vec![1, 5, 10, 20, 100],
-            ndcg_cutoffs: vec![10],
-            bootstrap: BootstrapOptions::default(),
-            items: false,
-            worst: 0,
-            sources: Vec::new(),
-        }
+        Self { recall: vec![1, 5, 10, 20, 100], ndcg: vec![10] }
     }
 }
 
@@ -156,7 +141,7 @@ pub struct RetrievalReport {
     pub evaluation: Evaluation,
     /// Warnings about the scores; empty if there are none.
     pub warnings: Vec<String>,
-    /// The primary metric of each query; empty if [`RetrievalOptions::items`] is false.
+    /// The primary metric of each query; empty if [`ReportOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
     /// The queries with the lowest primary metric, worst first, without those that score 1.
@@ -186,19 +171,16 @@ pub struct WorstQuery {
 /// Reads JSON lines `{"id", "ranked": [best first], "relevant": [ids] or {id: gain}}`.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] with the line, also for an entry listed twice as retrieved
-/// or as relevant; [`EvalError::Text`] for a duplicate id
+/// [`EvalError::Text`] with the line, also for a duplicate id, and for an entry listed twice as
+/// retrieved or as relevant
 pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, EvalError> {
     let queries = json_lines(file, text, ONE_OBJECT, |line, row: QueryLine<'a>| {
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
         Query { id, ranked: row.ranked, relevant: row.relevant.0, line }
     })?;
     let queries: Vec<Query<'a>> = queries.into_iter().flatten().collect();
-    let malformed = |line: Option<u64>, reason: String, remedy: &'static str| {
-        EvalError::Malformed { location: Location::new(file, line), reason, remedy }
-    };
     if queries.is_empty() {
-        return Err(malformed(None, "has no queries".into(), "give one JSON object per line"));
+        return Err(malformed(file, None, "has no queries", "give one JSON object per line"));
     }
     let mut ids = UniqueIds::with_capacity(queries.len());
     for query in &queries {
@@ -206,7 +188,7 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
         let mut retrieved = HashSet::with_capacity(query.ranked.len());
         if let Some(duplicate) = query.ranked.iter().find(|id| !retrieved.insert(*id)) {
             let reason = format!("retrieves `{}` twice", shortened(&duplicate.0, 60));
-            return Err(malformed(Some(query.line), reason, "keep the better of its ranks"));
+            return Err(malformed(file, query.line, reason, "keep the better of its ranks"));
         }
     }
     Ok(queries)
@@ -271,14 +253,15 @@ impl Ranking {
 /// [`EvalError::NothingToEvaluate`] without queries
 pub fn evaluate(
     queries: &[Query<'_>],
-    options: &RetrievalOptions,
+    cutoffs: &Cutoffs,
+    options: &ReportOptions,
 ) -> Result<RetrievalReport, EvalError> {
     options.bootstrap.validate()?;
     if queries.is_empty() {
         return Err(EvalError::NothingToEvaluate { items: "queries" });
     }
-    let all_cutoffs = [&options.cutoffs[..], &options.ndcg_cutoffs].concat();
-    if options.cutoffs.is_empty() || all_cutoffs.contains(&0) {
+    let all_cutoffs = [&cutoffs.recall[..], &cutoffs.ndcg].concat();
+    if cutoffs.recall.is_empty() || all_cutoffs.contains(&0) {
         return Err(EvalError::InvalidOption {
             option: "k",
             found: format!("{all_cutoffs:?}"),
@@ -286,53 +269,40 @@ pub fn evaluate(
         });
     }
     let rankings: Vec<Ranking> = queries.par_iter().map(Ranking::new).collect();
-    let primary_cutoff = options.cutoffs.iter().filter(|k| **k <= 10).max();
-    let primary_cutoff = primary_cutoff.or(options.cutoffs.iter().min()).copied().unwrap_or(1);
+    let primary_cutoff = cutoffs.recall.iter().filter(|k| **k <= 10).max();
+    let primary_cutoff = primary_cutoff.or(cutoffs.recall.iter().min()).copied().unwrap_or(1);
     let mut scores_by_metric: Vec<(MetricInfo, Vec<f64>)> = Vec::new();
     let mut add_metric = |info: MetricInfo, metric: &dyn Fn(&Ranking) -> f64| {
         scores_by_metric.push((info, rankings.iter().map(metric).collect()));
     };
     let at_cutoff = |info: MetricInfo, k: usize| info.renamed(format!("{}@{k}", info.name));
     add_metric(at_cutoff(RECALL, primary_cutoff), &|ranking| ranking.recall(primary_cutoff));
-    let (distinct_cutoffs, distinct_ndcg_cutoffs) =
-        (distinct(&options.cutoffs), distinct(&options.ndcg_cutoffs));
-    for k in distinct_cutoffs.iter().filter(|k| **k != primary_cutoff) {
+    let recall_cutoffs = distinct(&cutoffs.recall);
+    for k in recall_cutoffs.iter().filter(|k| **k != primary_cutoff) {
         add_metric(at_cutoff(RECALL, *k), &|ranking| ranking.recall(*k));
     }
-    for k in &distinct_cutoffs {
+    for k in &recall_cutoffs {
         add_metric(at_cutoff(SUCCESS, *k), &|ranking| ranking.success(*k));
     }
     add_metric(MRR, &Ranking::reciprocal_rank);
     add_metric(MAP, &Ranking::average_precision);
-    for k in &distinct_ndcg_cutoffs {
-        add_metric(at_cutoff(NDCG, *k), &|ranking| ranking.ndcg(*k));
+    for k in distinct(&cutoffs.ndcg) {
+        add_metric(at_cutoff(NDCG, k), &|ranking| ranking.ndcg(k));
     }
     let measure = |(info, values): &(MetricInfo, Vec<f64>)| {
         measure_of_mean(info, "query", values, &options.bootstrap)
     };
     let mut measures: Vec<Measure> = scores_by_metric.iter().map(measure).collect();
     let primary = measures.remove(0);
-    let item = |(query, value): (&Query<'_>, &f64)| {
-        Item::new(
-            &scores_by_metric[0].0,
-            "none",
-            &query.id,
-            None,
-            Statistic::Mean { value: *value },
-        )
-    };
-    let items = if options.items {
-        queries.iter().zip(&scores_by_metric[0].1).map(item).collect()
-    } else {
-        Vec::new()
-    };
+    let (info, values) = &scores_by_metric[0];
+    let items = mean_items(options, info, "none", queries.iter().map(|query| &query.id), values);
     let without_relevant = rankings.iter().filter(|ranking| ranking.ideal_gains.is_empty()).count();
     let warnings = match without_relevant {
         0 => Vec::new(),
         n => vec![format!("{n} queries have no relevant entry and score 0")],
     };
     let evaluation = Evaluation::new(primary, measures, Vec::new(), options.sources.clone());
-    let worst = worst_queries(queries, &rankings, &scores_by_metric[0].1, options.worst);
+    let worst = worst_queries(queries, &rankings, values, options.worst);
     Ok(RetrievalReport { evaluation, warnings, items, worst })
 }
 
@@ -391,14 +361,14 @@ impl RetrievalReport {
 mod tests {
     use super::*;
 
-    fn report(text: &str, options: &RetrievalOptions) -> RetrievalReport {
-        evaluate(&parse_queries("q", text).unwrap(), options).unwrap()
+    fn report(text: &str, cutoffs: &Cutoffs) -> RetrievalReport {
+        evaluate(&parse_queries("q", text).unwrap(), cutoffs, &Default::default()).unwrap()
     }
 
     #[test]
     fn gains_order_the_ideal_ranking() {
         let text = r#"{"id": 1, "ranked": ["a", "b"], "relevant": {"b": 3, "c": 1, "a": 0}}"#;
-        let detail = report(text, &RetrievalOptions::default()).evaluation.detail;
+        let detail = report(text, &Cutoffs::default()).evaluation.detail;
         let log3 = 3f64.log2();
         let expected = (3.0 / log3) / (3.0 + 1.0 / log3);
         assert!((detail["ndcg@10"].as_f64().unwrap() - expected).abs() < 1e-15);
@@ -409,37 +379,33 @@ mod tests {
 
     #[test]
     fn errors_name_the_line_of_an_invalid_query() {
-        let error_message = |text: &str| parse_queries("q", text).unwrap_err().to_string();
-        let twice = r#"{"id": 1, "ranked": ["a", "a"], "relevant": []}"#;
-        assert!(error_message(twice).starts_with("q:1: retrieves `a` twice"));
         let line = r#"{"id": 1, "ranked": [], "relevant": []}"#;
-        assert!(
-            error_message(&format!("{line}\n{line}")).starts_with("q:2: id `1` was already given")
-        );
-        assert!(error_message("").starts_with("q: has no queries"));
-        assert!(error_message("{}").starts_with("q:1: is not as expected: missing field `ranked`"));
-        let relevant =
-            |relevant: &str| error_message(&format!(r#"{{"ranked": [], "relevant": {relevant}}}"#));
-        assert!(
-            relevant(r#"["a", "a"]"#).starts_with("q:1: is not as expected: `a` appears twice")
-        );
-        assert!(relevant(r#"{"a": 1, "a": 2}"#).contains("`a` appears twice"));
-        assert!(relevant(r#"{"a": 1e300}"#).contains("the gain 1e300 of `a` is above 1e15"));
-        assert!(relevant("7").contains("expected a list of ids, or an object with the gain"));
-        assert!(
-            error_message("[1, [], []]").contains("invalid type: sequence, expected an object")
-        );
-        assert!(evaluate(&[], &RetrievalOptions::default()).is_err());
-        let options = RetrievalOptions { cutoffs: vec![0], ..RetrievalOptions::default() };
-        assert!(evaluate(&parse_queries("q", line).unwrap(), &options).is_err());
-        let options =
-            RetrievalOptions { cutoffs: vec![5, 1, 5], ndcg_cutoffs: vec![3, 3], ..options };
-        let measures = 1 + report(line, &options).evaluation.secondary.len();
+        let relevant = |relevant: &str| format!(r#"{{"ranked": [], "relevant": {relevant}}}"#);
+        for (text, expected) in [
+            (r#"{"id": 1, "ranked": ["a", "a"], "relevant": []}"#, "q:1: retrieves `a` twice"),
+            (&*format!("{line}\n{line}"), "q:2: id `1` was already given"),
+            ("", "q: has no queries"),
+            ("{}", "q:1: is not as expected: missing field `ranked`"),
+            (&*relevant(r#"["a", "a"]"#), "q:1: is not as expected: `a` appears twice"),
+            (&*relevant(r#"{"a": 1, "a": 2}"#), "`a` appears twice"),
+            (&*relevant(r#"{"a": 1e300}"#), "the gain 1e300 of `a` is above 1e15"),
+            (&*relevant("7"), "expected a list of ids, or an object with the gain"),
+            ("[1, [], []]", "invalid type: sequence, expected an object"),
+        ] {
+            let error = parse_queries("q", text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(evaluate(&[], &Cutoffs::default(), &Default::default()).is_err());
+        let zero = Cutoffs { recall: vec![0], ..Cutoffs::default() };
+        let queries = parse_queries("q", line).unwrap();
+        assert!(evaluate(&queries, &zero, &Default::default()).is_err());
+        let repeated = Cutoffs { recall: vec![5, 1, 5], ndcg: vec![3, 3] };
+        let measures = 1 + report(line, &repeated).evaluation.secondary.len();
         assert_eq!(
             measures,
             "recall@5 recall@1 success@5 success@1 mrr map ndcg@3".split(' ').count()
         );
-        let report_with_warning = report(line, &RetrievalOptions::default());
+        let report_with_warning = report(line, &Cutoffs::default());
         assert_eq!(report_with_warning.warnings, ["1 queries have no relevant entry and score 0"]);
     }
 }

@@ -39,7 +39,7 @@ where
     }
     let of_resamples = |resamples: usize| {
         let options = BootstrapOptions { resamples, level: interval.level, seed: interval.seed };
-        bootstrap(resampling, &options, &statistic).p_value_at(threshold)
+        bootstrap(resampling, &options, &statistic).p_value(threshold)
     };
     let p_value = of_resamples(interval.resamples);
     let is_small = p_value * interval.resamples as f64 <= 2.0 * FEW_RESAMPLES;
@@ -54,12 +54,6 @@ where
 ///
 /// # Source   S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian
 /// Journal of Statistics 6 (1979)
-///
-/// ```
-/// use engram_eval::significance::holm;
-///
-/// assert_eq!(holm(&[0.5, 0.01, 0.02]), [0.5, 0.03, 0.04]);
-/// ```
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut ascending: Vec<usize> = (0..p_values.len()).collect();
     ascending.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));

@@ -4,32 +4,29 @@ use std::fmt;
 
 use crate::result::{Interval, MIN_UNITS};
 
-/// Alignment of a column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
-    /// For words.
-    Left,
-    /// For numbers.
-    Right,
-}
-
 /// A text table. Each column is as wide as its longest cell; columns are two spaces apart.
 #[derive(Debug)]
 pub(crate) struct TextTable {
-    align: Vec<Align>,
+    /// For each column, whether it holds numbers, which are aligned to the right.
+    numeric: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl TextTable {
-    /// A table with the given headings and no rows.
-    pub(crate) fn new(columns: &[(&str, Align)]) -> Self {
-        let headings = columns.iter().map(|&(heading, _)| heading.to_owned()).collect();
-        Self { align: columns.iter().map(|&(_, align)| align).collect(), rows: vec![headings] }
+    /// A table with the given headings and no rows. `alignment` has a letter for each column: `l` for
+    /// words, `r` for numbers.
+    pub(crate) fn new(alignment: &str, headings: &[&str]) -> Self {
+        debug_assert_eq!(alignment.len(), headings.len());
+        let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();
+        Self {
+            numeric: alignment.chars().map(|letter| letter == 'r').collect(),
+            rows: vec![headings],
+        }
     }
 
     /// Adds a row with one cell per column.
     pub(crate) fn push(&mut self, cells: Vec<String>) {
-        debug_assert_eq!(cells.len(), self.align.len());
+        debug_assert_eq!(cells.len(), self.numeric.len());
         self.rows.push(cells);
     }
 }
@@ -40,19 +37,16 @@ impl fmt::Display for TextTable {
             let lengths = self.rows.iter().map(|row| row[column].chars().count());
             lengths.max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..self.align.len()).map(width).collect();
+        let widths: Vec<usize> = (0..self.numeric.len()).map(width).collect();
         for row in &self.rows {
             let cells: Vec<String> = row
                 .iter()
                 .zip(&widths)
-                .zip(&self.align)
-                .map(|((cell, &width), align)| {
+                .zip(&self.numeric)
+                .map(|((cell, &width), numeric)| {
                     // `format!` panics for a width above 65,535.
                     let padding = " ".repeat(width - cell.chars().count());
-                    match align {
-                        Align::Left => format!("{cell}{padding}"),
-                        Align::Right => format!("{padding}{cell}"),
-                    }
+                    if *numeric { format!("{padding}{cell}") } else { format!("{cell}{padding}") }
                 })
                 .collect();
             writeln!(f, "{}", cells.join("  ").trim_end())?;
@@ -86,7 +80,7 @@ mod tests {
 
     #[test]
     fn columns_are_aligned_by_characters() {
-        let mut table = TextTable::new(&[("name", Align::Left), ("n", Align::Right)]);
+        let mut table = TextTable::new("lr", &["name", "n"]);
         table.push(vec!["é".to_owned(), "10".to_owned()]);
         table.push(vec!["longer".to_owned(), "5".to_owned()]);
         assert_eq!(table.to_string(), "name     n\né       10\nlonger   5\n");
@@ -94,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_cell_may_have_any_width() {
-        let mut table = TextTable::new(&[("a", Align::Left), ("b", Align::Right)]);
+        let mut table = TextTable::new("lr", &["a", "b"]);
         table.push(vec!["x".repeat(100_000), "y".repeat(70_000)]);
         assert_eq!(table.to_string().lines().next().unwrap().len(), 170_002);
     }

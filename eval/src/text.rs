@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use engram_textfile::shortened;
 
-use crate::result::{Breakdown, Evaluation, Interval};
-use crate::table::{Align, TextTable, limits, number};
+use crate::result::{Breakdown, BreakdownRow, Evaluation, Interval};
+use crate::table::{TextTable, limits, number};
 
 /// Maximum width of a group name, in characters.
 const GROUP_WIDTH: usize = 40;
@@ -40,18 +40,13 @@ pub(crate) fn metrics(evaluation: &Evaluation) -> String {
     let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
     let first_interval = measures().find_map(|measure| measure.interval.as_ref());
     let interval_heading = first_interval.map_or_else(|| "interval".to_owned(), interval_heading);
-    let mut columns = vec![
-        ("metric", Align::Left),
-        ("value", Align::Right),
-        (&interval_heading, Align::Left),
-        ("better", Align::Left),
-    ];
     // Fractions and coefficients need no unit.
     let has_units = measures().any(|measure| !measure.unit.label().is_empty());
-    if has_units {
-        columns.insert(2, ("unit", Align::Left));
-    }
-    let mut table = TextTable::new(&columns);
+    let mut table = if has_units {
+        TextTable::new("lrlll", &["metric", "value", "unit", &interval_heading, "better"])
+    } else {
+        TextTable::new("lrll", &["metric", "value", &interval_heading, "better"])
+    };
     for measure in measures() {
         let better =
             measure.higher_is_better.map_or("", |higher| if higher { "higher" } else { "lower" });
@@ -86,22 +81,21 @@ pub(crate) fn metrics(evaluation: &Evaluation) -> String {
 
 /// Formats a breakdown as a table.
 pub(crate) fn breakdown(table: &Breakdown) -> String {
-    let metric = words(&table.metric);
-    let mut text = TextTable::new(&[
-        (table.name.as_str(), Align::Left),
-        ("n", Align::Right),
-        (metric.as_str(), Align::Right),
-        ("interval", Align::Left),
-    ]);
-    for row in &table.rows {
-        text.push(vec![
-            shortened(&row.name, GROUP_WIDTH),
-            row.n.to_string(),
-            number(row.value),
-            limits(row.interval.as_ref()),
-        ]);
+    format!("By {}\n{}", table.name, group_table(table, table.rows.iter(), GROUP_WIDTH))
+}
+
+/// A table of some groups of a breakdown, with names of at most `width` characters.
+pub(crate) fn group_table<'r>(
+    table: &Breakdown,
+    groups: impl Iterator<Item = &'r BreakdownRow>,
+    width: usize,
+) -> TextTable {
+    let mut text = TextTable::new("lrrl", &[&table.name, "n", &words(&table.metric), "interval"]);
+    for row in groups {
+        let limits = limits(row.interval.as_ref());
+        text.push(vec![shortened(&row.name, width), row.n.to_string(), number(row.value), limits]);
     }
-    format!("By {}\n{text}", table.name)
+    text
 }
 
 /// A text with its score and its references.
@@ -122,7 +116,7 @@ pub(crate) fn scored_texts_table<'a>(
     let mut tables = String::new();
     for ScoredText { id, value, text, references } in texts {
         let id = shortened(id, TEXT_WIDTH);
-        let mut table = TextTable::new(&[(kind, Align::Left), (&id, Align::Left)]);
+        let mut table = TextTable::new("ll", &[kind, &id]);
         table.push(vec![metric.to_owned(), number(value)]);
         table.push(vec![role.to_owned(), shortened(text, TEXT_WIDTH)]);
         for reference in references {

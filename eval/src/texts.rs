@@ -4,14 +4,15 @@
 //! chrF++.
 //!
 //! ```
-//! use engram_eval::texts::{Texts, TextsOptions, evaluate};
+//! use engram_eval::normalise::Normaliser;
+//! use engram_eval::texts::{Texts, evaluate};
 //! use engram_eval::wer::read::Pairs;
 //!
 //! let hypotheses = ["a cat sat", "two dogs"];
 //! let first = Pairs::new(&["a cat sits", "two dogs"], &hypotheses)?;
 //! let second = Pairs::new(&["the cat sat", "a pair of dogs"], &hypotheses)?;
 //! let texts = Texts::combine(vec![("first", first), ("second", second)])?;
-//! let report = evaluate(&texts, &TextsOptions::default())?;
+//! let report = evaluate(&texts, "chrf", Normaliser::None, &Default::default())?;
 //! assert_eq!(report.evaluation.primary.metric, "chrf");
 //! # Ok::<(), engram_eval::EvalError>(())
 //! ```
@@ -23,13 +24,13 @@ use engram_textfile::shortened;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{BootstrapOptions, Resampling, interval};
-use crate::error::{EvalError, Location};
+use crate::bootstrap::{Resampling, interval};
+use crate::error::{EvalError, malformed};
+use crate::groups::lowest_rows;
 use crate::items::{Item, PooledMetric, Statistic};
-use crate::metric::chrf::CHRF;
-use crate::metric::registry::{find, spelling, text_metrics};
+use crate::metric::registry::{spelling, text_metrics};
 use crate::normalise::Normaliser;
-use crate::result::{Evaluation, Measure, SourceFile};
+use crate::result::{Evaluation, Measure, ReportOptions};
 use crate::text::{ScoredText, report, scored_texts_table};
 use crate::wer::read::Pairs;
 
@@ -49,19 +50,15 @@ impl<'a> Texts<'a> {
     /// paired with the same hypotheses. The texts are in the order of the first file.
     ///
     /// # Errors
-    /// [`EvalError::Malformed`] for sclite's markup, and for an id that is missing in one
+    /// [`EvalError::Text`] for sclite's markup, and for an id that is missing in one
     /// of the files
     pub fn combine(files: Vec<(&str, Pairs<'a>)>) -> Result<Self, EvalError> {
         let mut texts = Self::default();
         for (index, (file, pairs)) in files.into_iter().enumerate() {
-            let malformed = |reason: String, remedy| EvalError::Malformed {
-                location: Location::new(file, None),
-                reason,
-                remedy,
-            };
             if pairs.markup.references || pairs.markup.hypotheses {
-                let reason = "has sclite's markup, or its hypotheses have".to_owned();
-                return Err(malformed(reason, "write plain texts, for example as id<TAB>text"));
+                let reason = "has sclite's markup, or its hypotheses have";
+                let remedy = "write plain texts, for example as id<TAB>text";
+                return Err(malformed(file, None, reason, remedy));
             }
             if index == 0 {
                 texts.ids = pairs.ids;
@@ -73,7 +70,7 @@ impl<'a> Texts<'a> {
             for (id, references) in texts.ids.iter().zip(&mut texts.references) {
                 let missing = || {
                     let reason = format!("has no reference for id `{}`", shortened(id, 60));
-                    malformed(reason, "give the same ids in all reference files")
+                    malformed(file, None, reason, "give the same ids in all reference files")
                 };
                 references.push(by_id.remove(id).ok_or_else(missing)?);
             }
@@ -96,36 +93,6 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// Options of [`evaluate`].
-#[derive(Debug, Clone, PartialEq)]
-pub struct TextsOptions {
-    /// Name of the primary metric, `chrf` or `chrf++`.
-    pub metric: String,
-    /// The normaliser of hypotheses and references.
-    pub normaliser: Normaliser,
-    /// Number of resamples, confidence level and seed of the intervals.
-    pub bootstrap: BootstrapOptions,
-    /// Whether to fill [`TextsReport::items`].
-    pub items: bool,
-    /// Number of lowest-scoring texts to list.
-    pub worst: usize,
-    /// The input files.
-    pub sources: Vec<SourceFile>,
-}
-
-impl Default for TextsOptions {
-    fn default() -> Self {
-        Self {
-            metric: CHRF.name.into_owned(),
-            normaliser: Normaliser::None,
-            bootstrap: BootstrapOptions::default(),
-            items: false,
-            worst: 0,
-            sources: Vec::new(),
-        }
-    }
-}
-
 /// All metrics of an evaluation of texts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TextsReport {
@@ -138,7 +105,7 @@ pub struct TextsReport {
     /// score.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstText>,
-    /// The sums of each text for the primary metric; empty if [`TextsOptions::items`] is false.
+    /// The sums of each text for the primary metric; empty if [`ReportOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
@@ -156,12 +123,18 @@ pub struct WorstText {
     pub references: Vec<String>,
 }
 
-/// Evaluates texts against their references. Intervals resample texts.
+/// Evaluates texts against their references, after `normaliser`. `primary_metric` is `chrf` or
+/// `chrf++`. Intervals resample texts.
 ///
 /// # Errors
 /// [`EvalError::InvalidOption`]; [`EvalError::NothingToEvaluate`] without texts;
 /// [`EvalError::LengthMismatch`]
-pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport, EvalError> {
+pub fn evaluate(
+    texts: &Texts<'_>,
+    primary_metric: &str,
+    normaliser: Normaliser,
+    options: &ReportOptions,
+) -> Result<TextsReport, EvalError> {
     options.bootstrap.validate()?;
     let text_count = texts.ids.len();
     if text_count == 0 {
@@ -171,10 +144,10 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
         let (references, hypotheses) = (texts.references.len(), texts.hypotheses.len());
         return Err(EvalError::LengthMismatch { references, hypotheses });
     }
-    let texts = &*texts.normalised(options.normaliser);
+    let texts = &*texts.normalised(normaliser);
     let resampling = Resampling::by_named_row("line", text_count);
-    let (mut measures, mut primary_metric) = (Vec::new(), None);
-    for (metric, _, of_text) in text_metrics() {
+    let (mut measures, mut primary) = (Vec::new(), None);
+    for (metric, of_text) in text_metrics() {
         let sums = |(hypothesis, references): (&Cow<'_, str>, &Vec<Cow<'_, str>>)| {
             let references: Vec<&str> = references.iter().map(|text| &**text).collect();
             Statistic::Sums { sums: of_text(hypothesis, &references) }
@@ -185,50 +158,37 @@ pub fn evaluate(texts: &Texts<'_>, options: &TextsOptions) -> Result<TextsReport
         let interval = interval(&resampling, &options.bootstrap, |counts| pooled.value(counts));
         let value = Ok(pooled.value(&vec![1; text_count]));
         let measure = Measure::new(&metric.info, text_count, value, interval);
-        if metric.info.name == options.metric {
-            primary_metric = Some((&metric.info, measure, statistics))
+        if metric.info.name == primary_metric {
+            primary = Some((metric, measure, statistics))
         } else {
             measures.push(measure)
         }
     }
-    let (info, primary, statistics) = primary_metric.ok_or_else(|| EvalError::InvalidOption {
+    let (metric, primary, statistics) = primary.ok_or_else(|| EvalError::InvalidOption {
         option: "metric",
-        found: options.metric.clone(),
+        found: primary_metric.to_owned(),
         expected: "the name of a metric of texts, such as chrf",
     })?;
     let mut evaluation = Evaluation::new(primary, measures, Vec::new(), options.sources.clone());
-    evaluation.normaliser = options.normaliser.name_and_version();
+    evaluation.normaliser = normaliser.name_and_version();
     let item = |(id, statistic): (&Cow<'_, str>, Statistic)| {
-        Item::new(info, &evaluation.normaliser, id, None, statistic)
+        Item::new(&metric.info, &evaluation.normaliser, id, None, statistic)
     };
     let mut items: Vec<Item> = texts.ids.iter().zip(statistics).map(item).collect();
-    let worst = worst_texts(texts, &items, options.worst);
-    if !options.items {
-        items.clear();
-    }
-    let references = texts.references.iter().map(Vec::len).max().unwrap_or(0);
-    Ok(TextsReport { evaluation, references, worst, items })
-}
-
-/// The texts with the worst scores; ties in file order.
-fn worst_texts(texts: &Texts<'_>, items: &[Item], count: usize) -> Vec<WorstText> {
     let values: Vec<f64> = items.iter().map(Item::value).collect();
-    let higher_is_better = items.first().and_then(|item| item.higher_is_better).unwrap_or(true);
-    let range = items.first().and_then(|item| find(&item.metric)).map(|metric| metric.range);
-    let best = range.map(|range| if higher_is_better { range.high } else { range.low });
-    let mut order: Vec<usize> = (0..items.len()).filter(|row| Some(values[*row]) != best).collect();
-    order.sort_by(|a, b| {
-        let ascending = values[*a].total_cmp(&values[*b]);
-        if higher_is_better { ascending } else { ascending.reverse() }
-    });
-    order.truncate(count);
     let worst_text = |row: usize| WorstText {
         id: texts.ids[row].to_string(),
         value: values[row],
         hypothesis: texts.hypotheses[row].to_string(),
         references: texts.references[row].iter().map(|text| text.to_string()).collect(),
     };
-    order.into_iter().map(worst_text).collect()
+    let worst = lowest_rows(&values, metric.range.high, options.worst);
+    let worst = worst.into_iter().map(worst_text).collect();
+    if !options.items {
+        items.clear();
+    }
+    let references = texts.references.iter().map(Vec::len).max().unwrap_or(0);
+    Ok(TextsReport { evaluation, references, worst, items })
 }
 
 impl TextsReport {
@@ -270,8 +230,8 @@ mod tests {
             vec![("first", pairs(first, hypothesis)), ("second", pairs(second, hypothesis))];
         let texts = Texts::combine(files).unwrap();
         assert_eq!(texts.references, [["x", "a b"], ["c", "y"]]);
-        let options = TextsOptions { items: true, worst: 5, ..TextsOptions::default() };
-        let report = evaluate(&texts, &options).unwrap();
+        let options = ReportOptions { items: true, worst: 5, ..ReportOptions::default() };
+        let report = evaluate(&texts, "chrf", Normaliser::None, &options).unwrap();
         assert_eq!((report.evaluation.primary.value, report.references), (100.0, 2));
         assert!(report.worst.is_empty() && report.items.len() == 2);
         assert_eq!(report.evaluation.primary.interval.unwrap().method, "rule of three by line");
@@ -289,10 +249,12 @@ mod tests {
         let error = Texts::combine(vec![("a", marked)]).unwrap_err().to_string();
         assert!(error.starts_with("a: has sclite's markup"), "{error}");
         let texts = Texts::combine(vec![("a", pairs("1\tx\n", "1\tx\n"))]).unwrap();
-        let options = TextsOptions { metric: "wer".to_owned(), ..TextsOptions::default() };
-        let error = evaluate(&texts, &options).unwrap_err().to_string();
+        let evaluated = |texts: &Texts<'_>, metric: &str| {
+            evaluate(texts, metric, Normaliser::None, &ReportOptions::default()).unwrap_err()
+        };
+        let error = evaluated(&texts, "wer").to_string();
         assert!(error.starts_with("option `metric` is wer; expected"), "{error}");
-        let error = evaluate(&Texts::default(), &TextsOptions::default()).unwrap_err();
-        assert_eq!(error.to_string(), "there are no texts; give at least one");
+        let error = evaluated(&Texts::default(), "chrf").to_string();
+        assert_eq!(error, "there are no texts; give at least one");
     }
 }

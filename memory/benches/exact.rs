@@ -10,9 +10,10 @@ mod measure;
 use std::error::Error;
 use std::time::Instant;
 
-use engram_memory::search::exact::Exact;
-use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Batch, Entry, Generation, MemoryError, MemoryFormat, Writer};
+use engram_memory::search::{Filter, Queries};
+use engram_memory::{
+    Batch, Entry, Generation, MemoryError, MemoryFormat, Method, Snapshot, Writer,
+};
 use measure::{BATCH_ROWS, CENTRES, Normal, QUERIES, processor_seconds};
 
 /// Returns the smallest wall-clock and processor time of searches, in milliseconds.
@@ -23,7 +24,7 @@ fn time<'a>(
     let mut best = (f64::INFINITY, f64::INFINITY);
     for queries in searches {
         let (start, processor) = (Instant::now(), processor_seconds()?);
-        Exact.search(generation, queries, &Filter::default())?;
+        generation.search(Method::Exact, queries, &Filter::default())?;
         best.0 = best.0.min(1000.0 * start.elapsed().as_secs_f64());
         best.1 = best.1.min(1000.0 * (processor_seconds()? - processor));
     }

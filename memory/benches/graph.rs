@@ -14,11 +14,9 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::{GraphKind, GraphSettings};
-use engram_memory::search::graph_search::GraphSearch;
-use engram_memory::search::{Filter, Index, Queries};
-use engram_memory::{Batch, Entry, MemoryError, MemoryFormat, Writer};
+use engram_memory::search::{Filter, Queries};
+use engram_memory::{Batch, Entry, MemoryError, MemoryFormat, Method, Snapshot, Writer};
 use measure::{BATCH_ROWS, CENTRES, Normal, QUERIES, processor_seconds};
 
 const K: usize = 10;
@@ -93,18 +91,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     );
     let generation = writer.generation();
     let request = Queries { keys: &queries, k: K };
-    let exact = Exact.search(generation, request, &Filter::default())?;
+    let exact = generation.search(Method::Exact, request, &Filter::default())?;
     let mut file = BufWriter::new(File::create(folder.join("exact.i64"))?);
     for hit in exact.hits.iter().flatten() {
         file.write_all(&hit.id.to_le_bytes())?;
     }
     file.flush()?;
     for ef_search in EF_SEARCH {
-        let graphs = GraphSearch::open(generation, ef_search)?;
+        let method = Method::Graph { candidates: ef_search };
         let (mut recall, mut best) = (0.0, (f64::INFINITY, f64::INFINITY));
         for _ in 0..ROUNDS {
             let (start, processor) = (Instant::now(), processor_seconds()?);
-            let results = graphs.search(generation, request, &Filter::default())?;
+            let results = generation.search(method, request, &Filter::default())?;
             best.0 = f64::min(best.0, start.elapsed().as_secs_f64());
             best.1 = f64::min(best.1, processor_seconds()? - processor);
             recall = results.recall(&exact);

@@ -9,13 +9,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_memory::rows::{EntryFile, EntryFormat, EntryLines};
-use engram_memory::search::exact::Exact;
 use engram_memory::search::graph::{GraphKind, GraphSettings};
-use engram_memory::search::graph_search::GraphSearch;
-use engram_memory::search::{Filter, Gates, Index, Queries, SearchResults};
+use engram_memory::search::{Filter, Gates, Queries, SearchResults};
 use engram_memory::vectors::VectorFile;
 use engram_memory::{
-    Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
+    Batch, Entry, Memory, MemoryError, MemoryFormat, Method, Row, Snapshot, ValueDtype,
+    ValueFormat, Writer,
 };
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -235,11 +234,9 @@ fn read_all(memory: &SmallMemory) {
         Filter { excluded_documents: vec![vec!["d3".to_owned()]; 2], ..Filter::default() },
         Filter { ids: Some(vec![17]), ..Filter::default() },
     ];
-    let graphs = GraphSearch::open(&generation, 8).map_err(check).ok();
-    let indexes = [Some(&Exact as &dyn Index), graphs.as_ref().map(|graphs| graphs as &dyn Index)];
     for filter in &filters {
-        for index in indexes.into_iter().flatten() {
-            match index.search(&generation, Queries { keys: &queries, k: 5 }, filter) {
+        for method in [Method::Exact, Method::Graph { candidates: 8 }] {
+            match generation.search(method, Queries { keys: &queries, k: 5 }, filter) {
                 Ok(SearchResults { hits, .. }) => {
                     assert!(hits.len() == 2 && hits.iter().all(|hits| hits.len() <= 5));
                 }

@@ -14,6 +14,7 @@ use crate::generation::{Generation, MAX_ROWS, Row};
 use crate::keep_graphs::build_graphs;
 use crate::segment::Batch;
 use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack};
+use crate::store::Snapshot;
 use crate::sweep::remove_values;
 use crate::writer::check_width;
 
@@ -255,7 +256,7 @@ impl Change {
             match &mut writer {
                 Some((_, segment)) => segment.push(&encoded),
                 None => {
-                    (0..encoded.len()).for_each(|row| self.rows.push(&encoded.row(row)));
+                    encoded.rows().for_each(|row| self.rows.push(&row));
                     Ok(())
                 }
             }

@@ -9,7 +9,7 @@ use crate::values::{StoredValue, ValueDtype};
 
 /// Encoded rows, one column per field.
 #[derive(Debug)]
-pub(crate) struct EncodedRows {
+pub struct EncodedRows {
     /// The width of a key.
     width: usize,
     pub(crate) ids: Vec<i64>,
@@ -25,13 +25,20 @@ pub(crate) struct EncodedRows {
 
 /// One encoded row.
 #[derive(Debug)]
-pub(crate) struct EncodedRow<'a> {
-    pub(crate) id: i64,
-    pub(crate) source: u32,
-    pub(crate) document: u64,
-    pub(crate) key: &'a [f32],
-    pub(crate) value: StoredValue<'a>,
-    pub(crate) line: &'a [u8],
+pub struct EncodedRow<'a> {
+    /// The id of the entry.
+    pub id: i64,
+    /// The index of the source in the list of sources.
+    pub source: u32,
+    /// The first 8 bytes of the SHA-256 of the document's name; 0 without a document. A search
+    /// excludes documents by this hash.
+    pub document: u64,
+    /// The key, of unit length if the memory is normalised.
+    pub key: &'a [f32],
+    /// The value in the memory's number type; empty without values.
+    pub value: StoredValue<'a>,
+    /// The entry as a JSON line, with its line feed.
+    pub line: &'a [u8],
 }
 
 impl EncodedRows {
@@ -62,6 +69,11 @@ impl EncodedRows {
         self.values.push(&row.value);
         self.lines.extend_from_slice(row.line);
         self.offsets.push(self.lines.len() as u64);
+    }
+
+    /// Iterates over the rows.
+    pub fn rows(&self) -> impl Iterator<Item = EncodedRow<'_>> {
+        (0..self.len()).map(|row| self.row(row))
     }
 
     pub(crate) fn row(&self, row: usize) -> EncodedRow<'_> {

@@ -15,11 +15,9 @@ use crate::format::file::{CheckedFile, FileRecord};
 use crate::format::manifest::{
     DeletedRecord, EncoderRecord, GraphRecord, Manifest, SegmentRecord, VALUE_COLUMNS,
 };
-use crate::retrieval::text::TextIndex;
-use crate::search::exact::Exact;
+use crate::retrieval::text;
 use crate::search::graph::Graph;
-use crate::search::graph_search::GraphSearch;
-use crate::search::{Filter, Index, Queries, SearchResults};
+use crate::search::{Filter, Queries, SearchResults, exact, graph_search};
 use crate::segment::Segment;
 use crate::store::{Description, Method, Snapshot};
 use crate::values::StoredValue;
@@ -252,19 +250,6 @@ impl Generation {
         &self.manifest
     }
 
-    /// Returns an error if this is not the generation with the given number, to which an index or
-    /// search results belong.
-    pub(crate) fn check_is(&self, number: u64) -> Result<(), MemoryError> {
-        if self.manifest.generation == number {
-            return Ok(());
-        }
-        Err(MemoryError::invalid(
-            "the generation",
-            self.manifest.generation,
-            "the generation of the index or of the search results",
-        ))
-    }
-
     /// The memory's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -344,17 +329,7 @@ impl Generation {
         part.segment.keys(row..row + 1)
     }
 
-    /// Returns the values of rows, `[rows, tokens, width]`; empty for a memory without values.
-    ///
-    /// # Errors
-    /// as [`Generation::entry`]
-    pub fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
-        let mut values = Vec::new();
-        self.read_values(rows, &mut values)?;
-        Ok(values)
-    }
-
-    /// Reads values like [`Generation::values`], into a buffer that the caller can reuse. Uses all
+    /// Reads values like [`Snapshot::values`], into a buffer that the caller can reuse. Uses all
     /// threads.
     ///
     /// # Errors
@@ -418,22 +393,6 @@ impl Generation {
         })
     }
 
-    /// Returns the statistics of the memory.
-    ///
-    /// # Errors
-    /// [`MemoryError::Corrupt`]
-    pub fn info(&self) -> Result<Info, MemoryError> {
-        let mut entry_counts = vec![0; self.manifest.sources.len()];
-        for part in &self.parts {
-            for (row, source) in part.segment.sources()?.iter().enumerate() {
-                if let Some(count) = entry_counts.get_mut(*source as usize) {
-                    *count += usize::from(!part.is_deleted(row));
-                }
-            }
-        }
-        Ok(Info::new(&self.description, entry_counts, self.bytes(), self.rows()))
-    }
-
     /// Checks every file against its checksums, and the content of each graph. Returns the errors,
     /// one per damaged file; an empty list if no file is damaged.
     pub fn verify(&self) -> Vec<MemoryError> {
@@ -457,7 +416,15 @@ impl Snapshot for Generation {
     }
 
     fn info(&self) -> Result<Info, MemoryError> {
-        Self::info(self)
+        let mut entry_counts = vec![0; self.manifest.sources.len()];
+        for part in &self.parts {
+            for (row, source) in part.segment.sources()?.iter().enumerate() {
+                if let Some(count) = entry_counts.get_mut(*source as usize) {
+                    *count += usize::from(!part.is_deleted(row));
+                }
+            }
+        }
+        Ok(Info::new(&self.description, entry_counts, self.bytes(), self.rows()))
     }
 
     fn search(
@@ -467,10 +434,8 @@ impl Snapshot for Generation {
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError> {
         match method {
-            Method::Exact => Exact.search(self, queries, filter),
-            Method::Graph { candidates } => {
-                GraphSearch::open(self, candidates)?.search(self, queries, filter)
-            }
+            Method::Exact => exact::search(self, queries, filter),
+            Method::Graph { candidates } => graph_search::search(self, candidates, queries, filter),
         }
     }
 
@@ -480,7 +445,7 @@ impl Snapshot for Generation {
         k: usize,
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError> {
-        TextIndex::build(self)?.search(self, queries, k, filter)
+        text::search(self, queries, k, filter)
     }
 
     fn rows(&self) -> Result<Vec<Row>, MemoryError> {
@@ -504,7 +469,9 @@ impl Snapshot for Generation {
     }
 
     fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError> {
-        Self::values(self, rows)
+        let mut values = Vec::new();
+        self.read_values(rows, &mut values)?;
+        Ok(values)
     }
 
     fn prefetch(&self, rows: &[Row]) -> Result<(), MemoryError> {

@@ -9,7 +9,7 @@
 //! | [`store`] | the traits of a memory: a store, its snapshots and transactions; its server |
 //! | [`stored_rows`] | rows for stores outside of this crate |
 //! | [`memory`] | a memory in a local folder |
-//! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, refresh |
+//! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, encode again |
 //! | `edit` | applies a change of some rows to the segments |
 //! | `encoded`, `segment`, `segment_writer` | rows in main memory; read and written segments |
 //! | `values` | the number types of values, and their columns in a segment |
@@ -32,8 +32,8 @@
 //! | [`mod@format`] | the files of a generation, and their checksums |
 //!
 //! ```
-//! use engram_memory::search::{Filter, Index, Queries, exact::Exact};
-//! use engram_memory::{Batch, Entry, MemoryFormat, Writer};
+//! use engram_memory::search::{Filter, Queries};
+//! use engram_memory::{Batch, Entry, MemoryFormat, Method, Snapshot, Writer};
 //!
 //! let folder = tempfile::tempdir()?;
 //! let format = MemoryFormat { width: 2, normalised: true, values: None };
@@ -44,7 +44,7 @@
 //! writer.delete(&[2])?;
 //!
 //! let queries = Queries { keys: &[0.0, 1.0], k: 2 };
-//! let results = Exact.search(writer.generation(), queries, &Filter::default())?;
+//! let results = writer.generation().search(Method::Exact, queries, &Filter::default())?;
 //! let hits: Vec<(i64, f32)> = results.hits[0].iter().map(|hit| (hit.id, hit.score)).collect();
 //! assert_eq!(hits, [(1, 0.8), (0, 0.0)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

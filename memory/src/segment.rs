@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engram_entry::Entry;
-use safetensors::Dtype;
 
 use crate::codes;
 use crate::encoded::EncodedRow;
@@ -74,7 +73,7 @@ impl Lines {
 /// The columns of a segment: one tensor each of a pack, or one file each.
 pub(crate) struct Columns<'a> {
     folder: &'a Path,
-    pack: Option<TensorFile>,
+    pack: Option<Arc<TensorFile>>,
     files: &'a BTreeMap<String, FileRecord>,
 }
 
@@ -85,28 +84,20 @@ impl Columns<'_> {
         self.files.get(name).ok_or_else(|| MemoryError::corrupt(self.folder, reason()))
     }
 
+    /// The opened file with the tensor of a column.
+    pub(crate) fn tensor_file(&self, name: &str) -> Result<Arc<TensorFile>, MemoryError> {
+        match &self.pack {
+            Some(pack) => Ok(Arc::clone(pack)),
+            None => TensorFile::open(self.folder, self.file(name)?).map(Arc::new),
+        }
+    }
+
     fn tensor<T: Number>(
         &self,
         name: &str,
         shape: &[usize],
     ) -> Result<MappedTensor<T>, MemoryError> {
-        match &self.pack {
-            Some(pack) => pack.tensor(name, shape),
-            None => MappedTensor::open(self.folder, self.file(name)?, name, shape),
-        }
-    }
-
-    /// Returns a tensor of numbers of any type as bytes, `[rows, bytes of a row]`.
-    pub(crate) fn bytes(
-        &self,
-        name: &str,
-        dtype: Dtype,
-        shape: &[usize],
-    ) -> Result<MappedTensor<u8>, MemoryError> {
-        match &self.pack {
-            Some(pack) => pack.bytes(name, dtype, shape),
-            None => TensorFile::open(self.folder, self.file(name)?)?.bytes(name, dtype, shape),
-        }
+        self.tensor_file(name)?.tensor(name, shape)
     }
 
     fn lines(&self) -> Result<Lines, MemoryError> {
@@ -136,7 +127,7 @@ impl Segment {
     ) -> Result<Self, MemoryError> {
         let rows = record.rows;
         let pack = record.pack.as_ref().map(|pack| TensorFile::open(folder, pack)).transpose()?;
-        let columns = Columns { folder, pack, files: &record.columns };
+        let columns = Columns { folder, pack: pack.map(Arc::new), files: &record.columns };
         let values = manifest.values.filter(|_| record.values_at.is_none());
         let values = values.map(|format| MappedValues::open(&columns, rows, format)).transpose()?;
         let order = record.columns.contains_key(ORDER);

@@ -181,6 +181,13 @@ pub enum Method {
     },
 }
 
+impl Method {
+    /// Search in a graph, with the default number of candidates.
+    pub const GRAPH: Self = Self::Graph { candidates: Self::CANDIDATES };
+    /// The default number of candidates of a search in a graph.
+    pub const CANDIDATES: usize = 96;
+}
+
 /// One state of a memory. It never changes: its holder always sees the same entries.
 pub trait Snapshot: Debug + Send + Sync {
     /// The shape and the origin of the entries.

@@ -242,7 +242,7 @@ impl Writer {
     }
 
     /// Builds a graph over the keys of each segment without a graph of these settings, for
-    /// [`GraphSearch`](crate::search::graph_search::GraphSearch). `progress` is called once per key.
+    /// [`Method::Graph`](crate::Method::Graph). `progress` is called once per key.
     /// Later changes also build such graphs over their large segments.
     ///
     /// # Errors
@@ -280,19 +280,6 @@ impl Writer {
             progress(batch.entries.len());
             Ok(batch)
         })
-    }
-
-    /// Rewrites all entries with new keys and values. `encode` gets the batches in row order, and
-    /// returns each with new keys and values. The record of the previous encoders is removed.
-    ///
-    /// # Errors
-    /// The errors of `encode`; [`MemoryError::Corrupt`], [`MemoryError::Write`]
-    pub fn refresh(
-        &mut self,
-        encode: impl FnMut(Batch) -> Result<Batch, MemoryError>,
-    ) -> Result<(), MemoryError> {
-        self.catch_up()?;
-        self.re_encode(Vec::new(), self.generation.manifest().width, encode)
     }
 
     /// Rewrites all entries with new keys of the models `encoders`, which have `width` components.

@@ -50,7 +50,7 @@ fn a_refresh_allocates_memory_for_batches_only() {
     let mut largest_batch = 0;
     let bytes = |batch: &Batch| 4 * (batch.keys.len() + batch.values.len());
     writer
-        .refresh(|batch| {
+        .re_encode(Vec::new(), width, |batch| {
             largest_batch = largest_batch.max(bytes(&batch));
             // As with an encoder, the new batch exists before the old one is freed.
             Ok(Batch {

@@ -16,9 +16,10 @@ use std::time::Instant;
 
 use candle_core::{Device, Tensor, Var};
 use engram_models::generation::boosting::{Bonus, BoostTree, WordBoundaries};
-use engram_models::speech::ctc::{Ctc, ctc_loss};
+use engram_models::speech::AlignedTargets;
+use engram_models::speech::ctc::ctc_loss;
 use engram_models::speech::ctc_beam::beam_search;
-use engram_models::speech::transducer::{Transducer, transducer_loss};
+use engram_models::speech::transducer::transducer_loss;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -38,9 +39,10 @@ fn logits(rows: usize, classes: usize) -> Result<Var> {
     Ok(Var::from_tensor(&Tensor::from_vec(values, (rows, classes), &Device::Cpu)?)?)
 }
 
-fn targets(clips: usize, labels: usize, classes: usize) -> Vec<Vec<u32>> {
+fn clips(frames: usize, clips: usize, labels: usize, classes: usize) -> AlignedTargets {
     let label = |clip, i| ((clip * 131 + i * 37) % (classes - 1) + 1) as u32;
-    (0..clips).map(|clip| (0..labels).map(|i| label(clip, i)).collect()).collect()
+    let targets = (0..clips).map(|clip| (0..labels).map(|i| label(clip, i)).collect()).collect();
+    AlignedTargets { lengths: vec![frames; clips], targets, blank: 0 }
 }
 
 /// Returns the time of a step in milliseconds, and its mean loss.
@@ -103,8 +105,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn main() -> Result<()> {
     rayon::ThreadPoolBuilder::new().num_threads(2).build_global()?;
     let x = logits(CLIPS * FRAMES, CLASSES)?;
-    let ctc =
-        Ctc { lengths: vec![FRAMES; CLIPS], targets: targets(CLIPS, LABELS, CLASSES), blank: 0 };
+    let ctc = clips(FRAMES, CLIPS, LABELS, CLASSES);
     let values = x.as_tensor().flatten_all()?.to_vec1::<f32>()?;
     let values = values.iter().flat_map(|value| value.to_le_bytes());
     let labels = ctc.targets.iter().flatten().flat_map(|label| label.to_le_bytes());
@@ -138,7 +139,7 @@ fn main() -> Result<()> {
     drop(peer);
 
     let x = logits(4 * 100 * 21, 256)?;
-    let transducer = Transducer { lengths: vec![100; 4], targets: targets(4, 20, 256), blank: 0 };
+    let transducer = clips(100, 4, 20, 256);
     let mut times = Vec::new();
     for _ in 0..TURNS {
         times.push(time(&x, |x| transducer_loss(x, transducer.clone()))?.0);

@@ -7,7 +7,7 @@ use candle_core::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{bad_field, check_sizes};
+use crate::config::{check_sizes, require};
 use crate::error::{ModelError, Result};
 use crate::kernels::{Activation, Chain, Mode};
 use crate::layers::{LayerNorm, Linear};
@@ -89,9 +89,7 @@ impl Adapters {
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         config.validate()?;
-        if blocks == 0 {
-            return Err(bad_field("adapters", "the encoder has no block".to_string()));
-        }
+        require(blocks > 0, "adapters", || "the encoder has no block")?;
         let adapters = (0..blocks)
             .map(|i| BottleneckAdapter::new(config, width, &builder.pp(i)))
             .collect::<Result<_>>()?;

@@ -17,8 +17,6 @@
 
 mod frozen;
 mod state_distance;
-#[cfg(test)]
-mod tests;
 mod visual_projection;
 
 use candle_core::Tensor;
@@ -67,7 +65,8 @@ pub struct VisualTokens<'a> {
 /// A frozen ASR model with visual projection and adapters.
 #[derive(Debug, Clone)]
 pub struct Avformer {
-    asr_model: FrozenAsrModel,
+    /// The frozen ASR model.
+    pub asr_model: FrozenAsrModel,
     adapters: Adapters,
     projection: VisualProjection,
 }
@@ -96,11 +95,6 @@ impl Avformer {
             )?,
             asr_model,
         })
-    }
-
-    /// Returns the frozen ASR model, without the adapters and the projection.
-    pub fn asr_model(&self) -> &FrozenAsrModel {
-        &self.asr_model
     }
 
     /// Encodes clips from their audio tokens and, if `visual` is given, from their images. If the

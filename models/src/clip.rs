@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
+use crate::adapter::Adapters;
 use crate::compute::{Compute, full_precision};
 use crate::error::{ModelError, Result};
 use crate::kernels::{CrossEntropy, Mode, Span, cross_entropy, embedding_sum, linear};
@@ -30,6 +31,7 @@ const NAMES: Names = Names {
     key: "self_attn.k_proj",
     value: "self_attn.v_proj",
     output: "self_attn.out_proj",
+    cross: None,
     feed_forward_norm: "layer_norm2",
     up: "mlp.fc1",
     down: "mlp.fc2",
@@ -38,21 +40,17 @@ const NAMES: Names = Names {
 /// Both encoders, their projections, and the learned scale of the logits.
 #[derive(Debug, Clone)]
 pub struct Clip {
-    config: ClipConfig,
-    text: TextTower,
-    vision: ClipVision,
-    text_projection: Linear,
-    logit_scale: Tensor,
-}
-
-/// The text encoder without its projection.
-#[derive(Debug, Clone)]
-struct TextTower {
+    /// The configuration.
+    pub config: ClipConfig,
     compute: Compute,
     token_embedding: Tensor,
     position_embedding: Tensor,
     blocks: PreNormBlocks,
     final_layer_norm: LayerNorm,
+    text_projection: Linear,
+    /// The vision encoder.
+    pub vision: ClipVision,
+    logit_scale: Tensor,
 }
 
 /// The output of the text encoder for `S` packed texts of `T` tokens.
@@ -71,34 +69,28 @@ impl Clip {
     /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ClipConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
-        let text_width = config.text_config.hidden_size;
+        let text = &config.text_config;
+        let (d, projection_dim) = (text.hidden_size, config.projection_dim);
         // Both projections have the width `projection_dim` of the common configuration. The field
         // of the same name in `vision_config` is ignored.
-        let vision_config = ClipVisionConfig {
-            projection_dim: config.projection_dim,
-            ..config.vision_config.clone()
+        let vision = ClipVisionConfig { projection_dim, ..config.vision_config.clone() };
+        let model = builder.pp("text_model");
+        let table = |name: &str, rows: usize| {
+            model.pp("embeddings").pp(name).get("weight", &[rows, d], Init::Normal(0.02))
         };
+        let (norm, projection) = (model.pp("final_layer_norm"), builder.pp("text_projection"));
+        let (std, scale) = ((d as f64).powf(-0.5), Init::Constant(config.logit_scale_init_value));
         Ok(Self {
-            text: TextTower::new(&config.text_config, &builder.pp("text_model"))?,
-            vision: ClipVision::new(&vision_config, builder)?,
-            text_projection: Linear::without_bias(
-                text_width,
-                config.projection_dim,
-                (text_width as f64).powf(-0.5),
-                &builder.pp("text_projection"),
-            )?,
-            logit_scale: builder.get(
-                "logit_scale",
-                &[],
-                Init::Constant(config.logit_scale_init_value),
-            )?,
+            compute: builder.compute(),
+            token_embedding: table("token_embedding", text.vocab_size)?,
+            position_embedding: table("position_embedding", text.max_position_embeddings)?,
+            blocks: blocks(text.tower(), &model)?,
+            final_layer_norm: LayerNorm::new(d, text.layer_norm_eps, &norm)?,
+            vision: ClipVision::new(&vision, builder)?,
+            text_projection: Linear::without_bias(d, projection_dim, std, &projection)?,
+            logit_scale: builder.get("logit_scale", &[], scale)?,
             config: config.clone(),
         })
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &ClipConfig {
-        &self.config
     }
 
     /// Encodes texts, each with an end-of-text token.
@@ -107,16 +99,20 @@ impl Clip {
     /// [`ModelError::BadInput`] for a text that is empty, too long or without an end-of-text token.
     /// [`ModelError::Candle`] for a token id beyond the table.
     pub fn encode_texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<ClipTexts> {
-        let last_hidden_state = self.text.forward(&self.config.text_config, tokens, mode)?;
-        let ends = end_rows(tokens, self.config.text_config.end_of_text())?;
+        let config = &self.config.text_config;
+        tokens.check_positions(config.max_position_embeddings)?;
+        let embedded = embedding_sum(&[
+            (&self.token_embedding, Arc::clone(&tokens.ids)),
+            (&self.position_embedding, Arc::clone(&tokens.positions)),
+        ])?;
+        let embedded = self.compute.activations(&embedded)?;
+        let (blocks, adapters) = (&self.blocks, &Adapters::NONE);
+        let states = blocks.forward(embedded, &tokens.segments, true, None, adapters, mode)?;
+        let last_hidden_state = self.final_layer_norm.forward(&states)?;
+        let ends = end_rows(tokens, config.end_of_text())?;
         let pooled = embedding_sum(&[(&last_hidden_state, ends)])?;
         let embeddings = self.text_projection.forward(&full_precision(&pooled)?, mode)?;
         Ok(ClipTexts { last_hidden_state, embeddings })
-    }
-
-    /// The vision encoder.
-    pub fn vision(&self) -> &ClipVision {
-        &self.vision
     }
 
     /// Returns the cosines of image and text embeddings, times the learned scale
@@ -147,44 +143,6 @@ pub fn contrastive_loss(logits: &Tensor) -> Result<Tensor> {
 pub fn matching_loss(logits: &Tensor, targets: Arc<[u32]>) -> Result<Tensor> {
     let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
     Ok(cross_entropy(&logits.contiguous()?, options)?.mean_all()?)
-}
-
-impl TextTower {
-    fn new(config: &ClipTextConfig, builder: &ParameterBuilder) -> Result<Self> {
-        let d = config.tower().hidden_size;
-        let embeddings = builder.pp("embeddings");
-        let table = |name: &str, rows: usize| {
-            embeddings.pp(name).get("weight", &[rows, d], Init::Normal(0.02))
-        };
-        Ok(Self {
-            compute: builder.compute(),
-            token_embedding: table("token_embedding", config.vocab_size)?,
-            position_embedding: table("position_embedding", config.max_position_embeddings)?,
-            blocks: blocks(config.tower(), builder)?,
-            final_layer_norm: LayerNorm::new(
-                d,
-                config.tower().layer_norm_eps,
-                &builder.pp("final_layer_norm"),
-            )?,
-        })
-    }
-
-    /// Returns the states of the tokens after the last norm, `[T, D]`.
-    fn forward(
-        &self,
-        config: &ClipTextConfig,
-        tokens: &PackedTokens,
-        mode: &Mode,
-    ) -> Result<Tensor> {
-        tokens.check_positions(config.max_position_embeddings)?;
-        let embedded = embedding_sum(&[
-            (&self.token_embedding, Arc::clone(&tokens.ids)),
-            (&self.position_embedding, Arc::clone(&tokens.positions)),
-        ])?;
-        let embedded = self.compute.activations(&embedded)?;
-        let states = self.blocks.forward(embedded, &tokens.segments, true, None, mode)?;
-        self.final_layer_norm.forward(&states)
-    }
 }
 
 /// Builds the blocks below `encoder.layers`, with the published initialisation.

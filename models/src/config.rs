@@ -43,8 +43,17 @@ pub(crate) fn in_file(path: &Path, checked: Result<()>) -> Result<()> {
 }
 
 /// Returns the error for a field of a configuration.
-pub(crate) fn bad_field(what: &str, reason: String) -> ModelError {
-    ModelError::BadConfig { what: what.to_string(), reason }
+pub(crate) fn bad_field(what: &str, reason: impl Into<String>) -> ModelError {
+    ModelError::BadConfig { what: what.to_string(), reason: reason.into() }
+}
+
+/// Returns an error for a field of a configuration unless the condition holds.
+pub(crate) fn require<R: Into<String>>(
+    holds: bool,
+    what: &str,
+    reason: impl FnOnce() -> R,
+) -> Result<()> {
+    if holds { Ok(()) } else { Err(bad_field(what, reason())) }
 }
 
 /// The largest accepted number of rows or channels.
@@ -55,42 +64,36 @@ const MAX_LAYERS: usize = 1 << 12;
 
 /// Returns an error if a size is 0 or too large.
 pub(crate) fn check_sizes(sizes: &[(&str, usize)]) -> Result<()> {
-    match sizes.iter().find(|(_, size)| !(1..=MAX_SIZE).contains(size)) {
-        Some((what, size)) => {
-            Err(bad_field(what, format!("{size} is not between 1 and {MAX_SIZE}")))
-        }
-        None => Ok(()),
-    }
+    sizes.iter().try_for_each(|(what, size)| {
+        let fits = (1..=MAX_SIZE).contains(size);
+        require(fits, what, || format!("{size} is not between 1 and {MAX_SIZE}"))
+    })
 }
 
 /// Returns an error if there are too many blocks.
-pub(crate) fn check_layers(layers: usize) -> Result<()> {
-    check_layers_of("num_hidden_layers", layers)
-}
-
-/// Like [`check_layers`], for a field of another name.
-pub(crate) fn check_layers_of(what: &str, layers: usize) -> Result<()> {
-    match layers {
-        0..=MAX_LAYERS => Ok(()),
-        _ => Err(bad_field(what, format!("{layers} is more than {MAX_LAYERS}"))),
-    }
+pub(crate) fn check_layers(what: &str, layers: usize) -> Result<()> {
+    require(layers <= MAX_LAYERS, what, || format!("{layers} is more than {MAX_LAYERS}"))
 }
 
 /// Returns an error unless the width is a multiple of the number of heads.
 pub(crate) fn check_heads(width: usize, heads: usize) -> Result<()> {
-    if heads == 0 || width == 0 || !width.is_multiple_of(heads) {
-        let reason = format!("hidden_size {width} is not a multiple of {heads} heads");
-        return Err(bad_field("num_attention_heads", reason));
-    }
-    Ok(())
+    let fits = heads > 0 && width > 0 && width.is_multiple_of(heads);
+    require(fits, "num_attention_heads", || {
+        format!("hidden_size {width} is not a multiple of {heads} heads")
+    })
+}
+
+/// Returns an error unless the vocabulary has the token.
+pub(crate) fn check_token(what: &str, token: u32, vocab_size: usize) -> Result<()> {
+    require((token as usize) < vocab_size, what, || {
+        format!("token {token} is not below vocab_size {vocab_size}")
+    })
 }
 
 /// Returns an error unless the epsilon of a norm is above 0 and below 1.
 pub(crate) fn check_epsilon(what: &str, epsilon: f64) -> Result<()> {
-    if !(epsilon > 0.0 && epsilon < 1.0) {
-        return Err(bad_field(what, format!("{epsilon} is not between 0 and 1")));
-    }
-    Ok(())
+    let fits = epsilon > 0.0 && epsilon < 1.0;
+    require(fits, what, || format!("{epsilon} is not between 0 and 1"))
 }
 
 /// Returns an error unless both values are probabilities below 1.
@@ -101,9 +104,5 @@ pub(crate) fn check_dropout(hidden: f64, attention: f64) -> Result<()> {
 
 /// Returns an error unless `p` is a probability below 1.
 pub(crate) fn check_probability(what: &str, p: f64) -> Result<()> {
-    if (0.0..1.0).contains(&p) {
-        Ok(())
-    } else {
-        Err(bad_field(what, format!("{p} is not a probability below 1")))
-    }
+    require((0.0..1.0).contains(&p), what, || format!("{p} is not a probability below 1"))
 }

@@ -13,7 +13,6 @@ mod block;
 mod config;
 mod positions;
 mod subsampling;
-mod transducer;
 
 use std::sync::Arc;
 
@@ -21,24 +20,28 @@ use candle_core::Tensor;
 
 use crate::adapter::Adapters;
 use crate::compute::Compute;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Mode, Segments};
 use crate::layers::Pointwise;
 use crate::params::ParameterBuilder;
-use crate::speech::AudioStates;
-pub use asr_model::{ConformerAsrConfig, ConformerAsrModel};
-pub use attention::{AttentionDecoderConfig, ConformerAttention, ConformerAttentionConfig};
+use crate::speech::ctc::ctc_loss;
+use crate::speech::{AlignedTargets, AudioStates};
+pub use asr_model::{ConformerAsrConfig, ConformerAsrModel, ConformerDecoder};
+pub use attention::{AttentionDecoder, AttentionDecoderConfig, ConformerAttentionConfig};
 use block::{Block, Clips};
-pub use config::{ConformerConfig, ConformerCtcConfig, ConvolutionNorm, Subsampling};
+pub use config::{
+    ConformerConfig, ConformerCtcConfig, ConformerTransducerConfig, ConvolutionNorm, Subsampling,
+};
 use positions::Positions;
 use subsampling::Subsampler;
-pub use transducer::{ConformerTransducer, ConformerTransducerConfig};
 
 /// The Conformer encoder: subsampling and blocks.
 #[derive(Debug, Clone)]
 pub struct ConformerEncoder {
-    config: ConformerConfig,
-    compute: Compute,
+    /// The configuration.
+    pub config: ConformerConfig,
+    /// The device and the dtype of the computation.
+    pub compute: Compute,
     subsampling: Subsampler,
     layers: Vec<Block>,
 }
@@ -47,7 +50,7 @@ impl ConformerEncoder {
     /// Builds the encoder with published weights, or with random initial weights.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ConformerConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         let layers = builder.pp("layers");
@@ -61,31 +64,20 @@ impl ConformerEncoder {
         })
     }
 
-    /// Returns the configuration.
-    pub fn config(&self) -> &ConformerConfig {
-        &self.config
-    }
-
-    /// The device and the dtype of the encoder's computation.
-    pub fn compute(&self) -> &Compute {
-        &self.compute
-    }
-
     /// Returns the audio tokens `[T, D]`, the input of the blocks: one per `subsampling_factor`
     /// frames. `frames` `[F, M]` holds packed clips with the given `lengths`. You may insert other
     /// tokens before calling [`ConformerEncoder::forward`].
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if a clip has no frames, or the number of mel bands does not match.
+    /// [`crate::ModelError::BadInput`] if a clip has no frames, or the number of mel bands does not match.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         let bands = self.config.num_mel_bins;
         if lengths.contains(&0) || frames.dims().get(1) != Some(&bands) {
-            let reason = format!(
+            bail!(
                 "frames {:?} of clips of {lengths:?}; this encoder needs {bands} bands and clips \
                  with frames",
                 frames.dims()
             );
-            return Err(ModelError::BadInput(reason));
         }
         let frames = self.compute.activations(frames)?;
         let (states, lengths) = self.subsampling.forward(&frames, lengths)?;
@@ -100,7 +92,7 @@ impl ConformerEncoder {
     /// Runs the blocks with their adapters: `[T, D]` → `[T, D]`. Clips do not attend to each other.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
+    /// [`crate::ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let parts = x.lengths.clone();
         self.forward_parts(x, parts, adapters, mode)
@@ -112,7 +104,7 @@ impl ConformerEncoder {
     /// neighbours in time. Attention joins all tokens of a clip.
     ///
     /// # Errors
-    /// The errors of [`ConformerEncoder::forward`]. [`ModelError::BadInput`] for another sum.
+    /// The errors of [`ConformerEncoder::forward`]. [`crate::ModelError::BadInput`] for another sum.
     pub fn forward_parts(
         &self,
         x: AudioStates,
@@ -122,8 +114,7 @@ impl ConformerEncoder {
     ) -> Result<AudioStates> {
         adapters.check(self.layers.len())?;
         if parts.iter().sum::<usize>() != x.lengths.iter().sum::<usize>() {
-            let reason = format!("runs of {parts:?} tokens for clips of {:?}", x.lengths);
-            return Err(ModelError::BadInput(reason));
+            bail!("runs of {parts:?} tokens for clips of {:?}", x.lengths);
         }
         let max_length = x.lengths.iter().max().copied().unwrap_or_default();
         let states = self.compute.activations(&x.states)?;
@@ -147,41 +138,39 @@ impl ConformerEncoder {
     }
 }
 
-/// An encoder with a CTC head (`ParakeetForCTC`).
+/// A CTC head (`ParakeetForCTC`).
 #[derive(Debug, Clone)]
-pub struct ConformerCtc {
-    config: ConformerCtcConfig,
-    encoder: ConformerEncoder,
+pub struct CtcHead {
+    blank: u32,
     head: Pointwise,
 }
 
-impl ConformerCtc {
-    /// Builds the model with published weights, or with random initial weights. Parameter names
-    /// start with `encoder` and `ctc_head`.
+impl CtcHead {
+    /// Builds the head for an encoder. Parameter names start with `ctc_head`.
     ///
     /// # Errors
-    /// The same as for [`ConformerEncoder::new`].
+    /// The errors of [`ParameterBuilder::get`].
     pub fn new(config: &ConformerCtcConfig, builder: &ParameterBuilder) -> Result<Self> {
-        config.validate()?;
-        let encoder = ConformerEncoder::new(&config.encoder_config, &builder.pp("encoder"))?;
-        let (head, d) = (builder.pp("ctc_head"), config.encoder_config.hidden_size);
-        let std = config.encoder_config.initializer_range;
+        let encoder = &config.encoder_config;
+        let (d, std, head) =
+            (encoder.hidden_size, encoder.initializer_range, builder.pp("ctc_head"));
         let head = Pointwise::new(d, config.vocab_size, std, true, &head)?;
-        Ok(Self { config: config.clone(), encoder, head })
-    }
-
-    /// Returns the configuration.
-    pub fn config(&self) -> &ConformerCtcConfig {
-        &self.config
-    }
-
-    /// Returns the encoder.
-    pub fn encoder(&self) -> &ConformerEncoder {
-        &self.encoder
+        Ok(Self { blank: config.blank, head })
     }
 
     /// Returns the logits `[T, V]` of the encoder's states `[T, D]`.
     pub fn logits(&self, audio: &AudioStates) -> Result<Tensor> {
         self.head.forward(&audio.states)
+    }
+
+    /// Returns `-log p(text)` of each clip in nats, `[B]`. A text that is too long for its clip has
+    /// infinite loss and zero gradient.
+    ///
+    /// # Errors
+    /// The errors of [`ctc_loss`].
+    pub fn losses(&self, audio: &AudioStates, texts: &[Vec<u32>]) -> Result<Tensor> {
+        let (lengths, blank) = (audio.lengths.clone(), self.blank);
+        let targets = AlignedTargets { lengths, targets: texts.to_vec(), blank };
+        Ok(ctc_loss(&self.logits(audio)?, targets)?)
     }
 }

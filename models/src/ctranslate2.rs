@@ -25,7 +25,7 @@ pub struct PublishedWhisper {
     /// `generation_config.json`: suppressed tokens and alignment heads.
     generation: Value,
     /// Names and tensors, in the order of the model.
-    tensors: Vec<(String, Tensor)>,
+    pub tensors: Vec<(String, Tensor)>,
 }
 
 /// The content of `config.json` in a CTranslate2 folder.
@@ -45,7 +45,7 @@ impl PublishedWhisper {
     /// Reads `model.bin`, `config.json` and `tokenizer.json` of a folder.
     ///
     /// # Errors
-    /// [`ModelError::BadCtranslate2`] for a `model.bin` that is truncated, of another version, or
+    /// [`ModelError::BadFile`] for a `model.bin` that is truncated, of another version, or
     /// of another kind of model. [`ModelError::BadConfig`] for the other files. [`ModelError::Io`].
     pub fn read_ctranslate2(folder: &Path) -> Result<Self> {
         let mut file = File::open(&folder.join("model.bin"))?;
@@ -60,11 +60,6 @@ impl PublishedWhisper {
             "eos_token_id": config.eos_token_id,
         });
         Ok(Self { config, generation, tensors })
-    }
-
-    /// Returns names and tensors, in the order of the model.
-    pub fn tensors(&self) -> &[(String, Tensor)] {
-        &self.tensors
     }
 
     /// Writes `model.safetensors`, `config.json` and `generation_config.json` into an existing
@@ -128,8 +123,8 @@ fn to_published(
     file: &mut File,
     (start, end): (u32, u32),
 ) -> Result<(WhisperConfig, Vec<(String, Tensor)>)> {
-    if file.spec() != "WhisperSpec" {
-        let reason = format!("holds a `{}`, not a `WhisperSpec`", file.spec());
+    if file.spec != "WhisperSpec" {
+        let reason = format!("holds a `{}`, not a `WhisperSpec`", file.spec);
         return Err(file.error(reason));
     }
     if let Some(activation) = file.integer("decoder/activation")?.filter(|found| *found != GELU) {
@@ -161,13 +156,28 @@ fn to_published(
         eos_token_id: end,
         ..WhisperConfig::default()
     };
-    config::in_file(file.path(), config.validate())?;
+    config::in_file(&file.path, config.validate())?;
     let mut renamer = TensorRenamer { file, width: config.d_model, tensors: Vec::new() };
     for (part, blocks) in [("encoder", config.encoder_layers), ("decoder", config.decoder_layers)] {
         renamer.part(part, blocks)?;
     }
     Ok((config, renamer.tensors))
 }
+
+/// The layers of a block, and the published names of the parts of each. Only the decoder has
+/// `attention/`, the cross-attention.
+const BLOCK: [(&str, &[&str]); 10] = [
+    ("self_attention/layer_norm", &["self_attn_layer_norm"]),
+    ("self_attention/linear_0", &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"]),
+    ("self_attention/linear_1", &["self_attn.out_proj"]),
+    ("attention/layer_norm", &["encoder_attn_layer_norm"]),
+    ("attention/linear_0", &["encoder_attn.q_proj"]),
+    ("attention/linear_1", &["encoder_attn.k_proj", "encoder_attn.v_proj"]),
+    ("attention/linear_2", &["encoder_attn.out_proj"]),
+    ("ffn/layer_norm", &["final_layer_norm"]),
+    ("ffn/linear_0", &["fc1"]),
+    ("ffn/linear_1", &["fc2"]),
+];
 
 /// Collects tensors under their published names.
 struct TensorRenamer<'a> {
@@ -193,33 +203,20 @@ impl TensorRenamer<'_> {
         self.norm(&format!("{part}/layer_norm"), &format!("{to}.layer_norm"))?;
         for block in 0..blocks {
             let (from, to) = (format!("{part}/layer_{block}"), format!("{to}.layers.{block}"));
-            let attention = format!("{from}/self_attention");
-            let target = |name: &str| format!("{to}.{name}");
-            self.norm(&format!("{attention}/layer_norm"), &target("self_attn_layer_norm"))?;
-            let (q, k, v) = (
-                target("self_attn.q_proj"),
-                target("self_attn.k_proj"),
-                target("self_attn.v_proj"),
-            );
-            let qkv = [(q.as_str(), true), (k.as_str(), false), (v.as_str(), true)];
-            self.linear(&format!("{attention}/linear_0"), &qkv)?;
-            self.linear(
-                &format!("{attention}/linear_1"),
-                &[(&target("self_attn.out_proj"), true)],
-            )?;
-            if part == "decoder" {
-                let cross = format!("{from}/attention");
-                self.norm(&format!("{cross}/layer_norm"), &target("encoder_attn_layer_norm"))?;
-                let q = target("encoder_attn.q_proj");
-                self.linear(&format!("{cross}/linear_0"), &[(&q, true)])?;
-                let (k, v) = (target("encoder_attn.k_proj"), target("encoder_attn.v_proj"));
-                self.linear(&format!("{cross}/linear_1"), &[(&k, false), (&v, true)])?;
-                let out = target("encoder_attn.out_proj");
-                self.linear(&format!("{cross}/linear_2"), &[(&out, true)])?;
-            }
-            self.norm(&format!("{from}/ffn/layer_norm"), &target("final_layer_norm"))?;
-            for (linear, name) in [("linear_0", "fc1"), ("linear_1", "fc2")] {
-                self.linear(&format!("{from}/ffn/{linear}"), &[(&target(name), true)])?;
+            for (from_layer, to_layers) in BLOCK {
+                if part == "encoder" && from_layer.starts_with("attention/") {
+                    continue;
+                }
+                let from = format!("{from}/{from_layer}");
+                let to = to_layers.iter().map(|name| format!("{to}.{name}"));
+                let to: Vec<String> = to.collect();
+                if from_layer.ends_with("layer_norm") {
+                    self.norm(&from, &to[0])?;
+                    continue;
+                }
+                // As published, keys have no bias.
+                let to = to.iter().map(|name| (name.as_str(), !name.ends_with("k_proj")));
+                self.linear(&from, &to.collect::<Vec<_>>())?;
             }
         }
         Ok(())

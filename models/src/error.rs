@@ -19,71 +19,14 @@ pub enum ModelError {
         source: std::io::Error,
     },
 
-    /// The weights file is not a safetensors file, or is truncated.
-    #[error("{}: cannot read this safetensors file ({reason}); it is truncated or damaged: \
-             download it again, or copy it again", path.display())]
-    BadWeights {
+    /// The content of a model's file is damaged, is not supported, or does not fit the configuration.
+    #[error("{}: {reason}", path.display())]
+    BadFile {
         /// The file.
         path: PathBuf,
-        /// The parser's error.
+        /// The problem, and the remedy.
         reason: String,
     },
-
-    /// The `model.bin` is not a CTranslate2 Whisper model of the supported version, or is damaged.
-    #[error("{}: cannot read this CTranslate2 model.bin ({reason}); download it again, or \
-             convert the model again", path.display())]
-    BadCtranslate2 {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        reason: String,
-    },
-
-    /// The weights lack a tensor that the model needs.
-    #[error(
-        "{}: tensor `{name}` of shape {expected:?} is missing{}",
-        path.display(),
-        similar_name(nearest)
-    )]
-    MissingTensor {
-        /// The weights file.
-        path: PathBuf,
-        /// The tensor's published name.
-        name: String,
-        /// The shape that the configuration needs.
-        expected: Vec<usize>,
-        /// The most similar name in the file, if any.
-        nearest: Option<String>,
-    },
-
-    /// The shape of a tensor differs from the shape that the configuration needs.
-    #[error(
-        "{}: tensor `{name}` has shape {found:?}, but the configuration needs {expected:?}; \
-         do config.json and the weights belong to the same model?",
-        path.display()
-    )]
-    ShapeMismatch {
-        /// The weights file.
-        path: PathBuf,
-        /// The tensor's published name.
-        name: String,
-        /// The shape that the configuration needs.
-        expected: Vec<usize>,
-        /// The shape in the file.
-        found: Vec<usize>,
-    },
-
-    /// The values of a tensor cannot be read.
-    #[error("{}: tensor `{name}` cannot be read: {reason}", path.display())]
-    UnreadableTensor {
-        /// The weights file.
-        path: PathBuf,
-        /// The tensor's published name.
-        name: String,
-        /// The problem.
-        reason: String,
-    },
-
     /// The configuration is not valid.
     #[error("{what}: {reason}")]
     BadConfig {
@@ -162,13 +105,13 @@ pub enum ModelError {
 /// The result type of this crate.
 pub type Result<T, E = ModelError> = std::result::Result<T, E>;
 
-/// Returns a hint with the most similar name; empty if there is none.
-fn similar_name(nearest: &Option<String>) -> String {
-    match nearest {
-        Some(name) => format!(" (the most similar name in the file is `{name}`)"),
-        None => String::new(),
-    }
+/// Returns [`ModelError::BadInput`] with a formatted text from a function.
+macro_rules! bail {
+    ($($text:tt)+) => {
+        return Err($crate::error::ModelError::BadInput(format!($($text)+)))
+    };
 }
+pub(crate) use bail;
 
 /// A list of names for an error text.
 fn names(names: &[String]) -> String {

@@ -6,7 +6,7 @@
 
 use candle_core::{DType, Device, Tensor, Var};
 
-use crate::error::{ModelError, Result};
+use crate::error::{ModelError, Result, bail};
 use crate::kernels::without_fused_kernels;
 
 /// The step size of the central differences in f64.
@@ -73,7 +73,7 @@ fn check_along_gradient(
 ) -> Result<()> {
     let norm = gradients.iter().flatten().map(|g| g * g).sum::<f64>().sqrt();
     if norm == 0.0 {
-        return Err(ModelError::BadInput("every gradient is zero".into()));
+        bail!("every gradient is zero");
     }
     let value_at = |step: f64| -> Result<f64> {
         let mut shifted = inputs.to_vec();

@@ -13,8 +13,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::compute::to_host;
-use crate::config::{bad_field, check_sizes};
-use crate::error::{ModelError, Result};
+use crate::config::{check_sizes, check_token, require};
+use crate::error::{Result, bail};
 use crate::kernels::log_sum_exp;
 use beams::{Beams, Candidate};
 use boosting::{BoostState, BoostTree, BrokenMatch};
@@ -79,26 +79,17 @@ impl GenerateOptions {
     /// Checks the options against the decoder's vocabulary size.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] with the field's name.
+    /// [`crate::ModelError::BadConfig`] with the field's name.
     pub fn validate(&self, vocab_size: usize) -> Result<()> {
         check_sizes(&[("max_new_tokens", self.max_new_tokens)])?;
-        if !(1..=MAX_BEAMS).contains(&self.num_beams) {
-            let reason = format!("{} is not between 1 and {MAX_BEAMS}", self.num_beams);
-            return Err(bad_field("num_beams", reason));
-        }
-        if !self.length_penalty.is_finite() {
-            let reason = format!("{} is not finite", self.length_penalty);
-            return Err(bad_field("length_penalty", reason));
-        }
-        for (what, token) in
-            [("eos_token_id", self.eos_token_id), ("start_token_id", self.start_token_id)]
-        {
-            if token as usize >= vocab_size {
-                let reason = format!("{token} is not below the vocabulary size {vocab_size}");
-                return Err(bad_field(what, reason));
-            }
-        }
-        Ok(())
+        require((1..=MAX_BEAMS).contains(&self.num_beams), "num_beams", || {
+            format!("{} is not between 1 and {MAX_BEAMS}", self.num_beams)
+        })?;
+        require(self.length_penalty.is_finite(), "length_penalty", || {
+            format!("{} is not finite", self.length_penalty)
+        })?;
+        check_token("eos_token_id", self.eos_token_id, vocab_size)?;
+        check_token("start_token_id", self.start_token_id, vocab_size)
     }
 
     /// Returns the score of a text with this length and log probability.
@@ -142,8 +133,8 @@ pub(crate) trait NextTokens {
 /// Generates the best continuation of each of `num_texts` texts.
 ///
 /// # Errors
-/// The errors of the decoder. [`ModelError::BadInput`] if a logit is NaN or plus infinity, or if
-/// all logits of a beam are minus infinity.
+/// The errors of the decoder. [`crate::ModelError::BadInput`] if a logit is NaN or plus infinity,
+/// or if all logits of a beam are minus infinity.
 pub(crate) fn search(
     num_texts: usize,
     options: &GenerateOptions,
@@ -220,9 +211,7 @@ fn best_tokens(
     let best_of_row = |(row, boost): (&[f32], &Option<Boost<'_>>)| {
         let log_sum = log_sum_exp(row);
         if !log_sum.is_finite() {
-            let reason =
-                "the decoder produced NaN or infinite logits: check its weights".to_string();
-            return Err(ModelError::BadInput(reason));
+            bail!("the decoder produced NaN or infinite logits: check its weights");
         }
         let Some(Boost { tree, state, broken_match }) = *boost else {
             let candidate = |(logit, token)| Candidate {

@@ -51,11 +51,9 @@ struct GpuGradient {
 struct BufferPool {
     /// The index of each parameter's buffer.
     index: HashMap<TensorId, usize>,
-    buffers: Vec<Vec<f32>>,
-    /// Whether each buffer holds a gradient of the current step.
-    written: Vec<bool>,
-    on_gpu: Vec<GpuGradient>,
-    /// Whether each gradient is in `on_gpu`, not in `buffers`.
+    /// The gradients of the current step.
+    set: GradientSet,
+    /// Whether each gradient is on a GPU.
     is_on_gpu: Vec<bool>,
 }
 
@@ -95,9 +93,9 @@ impl Gradients {
             gradients.sizes.push(size);
             gradients.places.push(place);
             gradients.pool.index.insert(parameter.id(), i);
-            gradients.pool.buffers.push(vec![0.0; size]);
-            gradients.pool.written.push(false);
-            gradients.pool.on_gpu.push(GpuGradient::default());
+            gradients.pool.set.buffers.push(vec![0.0; size]);
+            gradients.pool.set.written.push(false);
+            gradients.pool.set.on_gpu.push(GpuGradient::default());
             gradients.pool.is_on_gpu.push(is_on_gpu);
             *parameters_with_gradients().entry(parameter.id()).or_insert(0) += 1;
         }
@@ -106,8 +104,7 @@ impl Gradients {
 
     /// Discards the last step's gradients. The buffers stay allocated.
     pub fn clear(&mut self) {
-        self.pool.written.fill(false);
-        self.pool.on_gpu.fill_with(GpuGradient::default);
+        self.pool.set.clear();
     }
 
     /// Adds the gradient of `loss` with respect to every trainable parameter to the buffers. If the
@@ -121,7 +118,7 @@ impl Gradients {
 
     /// Restores the buffers that a failed pass has not returned, and discards all gradients.
     fn restore(&mut self) {
-        for (buffer, size) in self.pool.buffers.iter_mut().zip(&self.sizes) {
+        for (buffer, size) in self.pool.set.buffers.iter_mut().zip(&self.sizes) {
             buffer.resize(*size, 0.0);
         }
         self.clear();
@@ -130,18 +127,18 @@ impl Gradients {
     /// Returns the gradient of the `index`-th trainable parameter; `None` if it has received no
     /// gradient since [`Gradients::clear`].
     pub fn get(&self, index: usize) -> Option<&[f32]> {
-        let on_gpu = &self.pool.on_gpu[index];
+        let on_gpu = &self.pool.set.on_gpu[index];
         if let Some(tensor) = &on_gpu.tensor {
             // A GPU that fails gives NaN, which stops the training with an error.
             let nan = |_| vec![f32::NAN; tensor.elem_count()];
             return Some(on_gpu.copy.get_or_init(|| to_host(tensor).unwrap_or_else(nan)));
         }
-        self.pool.written[index].then(|| self.pool.buffers[index].as_slice())
+        self.pool.set.written[index].then(|| self.pool.set.buffers[index].as_slice())
     }
 
     /// Returns the gradient of the `index`-th trainable parameter if it is on a GPU.
     pub fn on_gpu(&self, index: usize) -> Option<&Tensor> {
-        self.pool.on_gpu[index].tensor.as_ref()
+        self.pool.set.on_gpu[index].tensor.as_ref()
     }
 
     /// Returns the gradient of the parameter with this name; `None` if there is no such trainable
@@ -179,7 +176,7 @@ impl Gradients {
     /// The sum of squares of a parameter's gradient, in f64; `None` if it is on a GPU, or there is
     /// none. It is the same for any number of threads.
     fn squares(&self, index: usize) -> Option<f64> {
-        let gradient = self.get(index).filter(|_| self.pool.on_gpu[index].tensor.is_none())?;
+        let gradient = self.get(index).filter(|_| self.pool.set.on_gpu[index].tensor.is_none())?;
         let squares = |block: &[f32]| block.iter().map(|g| f64::from(*g) * f64::from(*g)).sum();
         let blocks: Vec<f64> = gradient.par_chunks(1 << 14).map(squares).collect();
         Some(blocks.iter().sum::<f64>())
@@ -188,7 +185,7 @@ impl Gradients {
     /// Returns the sum of squares of the gradients on a GPU, with one transfer.
     fn squares_on_gpu(&self) -> Result<f64> {
         let tensors: Vec<&Tensor> =
-            self.pool.on_gpu.iter().filter_map(|gradient| gradient.tensor.as_ref()).collect();
+            self.pool.set.on_gpu.iter().filter_map(|gradient| gradient.tensor.as_ref()).collect();
         match tensors.is_empty() {
             true => Ok(0.0),
             #[cfg(feature = "cuda")]
@@ -274,8 +271,8 @@ pub(crate) fn take_buffer(id: TensorId) -> Option<(Vec<f32>, bool)> {
     ACTIVE.with_borrow_mut(|active| {
         let pool = active.as_mut()?;
         let index = *pool.index.get(&id)?;
-        let buffer = std::mem::take(&mut pool.buffers[index]);
-        (!buffer.is_empty()).then(|| (buffer, pool.written[index]))
+        let buffer = std::mem::take(&mut pool.set.buffers[index]);
+        (!buffer.is_empty()).then(|| (buffer, pool.set.written[index]))
     })
 }
 
@@ -285,8 +282,8 @@ pub(crate) fn return_buffer(id: TensorId, buffer: Vec<f32>) {
         if let Some(pool) = active.as_mut()
             && let Some(&index) = pool.index.get(&id)
         {
-            pool.buffers[index] = buffer;
-            pool.written[index] = true;
+            pool.set.buffers[index] = buffer;
+            pool.set.written[index] = true;
         }
     });
 }
@@ -332,11 +329,11 @@ fn add_on_gpu(id: TensorId, gradient: &Tensor) -> candle_core::Result<bool> {
         if !pool.is_on_gpu[index] {
             return Ok(false);
         }
-        let sum = match pool.on_gpu[index].tensor.take() {
+        let sum = match pool.set.on_gpu[index].tensor.take() {
             Some(sum) => (sum + gradient)?,
             None => gradient.clone(),
         };
-        pool.on_gpu[index] = GpuGradient { tensor: Some(sum), copy: OnceCell::new() };
+        pool.set.on_gpu[index] = GpuGradient { tensor: Some(sum), copy: OnceCell::new() };
         Ok(true)
     })
 }
@@ -347,57 +344,4 @@ fn add_values(sum: &mut [f32], values: &[f32]) {
             *s += v;
         }
     });
-}
-
-#[cfg(test)]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
-    use candle_core::{CpuStorage, CustomOp1, Layout, Shape};
-
-    use super::*;
-    use crate::kernels::linear;
-    use crate::params::{Init, ParameterBuilder};
-
-    /// The identity, whose backward pass panics.
-    struct PanicInBackward;
-
-    impl CustomOp1 for PanicInBackward {
-        fn name(&self) -> &'static str {
-            "panics"
-        }
-
-        fn cpu_fwd(
-            &self,
-            storage: &CpuStorage,
-            layout: &Layout,
-        ) -> candle_core::Result<(CpuStorage, Shape)> {
-            Ok((storage.clone(), layout.shape().clone()))
-        }
-
-        fn bwd(&self, _: &Tensor, _: &Tensor, _: &Tensor) -> candle_core::Result<Option<Tensor>> {
-            panic!("the backward pass panics")
-        }
-    }
-
-    #[test]
-    fn after_a_panic_in_the_backward_pass_gradients_are_discarded_and_buffers_work() -> Result<()> {
-        let builder = ParameterBuilder::on_cpu(1);
-        let weight = builder.get("weight", &[2, 3], Init::Normal(1.0))?;
-        let parameters = builder.finish()?;
-        let mut gradients = Gradients::new(&parameters);
-        let x = Tensor::ones((4, 3), candle_core::DType::F32, weight.device())?;
-        let loss = || linear(&x, &weight, None)?.sum_all();
-        gradients.backward(&loss()?)?;
-        let expected = gradients.by_name("weight").map(<[f32]>::to_vec);
-        assert!(expected.is_some());
-        gradients.clear();
-        let failing_loss = loss()?.apply_op1(PanicInBackward)?;
-        let failed = catch_unwind(AssertUnwindSafe(|| gradients.backward(&failing_loss)));
-        assert!(failed.is_err());
-        assert_eq!(gradients.by_name("weight"), None);
-        gradients.backward(&loss()?)?;
-        assert_eq!(gradients.by_name("weight").map(<[f32]>::to_vec), expected);
-        Ok(())
-    }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use candle_core::{DType, Device, Tensor};
 use rayon::prelude::*;
 
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Matrix, matmul};
 use crate::weights::Weights;
 
@@ -120,8 +120,7 @@ impl MobileNet {
     /// Reads the weights.
     ///
     /// # Errors
-    /// [`ModelError::Io`], [`ModelError::BadWeights`], [`ModelError::MissingTensor`] and
-    /// [`ModelError::ShapeMismatch`].
+    /// The errors of [`Weights::open`] and [`Weights::get`].
     pub fn read(weights: &Path) -> Result<Self> {
         let weights = Weights::open(weights)?;
         let mut reader = Reader { weights: &weights, next: 0 };
@@ -150,15 +149,13 @@ impl MobileNet {
     /// embedding of an image is bit-identical in every batch.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for images of another shape.
+    /// [`crate::ModelError::BadInput`] for images of another shape.
     pub fn embed(&self, images: &Tensor) -> Result<Tensor> {
         let expected = [3, IMAGE_SIZE, IMAGE_SIZE];
         let batch = match images.dims() {
             [batch, image @ ..] if *image == expected => *batch,
             other => {
-                let reason =
-                    format!("images of shape {other:?}; MobileNetV2 takes [B, 3, 224, 224]");
-                return Err(ModelError::BadInput(reason));
+                bail!("images of shape {other:?}; MobileNetV2 takes [B, 3, 224, 224]");
             }
         };
         let values = images.permute((0, 2, 3, 1))?.flatten_all()?.to_vec1::<f32>()?;

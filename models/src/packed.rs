@@ -61,7 +61,7 @@ impl PackedTokens {
 
     /// Returns the spans of the sequences.
     pub fn sequences(&self) -> &Arc<[Span]> {
-        self.segments.queries()
+        &self.segments.queries
     }
 
     /// Returns an error if a position is not below `max_positions`.

@@ -3,8 +3,8 @@
 
 use candle_core::Tensor;
 
-use crate::config::{bad_field, check_sizes};
-use crate::error::{ModelError, Result};
+use crate::config::{check_sizes, require};
+use crate::error::{Result, bail};
 use crate::kernels::linear;
 use crate::params::{Init, ParameterBuilder};
 
@@ -39,19 +39,17 @@ impl PatchGrid {
     /// Checks that the image is divided into whole patches, and that the sizes are not too large.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], which names the field.
+    /// [`crate::ModelError::BadConfig`], which names the field.
     pub(crate) fn validate(&self) -> Result<()> {
         let Self { image_size: image, patch_size: patch, num_channels } = *self;
         check_sizes(&[("num_channels", num_channels)])?;
-        if num_channels > MAX_CHANNELS {
-            let reason = format!("{num_channels} is more than {MAX_CHANNELS}");
-            return Err(bad_field("num_channels", reason));
-        }
-        if patch == 0 || patch > image || image > MAX_IMAGE_SIZE || !image.is_multiple_of(patch) {
-            let reason = format!("patches of {patch} pixels do not fill images of {image} pixels");
-            return Err(bad_field("patch_size", reason));
-        }
-        Ok(())
+        require(num_channels <= MAX_CHANNELS, "num_channels", || {
+            format!("{num_channels} is more than {MAX_CHANNELS}")
+        })?;
+        let fits = (1..=image).contains(&patch) && image.is_multiple_of(patch);
+        require(fits && image <= MAX_IMAGE_SIZE, "patch_size", || {
+            format!("patches of {patch} pixels do not fill images of {image} pixels")
+        })
     }
 
     /// The number of patches `P` of an image.
@@ -67,7 +65,7 @@ impl PatchGrid {
     /// Splits images into patches, row by row: `[B, C, S, S]` → `[B P, C patch patch]`.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for images of another shape.
+    /// [`crate::ModelError::BadInput`] for images of another shape.
     fn patches(&self, pixels: &Tensor) -> Result<Tensor> {
         let Self { image_size: size, patch_size: patch, num_channels: channels } = *self;
         let batch = match *pixels.dims() {
@@ -77,10 +75,10 @@ impl PatchGrid {
                 batch
             }
             ref other => {
-                return Err(ModelError::BadInput(format!(
+                bail!(
                     "images of shape {other:?}; \
                      this encoder takes [B, {channels}, {size}, {size}]"
-                )));
+                );
             }
         };
         let patches_per_side = size / patch;
@@ -113,7 +111,7 @@ impl PatchEmbedding {
     /// Embeds the patches of images: `[B, C, S, S]` → `[B, P, D]`.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for images of another shape.
+    /// [`crate::ModelError::BadInput`] for images of another shape.
     pub(crate) fn forward(&self, pixels: &Tensor) -> Result<Tensor> {
         let patches = self.grid.patches(pixels)?;
         let d = self.weight.dim(0)?;

@@ -8,7 +8,7 @@ use candle_core::Tensor;
 
 use crate::adapter::Adapters;
 use crate::config::{check_dropout, check_epsilon, check_heads, check_layers, check_sizes};
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Activation, Mode, Segments};
 use crate::layers::{LayerNorm, Linear, Projections};
 use crate::params::ParameterBuilder;
@@ -47,6 +47,9 @@ pub(crate) struct Names {
     pub(crate) key: &'static str,
     pub(crate) value: &'static str,
     pub(crate) output: &'static str,
+    /// The norm, and the projections of query, key, value and output, of a decoder's
+    /// cross-attention.
+    pub(crate) cross: Option<[&'static str; 5]>,
     pub(crate) feed_forward_norm: &'static str,
     pub(crate) up: &'static str,
     pub(crate) down: &'static str,
@@ -60,6 +63,13 @@ pub(crate) struct InitStds {
     pub(crate) down: f64,
 }
 
+impl InitStds {
+    /// The same standard deviation for all weights.
+    pub(crate) fn all(std: f64) -> Self {
+        Self { query_key_value: std, output: std, up: std, down: std }
+    }
+}
+
 /// A stack of pre-norm blocks.
 #[derive(Debug, Clone)]
 pub(crate) struct PreNormBlocks {
@@ -70,10 +80,10 @@ impl PreNormConfig {
     /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], which names the field.
+    /// [`crate::ModelError::BadConfig`], which names the field.
     pub(crate) fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
-        check_layers(self.num_hidden_layers)?;
+        check_layers("num_hidden_layers", self.num_hidden_layers)?;
         check_sizes(&[
             ("hidden_size", self.hidden_size),
             ("intermediate_size", self.intermediate_size),
@@ -102,24 +112,9 @@ impl PreNormBlocks {
     /// all blocks and `x` get gradients.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`.
+    /// [`crate::ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`, or the number
+    /// of adapters is neither 0 nor the number of blocks.
     pub(crate) fn forward(
-        &self,
-        x: Tensor,
-        segments: &Segments,
-        causal: bool,
-        stop_gradient_after: Option<usize>,
-        mode: &Mode,
-    ) -> Result<Tensor> {
-        self.forward_adapted(x, segments, causal, stop_gradient_after, &Adapters::NONE, mode)
-    }
-
-    /// Like `forward`, with adapters.
-    ///
-    /// # Errors
-    /// [`ModelError::BadInput`] also if the number of adapters is neither 0 nor the number of
-    /// blocks.
-    pub(crate) fn forward_adapted(
         &self,
         x: Tensor,
         segments: &Segments,
@@ -130,8 +125,7 @@ impl PreNormBlocks {
     ) -> Result<Tensor> {
         let blocks = self.layers.len();
         if let Some(frozen) = stop_gradient_after.filter(|frozen| *frozen > blocks) {
-            let reason = format!("stop-gradient after {frozen} blocks, but there are {blocks}");
-            return Err(ModelError::BadInput(reason));
+            bail!("stop-gradient after {frozen} blocks, but there are {blocks}");
         }
         adapters.check(blocks)?;
         // The state is detached after every block without gradient, so that memory holds the
@@ -151,7 +145,7 @@ impl PreNormBlocks {
 }
 
 /// Creates the block with the parameters below the builder's path.
-fn block(
+pub(crate) fn block(
     config: &PreNormConfig,
     names: &Names,
     init_stds: &InitStds,
@@ -163,6 +157,17 @@ fn block(
         let new_linear = if bias { Linear::new } else { Linear::without_bias };
         new_linear(d, d, init_stds.query_key_value, &builder.pp(name))
     };
+    let projections = |[query, key, value, output]: [&str; 4]| -> Result<Projections> {
+        Ok(Projections {
+            query: projection(query, config.qkv_bias[0])?,
+            key: projection(key, config.qkv_bias[1])?,
+            value: projection(value, config.qkv_bias[2])?,
+            output: Linear::new(d, d, init_stds.output, &builder.pp(output))?,
+        })
+    };
+    let cross = |[name, q, k, v, o]: [&str; 5]| -> Result<_> {
+        Ok((norm(name)?, projections([q, k, v, o])?))
+    };
     Ok(PreNormBlock {
         options: BlockOptions {
             num_heads: config.num_attention_heads,
@@ -171,13 +176,8 @@ fn block(
             attention_dropout: config.attention_dropout,
         },
         norm: norm(names.attention_norm)?,
-        attention: Projections {
-            query: projection(names.query, config.qkv_bias[0])?,
-            key: projection(names.key, config.qkv_bias[1])?,
-            value: projection(names.value, config.qkv_bias[2])?,
-            output: Linear::new(d, d, init_stds.output, &builder.pp(names.output))?,
-        },
-        cross: None,
+        attention: projections([names.query, names.key, names.value, names.output])?,
+        cross: names.cross.map(cross).transpose()?,
         feed_forward_norm: norm(names.feed_forward_norm)?,
         feed_forward: FeedForward::Plain {
             up: Linear::new(d, m, init_stds.up, &builder.pp(names.up))?,

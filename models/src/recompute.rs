@@ -5,7 +5,7 @@ use candle_core::{DType, Shape, Tensor, Var};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ModelError, Result};
+use crate::error::{ModelError, Result, bail};
 use crate::gradients;
 use crate::kernels::graph::{Operation, attach, copy_output};
 
@@ -108,19 +108,20 @@ where
         let inputs = inputs.collect::<Result<Vec<Tensor>>>()?;
         let output = (self.block)(&inputs)?;
         if output.shape() != gradient.shape() {
-            return Err(ModelError::BadInput(format!(
+            bail!(
                 "recompute: an output of shape {:?}, but {:?} in the first run",
                 output.shape(),
                 gradient.shape()
-            )));
+            );
         }
         let is_input = |x: &Tensor| inputs.iter().any(|input| input.id() == x.id());
         if !gradients::is_running()
             && output.sorted_nodes().iter().any(|x| x.is_variable() && !is_input(x))
         {
-            let reason = "recompute: only `Gradients::backward` gives gradients to parameters \
-                          inside a block";
-            return Err(ModelError::BadInput(reason.into()));
+            bail!(
+                "recompute: only `Gradients::backward` gives gradients to parameters \
+                          inside a block"
+            );
         }
         let zero = Tensor::zeros(Shape::from(()), DType::F32, output.device())?;
         let start = StartGradient(gradient.clone());

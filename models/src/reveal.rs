@@ -46,7 +46,8 @@ use value_perceiver::ValuePerceiver;
 /// The whole model: encoder, retriever heads, fusion and generator.
 #[derive(Debug, Clone)]
 pub struct Reveal {
-    config: RevealConfig,
+    /// The configuration.
+    pub config: RevealConfig,
     base: BaseEncoder,
     query_head: QueryKeyHead,
     key_head: QueryKeyHead,
@@ -81,11 +82,6 @@ impl Reveal {
             decoder: Decoder::new(&config.t5, builder)?,
             config: config.clone(),
         })
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &RevealConfig {
-        &self.config
     }
 
     /// Returns the base encoder's states of queries or entries.
@@ -140,7 +136,7 @@ impl Reveal {
         states: &BaseStates,
         options: &GenerateOptions,
     ) -> Result<Vec<Generated>> {
-        self.decoder.generate(self.base.token_table(), &states.states, &states.lengths, options)
+        self.decoder.generate(&self.base.token_table, &states.states, &states.lengths, options)
     }
 
     /// Returns the logits `[T, V]` of the next token at each position of `tokens`, given fused

@@ -14,22 +14,24 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::compute::Compute;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 pub use crate::generation::{GenerateOptions, Generated};
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
 use crate::weights::Weights;
-use blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block, encoder_block};
+use blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block, encoder_block, run_blocks};
 pub use config::T5Config;
 
 /// The encoder and the decoder.
 #[derive(Debug, Clone)]
 pub struct T5 {
-    shared: TokenTable,
-    encoder: Encoder,
-    decoder: Decoder,
+    /// The token table of the encoder and the decoder.
+    pub shared: TokenTable,
+    encoder: Stack,
+    /// The decoder.
+    pub decoder: Decoder,
 }
 
 /// The token embeddings, shared by encoder and decoder.
@@ -40,22 +42,20 @@ pub struct TokenTable {
     compute: Compute,
 }
 
-/// The encoder's blocks and final norm.
+/// The blocks of the encoder or the decoder, and the norm after the last block.
 #[derive(Debug, Clone)]
-pub struct Encoder {
-    config: T5Config,
+struct Stack {
     bias: RelativeBias,
     layers: Vec<PreNormBlock>,
     final_norm: LayerNorm,
+    dropout: f64,
 }
 
-/// The decoder's blocks, final norm and output projection.
+/// The decoder's blocks and its output projection.
 #[derive(Debug, Clone)]
 pub struct Decoder {
     config: T5Config,
-    bias: RelativeBias,
-    layers: Vec<PreNormBlock>,
-    final_norm: LayerNorm,
+    stack: Stack,
     lm_head: Linear,
 }
 
@@ -68,7 +68,7 @@ impl T5 {
         config.validate()?;
         Ok(Self {
             shared: TokenTable::new(config, &builder.pp("shared"))?,
-            encoder: Encoder::new(config, &builder.pp("encoder"))?,
+            encoder: Stack::new(config, false, &builder.pp("encoder"))?,
             decoder: Decoder::new(config, builder)?,
         })
     }
@@ -88,7 +88,7 @@ impl T5 {
     /// `[T, D]`.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         let embedded = self.shared.forward(&tokens.ids)?;
-        self.encoder.forward(embedded, &tokens.segments, mode)
+        self.encoder.forward(embedded, &tokens.segments, None, mode)
     }
 
     /// Returns the logits `[T, V]` of the next token at each position of `tokens`. Sequence `i` of
@@ -102,16 +102,6 @@ impl T5 {
     ) -> Result<Tensor> {
         let embedded = self.shared.forward(&tokens.ids)?;
         self.decoder.forward(embedded, &tokens.segments, states, lengths, mode)
-    }
-
-    /// The token embeddings.
-    pub fn shared(&self) -> &TokenTable {
-        &self.shared
-    }
-
-    /// The decoder.
-    pub fn decoder(&self) -> &Decoder {
-        &self.decoder
     }
 }
 
@@ -129,61 +119,46 @@ impl TokenTable {
     }
 }
 
-/// Builds `count` blocks named `block.N`, and the relative position bias stored in the first block.
-fn stack(
-    config: &T5Config,
-    (count, bidirectional): (usize, bool),
-    builder: &ParameterBuilder,
-    block: impl Fn(&T5Config, &ParameterBuilder) -> Result<PreNormBlock>,
-) -> Result<(RelativeBias, Vec<PreNormBlock>)> {
-    let blocks = builder.pp("block");
-    let bias_path = "0.layer.0.SelfAttention.relative_attention_bias";
-    let bias = RelativeBias::new(config, bidirectional, &blocks.pp(bias_path))?;
-    let layers = (0..count).map(|i| block(config, &blocks.pp(i))).collect::<Result<_>>()?;
-    Ok((bias, layers))
-}
-
-/// Builds the norm after the last block.
-fn final_norm(config: &T5Config, builder: &ParameterBuilder) -> Result<LayerNorm> {
-    LayerNorm::rms(config.d_model, config.layer_norm_epsilon, &builder.pp("final_layer_norm"))
-}
-
 /// Returns an error unless the lengths sum to the number of encoder states.
 fn check_rows(states: &Tensor, lengths: &[usize]) -> Result<()> {
-    match (states.dim(0)?, lengths.iter().sum::<usize>()) {
-        (rows, expected) if rows == expected => Ok(()),
-        (rows, expected) => {
-            let reason = format!("{rows} encoder states, but the lengths sum to {expected}");
-            Err(ModelError::BadInput(reason))
-        }
+    let (rows, expected) = (states.dim(0)?, lengths.iter().sum::<usize>());
+    if rows != expected {
+        bail!("{rows} encoder states, but the lengths sum to {expected}");
     }
+    Ok(())
 }
 
-/// Returns the length of the longest query sequence.
-fn max_query_length(segments: &Segments) -> usize {
-    segments.queries().iter().map(|span| span.length).max().unwrap_or(1)
-}
-
-impl Encoder {
-    /// Builds the encoder from the parameters below the builder's path.
-    pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
-        let count_and_direction = (config.num_layers, true);
-        let (bias, layers) = stack(config, count_and_direction, builder, encoder_block)?;
-        let final_norm = final_norm(config, builder)?;
-        Ok(Self { config: config.clone(), bias, layers, final_norm })
+impl Stack {
+    /// Builds the blocks `block.N`, of which the first stores the relative position bias, and the
+    /// final norm.
+    fn new(config: &T5Config, is_decoder: bool, builder: &ParameterBuilder) -> Result<Self> {
+        let count = if is_decoder { config.decoder_layers() } else { config.num_layers };
+        let block = if is_decoder { decoder_block } else { encoder_block };
+        let (blocks, norm) = (builder.pp("block"), builder.pp("final_layer_norm"));
+        let bias = blocks.pp("0.layer.0.SelfAttention.relative_attention_bias");
+        Ok(Self {
+            bias: RelativeBias::new(config, !is_decoder, &bias)?,
+            layers: (0..count).map(|i| block(config, &blocks.pp(i))).collect::<Result<_>>()?,
+            final_norm: LayerNorm::rms(config.d_model, config.layer_norm_epsilon, &norm)?,
+            dropout: config.dropout_rate,
+        })
     }
 
-    /// Runs the blocks and the final norm: `[T, D]` → `[T, D]`.
-    pub fn forward(&self, x: Tensor, segments: &Segments, mode: &Mode) -> Result<Tensor> {
-        let rate = self.config.dropout_rate;
-        let max_length = max_query_length(segments);
-        let bias = self.bias.forward(max_length, max_length)?;
-        let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
-        let inputs = BlockInputs { bias: Some(&bias), ..BlockInputs::new(segments) };
-        for layer in &self.layers {
-            x = mode.detach(layer.forward(&x, inputs, mode)?);
-        }
-        Ok(dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?)
+    /// Runs the blocks and the final norm: `[T, D]` → `[T, D]`. With encoder states to attend to,
+    /// the rows also have a causal mask.
+    fn forward(
+        &self,
+        x: Tensor,
+        segments: &Segments,
+        cross: Option<(&Tensor, &Segments)>,
+        mode: &Mode,
+    ) -> Result<Tensor> {
+        let bias = self.bias.within(segments)?;
+        let x = dropout(&mode.detach(x), mode.dropout(self.dropout))?;
+        let (causal, bias) = (cross.is_some(), Some(&bias));
+        let inputs = BlockInputs { causal, bias, cross, ..BlockInputs::new(segments) };
+        let x = run_blocks(&self.layers, x, inputs, mode)?;
+        Ok(dropout(&self.final_norm.forward(&x)?, mode.dropout(self.dropout))?)
     }
 }
 
@@ -191,12 +166,9 @@ impl Decoder {
     /// Builds the decoder from the parameters below `decoder` and `lm_head` of the builder's path.
     pub fn new(config: &T5Config, builder: &ParameterBuilder) -> Result<Self> {
         let (d, v) = (config.d_model, config.vocab_size);
-        let decoder = builder.pp("decoder");
-        let count_and_direction = (config.decoder_layers(), false);
-        let (bias, layers) = stack(config, count_and_direction, &decoder, decoder_block)?;
-        let final_norm = final_norm(config, &decoder)?;
+        let stack = Stack::new(config, true, &builder.pp("decoder"))?;
         let lm_head = Linear::without_bias(d, v, (d as f64).powf(-0.5), &builder.pp("lm_head"))?;
-        Ok(Self { config: config.clone(), bias, layers, final_norm, lm_head })
+        Ok(Self { config: config.clone(), stack, lm_head })
     }
 
     /// Returns the logits `[T, V]` for embeddings `[T, D]` and the encoder's states `[T_k, D]`.
@@ -213,18 +185,9 @@ impl Decoder {
         mode: &Mode,
     ) -> Result<Tensor> {
         check_rows(states, lengths)?;
-        let rate = self.config.dropout_rate;
-        let query_lengths: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
+        let query_lengths: Vec<usize> = segments.queries.iter().map(|span| span.length).collect();
         let cross = Segments::cross(&query_lengths, lengths);
-        let max_length = max_query_length(segments);
-        let bias = self.bias.forward(max_length, max_length)?;
-        let mut x = dropout(&mode.detach(x), mode.dropout(rate))?;
-        let (bias, cross) = (Some(&bias), Some((states, &cross)));
-        let inputs = BlockInputs { causal: true, bias, cross, ..BlockInputs::new(segments) };
-        for layer in &self.layers {
-            x = mode.detach(layer.forward(&x, inputs, mode)?);
-        }
-        let x = dropout(&self.final_norm.forward(&x)?, mode.dropout(rate))?;
+        let x = self.stack.forward(x, segments, Some((states, &cross)), mode)?;
         self.lm_head.forward(&x, mode)
     }
 }

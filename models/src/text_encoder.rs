@@ -18,7 +18,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::compute::Compute;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Mode, dropout, embedding_sum};
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
@@ -55,7 +55,7 @@ impl TextEncoderConfig {
     /// Builds the encoder with the builder's weights, or with random initial weights.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
         self.validate()?;
         let (d, std, eps) = (self.hidden_size, self.initializer_range, self.layer_norm_eps());
@@ -125,7 +125,7 @@ impl TextEncoder {
     /// as possible. A model without absolute positions accepts sequences of any length.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a position beyond the position table. [`ModelError::Candle`]
+    /// [`crate::ModelError::BadInput`] for a position beyond the position table. [`crate::ModelError::Candle`]
     /// for a token id or type beyond its table.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         self.run(tokens, mode, |_| {})
@@ -166,7 +166,7 @@ impl TextEncoder {
     /// The embedding tables, with the ids `[T]` that these tokens look up in each.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for a position beyond its table.
+    /// [`crate::ModelError::BadInput`] for a position beyond its table.
     pub fn lookups<'a>(&'a self, tokens: &'a PackedTokens) -> Result<Vec<Lookup<'a>>> {
         if let Some(positions) = self.config.max_positions() {
             tokens.check_positions(positions)?;
@@ -193,8 +193,7 @@ impl TextEncoder {
             return Ok(None);
         };
         if tokens.segments.branches().is_some() {
-            let reason = "branching sequences are not supported with relative attention";
-            return Err(ModelError::BadInput(reason.into()));
+            bail!("branching sequences are not supported with relative attention");
         }
         let max_length =
             tokens.sequences().iter().map(|span| span.length).max().unwrap_or(0) as i64;

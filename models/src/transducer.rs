@@ -18,12 +18,12 @@ mod prediction;
 
 use candle_core::Tensor;
 
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Activation, Mode, activation, pairwise};
 use crate::layers::Linear;
 use crate::params::ParameterBuilder;
-use crate::speech::AudioStates;
-use crate::speech::transducer::{Transducer, transducer_loss};
+use crate::speech::transducer::transducer_loss;
+use crate::speech::{AlignedTargets, AudioStates};
 pub use beam::{beam_search, beam_search_paths};
 pub use config::{Prediction, TransducerConfig};
 pub use greedy::GreedyDecoder;
@@ -35,10 +35,12 @@ const LOGITS_PER_BLOCK: usize = 1 << 24;
 /// The prediction network and the joint network.
 #[derive(Debug, Clone)]
 pub struct TransducerDecoder {
-    config: TransducerConfig,
+    /// The configuration.
+    pub config: TransducerConfig,
     /// Projects encoder states to the width of the joint network.
     encoder_projector: Linear,
-    prediction: PredictionNetwork,
+    /// The prediction network.
+    pub prediction: PredictionNetwork,
     head: Linear,
 }
 
@@ -47,7 +49,7 @@ impl TransducerDecoder {
     /// linear layers are normal with standard deviation `std`.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(
         config: &TransducerConfig,
         encoder_width: usize,
@@ -66,16 +68,6 @@ impl TransducerDecoder {
         })
     }
 
-    /// Returns the configuration.
-    pub fn config(&self) -> &TransducerConfig {
-        &self.config
-    }
-
-    /// Returns the prediction network.
-    pub fn prediction(&self) -> &PredictionNetwork {
-        &self.prediction
-    }
-
     /// Returns the joint network's input of encoder states: `[T, D]` → `[T, J]`.
     pub fn project(&self, states: &Tensor, mode: &Mode) -> Result<Tensor> {
         self.encoder_projector.forward(states, mode)
@@ -92,7 +84,7 @@ impl TransducerDecoder {
     /// `t (U_b + 1) + u` of a clip is encoder state `t` after `u` labels.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the numbers of texts and clips differ.
+    /// [`crate::ModelError::BadInput`] if the numbers of texts and clips differ.
     pub fn logits(&self, audio: &AudioStates, texts: &[Vec<u32>], mode: &Mode) -> Result<Tensor> {
         check_texts(audio, texts)?;
         let projected = self.project(&audio.states, mode)?;
@@ -108,7 +100,7 @@ impl TransducerDecoder {
     /// time are in memory.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the numbers of texts and clips differ, and the errors of
+    /// [`crate::ModelError::BadInput`] if the numbers of texts and clips differ, and the errors of
     /// [`transducer_loss`].
     pub fn losses(&self, audio: &AudioStates, texts: &[Vec<u32>], mode: &Mode) -> Result<Tensor> {
         check_texts(audio, texts)?;
@@ -130,8 +122,8 @@ impl TransducerDecoder {
             losses.push(mode.block(&layer, &[&inputs[0], &inputs[1]], move |layer, x, mode| {
                 let logits = lattice_logits(layer, [&x[0], &x[1]], &lattices, mode)?;
                 let lengths = lattices.iter().map(|(frames, _)| *frames).collect();
-                let transducer = Transducer { lengths, targets: targets.clone(), blank };
-                Ok(transducer_loss(&logits, transducer)?)
+                let targets = AlignedTargets { lengths, targets: targets.clone(), blank };
+                Ok(transducer_loss(&logits, targets)?)
             })?);
             (first, starts) = (first + count, [starts[0] + rows[0], starts[1] + rows[1]]);
         }
@@ -167,7 +159,7 @@ fn lattice_logits(
 fn check_texts(audio: &AudioStates, texts: &[Vec<u32>]) -> Result<()> {
     audio.check_texts(texts)?;
     if texts.is_empty() {
-        return Err(ModelError::BadInput("0 texts for 0 clips".into()));
+        bail!("0 texts for 0 clips");
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ mod convolution_stem;
 
 use candle_core::Tensor;
 
+use crate::adapter::Adapters;
 use crate::compute::Compute;
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, dropout, residual};
@@ -37,6 +38,7 @@ const NAMES: Names = Names {
     key: "attention.attention.key",
     value: "attention.attention.value",
     output: "attention.output.dense",
+    cross: None,
     feed_forward_norm: "layernorm_after",
     up: "intermediate.dense",
     down: "output.dense",
@@ -45,7 +47,8 @@ const NAMES: Names = Names {
 /// The encoder.
 #[derive(Debug, Clone)]
 pub struct ViT {
-    config: ViTConfig,
+    /// The configuration.
+    pub config: ViTConfig,
     compute: Compute,
     class_token: Option<Tensor>,
     patch_embeddings: PatchEmbedding,
@@ -80,7 +83,7 @@ impl ViT {
         let patches = embeddings.pp("patch_embeddings.projection");
         let stem = || ConvolutionStem::new(config, &embeddings.pp("stem"));
         let positions = [1, config.num_tokens(), d];
-        let init_stds = InitStds { query_key_value: std, output: std, up: std, down: std };
+
         let layers = builder.pp("encoder.layer");
         let last_norm = builder.pp("layernorm");
         Ok(Self {
@@ -92,16 +95,11 @@ impl ViT {
                 &positions,
                 Init::Normal(std),
             )?,
-            blocks: PreNormBlocks::new(config.blocks(), &NAMES, &init_stds, &layers)?,
+            blocks: PreNormBlocks::new(config.blocks(), &NAMES, &InitStds::all(std), &layers)?,
             layer_norm: LayerNorm::new(d, config.layer_norm_eps, &last_norm)?,
             config: config.clone(),
             compute: builder.compute(),
         })
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &ViTConfig {
-        &self.config
     }
 
     /// Encodes images `[B, C, S, S]` with pixels from -1 to 1.
@@ -134,7 +132,9 @@ impl ViT {
         let embedded = tokens.reshape((batch * rows, d))?;
         let embedded = dropout(&embedded, mode.dropout(self.config.hidden_dropout_prob))?;
         let segments = Segments::packed(&vec![rows; batch]);
-        let states = self.blocks.forward(embedded, &segments, false, stop_gradient_after, mode)?;
+        let (blocks, adapters) = (&self.blocks, &Adapters::NONE);
+        let states =
+            blocks.forward(embedded, &segments, false, stop_gradient_after, adapters, mode)?;
         let states = self.layer_norm.forward(&states)?.reshape((batch, rows, d))?;
         let first = usize::from(self.class_token.is_some());
         let class_token = match first {

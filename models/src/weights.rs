@@ -47,11 +47,8 @@ impl Shard {
         // SAFETY: the map is only read; weights files are replaced by rename, never modified in
         // place.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;
-        let bad_weights = |e: safetensors::SafeTensorError| ModelError::BadWeights {
-            path: path.to_path_buf(),
-            reason: e.to_string(),
-        };
-        let (length, header) = SafeTensors::read_metadata(&map).map_err(bad_weights)?;
+        let (length, header) =
+            SafeTensors::read_metadata(&map).map_err(|e| damaged(path, &e.to_string()))?;
         Ok(Self { path: path.to_path_buf(), map, header, values_offset: LENGTH_BYTES + length })
     }
 
@@ -70,12 +67,21 @@ impl Shard {
     }
 }
 
+/// Returns the error for a safetensors file that cannot be read.
+fn damaged(path: &Path, problem: &str) -> ModelError {
+    let reason = format!(
+        "cannot read this safetensors file ({problem}); it is truncated or damaged: download it \
+         again, or copy it again"
+    );
+    ModelError::BadFile { path: path.to_path_buf(), reason }
+}
+
 impl Weights {
     /// Maps the file and checks its header. For a `model.safetensors.index.json`, opens all files
     /// that it lists.
     ///
     /// # Errors
-    /// [`ModelError::Io`]. [`ModelError::BadWeights`] if the header does not match the file.
+    /// [`ModelError::Io`]. [`ModelError::BadFile`] if the header does not match the file.
     pub fn open(path: &Path) -> Result<Self> {
         let is_index = path.file_name().is_some_and(|name| name == INDEX_FILE);
         let shards = if is_index { shards::open(path)? } else { vec![Shard::open(path)?] };
@@ -118,8 +124,8 @@ impl Weights {
     /// Reads one tensor.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`], with the most similar name. [`ModelError::ShapeMismatch`].
-    /// [`ModelError::UnreadableTensor`] for an unsupported data type.
+    /// [`ModelError::BadFile`] if the tensor is missing, has another shape, or an unsupported data
+    /// type. For a missing tensor, it has the most similar name.
     pub fn get(
         &self,
         name: &str,
@@ -131,19 +137,21 @@ impl Weights {
         let mut shards = self.shards.iter();
         let found =
             shards.find_map(|shard| shard.find(&stored_name).map(|view| (view, &shard.path)));
-        let (view, path) = found.ok_or_else(|| ModelError::MissingTensor {
-            path: self.path.clone(),
-            name: stored_name.clone(),
-            expected: shape.to_vec(),
-            nearest: nearest(&stored_name, self.names().collect()),
-        })?;
+        let Some((view, path)) = found else {
+            let similar = nearest(&stored_name, self.names().collect());
+            let similar =
+                similar.map(|name| format!(" (the most similar name in the file is `{name}`)"));
+            let similar = similar.unwrap_or_default();
+            let reason = format!("tensor `{stored_name}` of shape {shape:?} is missing{similar}");
+            return Err(ModelError::BadFile { path: self.path.clone(), reason });
+        };
         if view.shape() != shape {
-            return Err(ModelError::ShapeMismatch {
-                path: path.clone(),
-                name: stored_name,
-                expected: shape.to_vec(),
-                found: view.shape().to_vec(),
-            });
+            let reason = format!(
+                "tensor `{stored_name}` has shape {:?}, but the configuration needs {shape:?}; do \
+                 config.json and the weights belong to the same model?",
+                view.shape()
+            );
+            return Err(ModelError::BadFile { path: path.clone(), reason });
         }
         load(&view, path, &stored_name, dtype, device)
     }
@@ -151,7 +159,7 @@ impl Weights {
     /// Reads all tensors into main memory, by name, as f32.
     ///
     /// # Errors
-    /// [`ModelError::UnreadableTensor`] for an unsupported data type.
+    /// [`ModelError::BadFile`] for an unsupported data type.
     pub fn read_all(&self) -> Result<BTreeMap<String, Tensor>> {
         let mut tensors = BTreeMap::new();
         for shard in &self.shards {
@@ -190,11 +198,8 @@ fn load(
     device: &Device,
 ) -> Result<Tensor> {
     view.load(device).and_then(|tensor| tensor.to_dtype(dtype)).map_err(|e| {
-        ModelError::UnreadableTensor {
-            path: path.to_path_buf(),
-            name: name.to_owned(),
-            reason: e.to_string(),
-        }
+        let reason = format!("tensor `{name}` cannot be read: {e}");
+        ModelError::BadFile { path: path.to_path_buf(), reason }
     })
 }
 
@@ -214,7 +219,7 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 /// omits no tensor.
 ///
 /// # Errors
-/// [`ModelError::Io`]; [`ModelError::BadWeights`]; [`ModelError::UnreadableTensor`]
+/// [`ModelError::Io`]; [`ModelError::BadFile`]
 pub fn to_f16(path: &Path, omitted_prefix: &str) -> Result<Vec<u8>> {
     let weights = Weights::open(path)?;
     let mut tensors = Vec::new();

@@ -39,9 +39,12 @@ pub use tokens::{Task, WhisperTokens};
 /// The Whisper model: encoder and decoder.
 #[derive(Debug, Clone)]
 pub struct Whisper {
-    config: WhisperConfig,
-    encoder: Encoder,
-    decoder: Decoder,
+    /// The configuration.
+    pub config: WhisperConfig,
+    /// The encoder.
+    pub encoder: Encoder,
+    /// The decoder.
+    pub decoder: Decoder,
 }
 
 impl Whisper {
@@ -67,21 +70,6 @@ impl Whisper {
         let config = WhisperConfig::read(&folder.join("config.json"))?;
         let weights = Arc::new(Weights::open_folder(folder)?);
         Self::new(&config, &builder.with_weights(weights))
-    }
-
-    /// Returns the configuration.
-    pub fn config(&self) -> &WhisperConfig {
-        &self.config
-    }
-
-    /// Returns the encoder.
-    pub fn encoder(&self) -> &Encoder {
-        &self.encoder
-    }
-
-    /// Returns the decoder.
-    pub fn decoder(&self) -> &Decoder {
-        &self.decoder
     }
 
     /// Encodes log-mel frames `[F, M]` of packed clips. `lengths` is the number of frames of each

@@ -82,7 +82,7 @@ impl GridCommand {
         let mut grid = Grid::load(&self.file, ALL)?;
         if !self.configurations.is_empty() {
             let names: Vec<&str> = grid
-                .configurations()
+                .configurations
                 .iter()
                 .map(|configuration| configuration.name.as_str())
                 .collect();
@@ -118,7 +118,7 @@ impl GridCommand {
 
     /// Writes and prints the report.
     fn write(&self, grid: &Grid, mut report: GridReport, start: Instant) -> anyhow::Result<()> {
-        let claims = grid.claims();
+        let claims = &grid.claims;
         for report in &mut report.claims {
             let claim = claims.iter().find(|claim| claim.id == report.id);
             report.command =

@@ -210,19 +210,3 @@ pub(super) fn shell_quoted(word: &str) -> String {
         format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_quoted_for_a_shell_and_signals_have_exit_codes() {
-        assert_eq!(shell_quoted("runs/r-1"), "runs/r-1");
-        assert_eq!(shell_quoted("phase.0.name=it's"), r"'phase.0.name=it'\''s'");
-        assert_eq!(shell_quoted("start.parameters=[\"a.**\"]"), "'start.parameters=[\"a.**\"]'");
-        assert_eq!(
-            (shell_quoted(""), exit_code(SIGINT), exit_code(SIGTERM)),
-            ("''".to_owned(), 130, 143)
-        );
-    }
-}

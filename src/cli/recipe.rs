@@ -115,12 +115,12 @@ fn list_text() -> String {
 /// A parser for the name of a study.
 fn study_parser() -> impl TypedValueParser<Value = String> {
     let names =
-        ALL.iter().map(|study| PossibleValue::new(study.name()).help(studies::about(study.name())));
+        ALL.iter().map(|study| PossibleValue::new(study.name).help(studies::about(study.name)));
     PossibleValuesParser::new(names)
 }
 
 /// The schemas of one study, or of all studies if `name` is `None`.
 fn schemas(name: Option<&str>) -> Vec<RecipeSchema> {
-    let selected = ALL.iter().filter(|study| name.is_none_or(|name| study.name() == name));
-    selected.map(|study| study.recipe_schema()).collect()
+    let selected = ALL.iter().filter(|study| name.is_none_or(|name| study.name == name));
+    selected.map(|study| (study.recipe_schema)()).collect()
 }

@@ -131,7 +131,7 @@ fn study_name() -> impl TypedValueParser<Value = String> {
     let with_claims = ["patent", "reveal", "avformer"];
     let studies = with_claims.into_iter().filter_map(|name| registry::find(ALL, name));
     PossibleValuesParser::new(
-        studies.map(|study| PossibleValue::new(study.name()).help(studies::about(study.name()))),
+        studies.map(|study| PossibleValue::new(study.name).help(studies::about(study.name))),
     )
 }
 

@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn each_study_of_the_toolkit_has_a_view() {
-        let studies = ALL.iter().map(|study| study.name());
+        let studies = ALL.iter().map(|study| study.name);
         assert_eq!(studies.collect::<Vec<_>>(), VIEWS.map(|view| view.study()));
     }
 }

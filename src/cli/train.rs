@@ -41,7 +41,7 @@ pub struct Train {
 /// `similarity`.
 #[derive(Debug)]
 enum TrainStudy {
-    Recipe { study: &'static dyn StudyDefinition, options: TrainOptions },
+    Recipe { study: &'static StudyDefinition, options: TrainOptions },
     Similarity(Similarity),
 }
 
@@ -75,10 +75,10 @@ struct TrainOptions {
 
 impl Subcommand for TrainStudy {
     fn augment_subcommands(command: Command) -> Command {
-        let subcommand = |study: &&dyn StudyDefinition| {
-            let command = TrainOptions::augment_args(Command::new(study.name()));
-            let name = study.name();
-            command.about(studies::about(name)).after_help(examples(name)).defer(with_recipe_keys)
+        let subcommand = |study: &&'static StudyDefinition| {
+            let command = TrainOptions::augment_args(Command::new(study.name));
+            let about = studies::about(study.name);
+            command.about(about).after_help(examples(study.name)).defer(with_recipe_keys)
         };
         let similarity = Similarity::augment_args(Command::new(SIMILARITY));
         command
@@ -125,8 +125,8 @@ fn examples(study: &str) -> String {
 /// Adds the study's recipe keys to the long help. Clap only calls it for the subcommand in use.
 fn with_recipe_keys(command: Command) -> Command {
     let Some(study) = registry::find(ALL, command.get_name()) else { return command };
-    let keys = listing(&study.recipe_schema());
-    let (name, examples) = (study.name(), examples(study.name()));
+    let keys = listing(&(study.recipe_schema)());
+    let (name, examples) = (study.name, examples(study.name));
     command.after_long_help(format!(
         "{examples}\n\nRecipe keys of this study with their defaults, for --set and recipe \
          files.\n`engram recipe reference {name}` also lists the keys of all studies:\n{keys}"
@@ -179,8 +179,8 @@ impl TrainStudy {
             memory_servers: MemoryServers::new(move |urls| Ok(memory_server(urls, server)?)),
             ..RunOptions::default()
         };
-        let report = study.train(&mut recipe, &run_options)?;
-        let view = studies::view(study.name());
+        let report = (study.train)(&mut recipe, &run_options)?;
+        let view = studies::view(study.name);
         for plot in view.map_or(Ok(Vec::new()), |view| view.plots(&report.summary))? {
             plot.write(&options.run)?;
         }

@@ -70,6 +70,14 @@ fn write_inputs(fixture: &Fixture, folder: &Path) {
     fs::write(folder.join("phrases.csv"), pair).unwrap();
 }
 
+/// A folder with the fixture, this model in `model`, and the texts.
+fn model_folder(name: &str) -> (Fixture, Folder) {
+    let (fixture, folder) = (Fixture::read(), Folder::new());
+    fixture.write(name, &folder.join("model"));
+    write_inputs(&fixture, &folder);
+    (fixture, folder)
+}
+
 /// Builds the memory `m` from the entries with the model.
 #[track_caller]
 fn build_memory(folder: &Path) {
@@ -78,7 +86,6 @@ fn build_memory(folder: &Path) {
 
 #[test]
 fn every_command_gives_the_embeddings_of_the_reference() {
-    let fixture = Fixture::read();
     let names = [
         "bert cls",
         "bert old flags cls",
@@ -88,9 +95,7 @@ fn every_command_gives_the_embeddings_of_the_reference() {
         "bert default prompt",
     ];
     for name in names {
-        let folder = &Folder::new();
-        fixture.write(name, &folder.join("model"));
-        write_inputs(&fixture, folder);
+        let (fixture, folder) = &model_folder(name);
         build_memory(folder);
         let search = ["memory", "search", "m", "--text", fixture.text(1), "-k", "4"];
         let report = json(folder, &search);
@@ -110,10 +115,7 @@ fn every_command_gives_the_embeddings_of_the_reference() {
 
 #[test]
 fn queries_come_from_standard_input() {
-    let fixture = Fixture::read();
-    let folder = &Folder::new();
-    fixture.write("bert cls", &folder.join("model"));
-    write_inputs(&fixture, folder);
+    let (fixture, folder) = &model_folder("bert cls");
     build_memory(folder);
     let queries = format!("{}\n{}\n", fixture.text(2), fixture.text(3));
     let arguments = "memory search m --texts - -k 1 --json";
@@ -127,9 +129,7 @@ fn queries_come_from_standard_input() {
 
 #[test]
 fn text_files_of_a_folder_are_entries() {
-    let fixture = Fixture::read();
-    let folder = &Folder::new();
-    fixture.write("bert cls", &folder.join("model"));
+    let (fixture, folder) = &model_folder("bert cls");
     let notes = folder.join("notes");
     fs::create_dir(&notes).unwrap();
     fs::write(notes.join("table.csv"), "a,b").unwrap();
@@ -153,10 +153,7 @@ fn text_files_of_a_folder_are_entries() {
 
 #[test]
 fn prompts_are_selected_by_name_and_recorded() {
-    let fixture = Fixture::read();
-    let folder = &Folder::new();
-    fixture.write("bert prompts", &folder.join("model"));
-    write_inputs(&fixture, folder);
+    let (fixture, folder) = &model_folder("bert prompts");
     let build = "memory build --entries entries.jsonl --model model";
     succeeds(folder, &format!("{build} --out m --prompt other --quiet"));
     assert!(succeeds(folder, "memory info m").contains("prompt \"wide \""));
@@ -179,10 +176,7 @@ fn prompts_are_selected_by_name_and_recorded() {
 
 #[test]
 fn a_memory_refuses_its_model_with_another_tokenizer() {
-    let fixture = Fixture::read();
-    let folder = &Folder::new();
-    fixture.write("bert prompts", &folder.join("model"));
-    write_inputs(&fixture, folder);
+    let (_, folder) = &model_folder("bert prompts");
     build_memory(folder);
     let path = folder.join("model/tokenizer.json");
     let mut tokenizer: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();

@@ -3,8 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::running::{Folder, json, refused, succeeds};
-use engram::memory::vectors::npy_bytes;
+use crate::running::{Folder, json, refused, succeeds, write_npy};
 
 fn write_files(folder: &Path) {
     let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
@@ -25,7 +24,7 @@ fn a_memory_is_built_from_converted_entries() {
         "data entries web a.tsv b.tsv --min-characters 2 --skip-bad-lines --out web.jsonl",
     );
     assert_eq!(printed, "web.jsonl: 2 entries from 4 records; skipped: 1 malformed, 1 too short\n");
-    fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
+    write_npy(folder, "keys.npy", &[1.0, 0.0, 0.0, 1.0], 2);
     let built =
         succeeds(folder, "memory build --keys keys.npy --entries web.jsonl --out m --quiet");
     assert!(built.contains("2 entries"), "{built}");

@@ -4,13 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use crate::explorer::{Explorer, copy_reveal};
-use crate::running::{Folder, copy, refused, succeeds};
-use engram::memory::vectors::npy_bytes;
+use crate::running::{Folder, copy, refused, succeeds, write_npy};
 
 /// Three entries along the axes; one image inside the folder, one outside, one not an image.
 pub fn build_memory(folder: &Path) {
-    let keys = npy_bytes(&[1f32, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.6, 0.8], 3).unwrap();
-    fs::write(folder.join("keys.npy"), keys).unwrap();
+    write_npy(folder, "keys.npy", &[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.6, 0.8], 3);
     let entries = [
         r#"{"id": 5, "source": "kg", "document": "d", "text": "east", "image": "pictures/dot.png"}"#,
         r#"{"id": 6, "source": "wit", "text": "north", "image": "../secret.png"}"#,
@@ -153,9 +151,23 @@ fn requests_from_other_sites_are_refused() {
     let folder = &Folder::new();
     build_memory(folder);
     let explorer = Explorer::open(folder, &["m"]);
-    let response = explorer.request("GET /api/memories", &["Host: evil.example"], "");
-    assert_eq!(response.status, 421, "another host name");
-    assert!(!response.body.contains("entries"), "{}", response.body);
+    let (_, port) = explorer.address.split_once(':').unwrap();
+    for host in [
+        "evil.example",
+        "evil.com:PORT",
+        "127.0.0.1:PORT.evil.com",
+        "127.1:PORT",
+        "evil@127.0.0.1:PORT",
+        "0.0.0.0:PORT",
+        "127.0.0.1.nip.io:PORT",
+        " ",
+        "evil.com\r\nHost: 127.0.0.1:PORT",
+    ] {
+        let host = format!("Host: {}", host.replace("PORT", port));
+        let response = explorer.request("GET /api/memories", &[&host], "");
+        assert!((400..500).contains(&response.status), "{host}: {}", response.status);
+        assert!(!response.body.contains("entries"), "{host}: {}", response.body);
+    }
     // Requests that a browser sends from another site's page without a preflight request.
     let simple = explorer.request(
         "POST /api/memories/0/search",
@@ -181,9 +193,23 @@ fn requests_from_other_sites_are_refused() {
         let response = explorer.request(&format!("GET {path}"), &[header], "");
         assert_eq!(response.status, status, "{path} {header}");
     }
-    for path in ["/../Cargo.toml", "/m/CURRENT", "/api/memories/0/images/..%2f..%2fsecret", "/x"] {
+    for path in [
+        "/x",
+        "/m/CURRENT",
+        "/../../../etc/passwd",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/..%2f..%2fetc/passwd",
+        "//etc/passwd",
+        "/page/../server.rs",
+        "/api/memories/0/images/..%2f..%2fsecret",
+        "/api/memories/18446744073709551615/images/1",
+        "/api/runs/0/questions/..%2f..%2f..%2fetc%2fpasswd/image",
+        "/api/runs/-1/curves",
+        "/api/runs/99999999999999999999/curves",
+    ] {
         let response = explorer.get(path);
         assert!((400..500).contains(&response.status), "{path}: {}", response.status);
+        assert!(!response.body.contains("root:"), "{path}: {}", response.body);
     }
 }
 

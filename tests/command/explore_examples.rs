@@ -4,10 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use crate::explorer::{Explorer, copy_reveal};
-use crate::running::{Folder, copy, succeeds};
+use crate::running::{Folder, copy, succeeds, write_npy};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use engram::memory::vectors::npy_bytes;
 use engram_infer::digest;
 use serde_json::{Value, json};
 
@@ -147,7 +146,7 @@ fn images_of_a_run_are_only_those_in_its_data_folder() {
     // The memory of another run, whose entries have these images.
     let entry = |path: &&str| format!("{}\n", json!({"source": "kg", "text": "x", "image": path}));
     fs::write(folder.join("entries.jsonl"), paths.iter().map(entry).collect::<String>()).unwrap();
-    fs::write(folder.join("keys.npy"), npy_bytes(&vec![1f32; paths.len()], 1).unwrap()).unwrap();
+    write_npy(folder, "keys.npy", &vec![1.0; paths.len()], 1);
     fs::create_dir(folder.join("unfinished")).unwrap();
     fs::copy(folder.join("run/recipe.toml"), folder.join("unfinished/recipe.toml")).unwrap();
     succeeds(

@@ -3,15 +3,14 @@
 use std::fs;
 use std::path::Path;
 
-use crate::running::{Folder, engram, refused, succeeds};
+use crate::running::{Folder, engram, refused, succeeds, write_npy};
 use serde_json::Value;
 
 /// A search that prints a warning and writes the ids to standard output.
 const SEARCH: &str = "memory search m --queries keys.npy -k 1 --index graph --out -";
 
 fn build_memory(folder: &Path) {
-    let keys = engram::memory::vectors::npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap();
-    fs::write(folder.join("keys.npy"), keys).unwrap();
+    write_npy(folder, "keys.npy", &[1.0, 0.0, 0.0, 1.0], 2);
     succeeds(folder, "memory build --keys keys.npy --out m -q");
 }
 

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use candle_core::Device;
 use candle_core::safetensors::load;
 
-use crate::running::{Folder, command, errors, refusal, until};
+use crate::running::{Folder, command, errors, refusal, send_signal, until_logged};
 
 const BRANCHES: &str = "low_rank=[{match=\"**.self_attn.*_proj\", rank=2, alpha=4.0, dropout=0.1}]";
 
@@ -72,10 +72,8 @@ fn branches_are_trained_on_frozen_weights_and_merged_at_the_end() {
 
     let stopped = folder.join("stopped");
     let child = train(&stopped, &set).spawn().expect("engram starts");
-    let log = || fs::read_to_string(stopped.join("metrics.jsonl")).unwrap_or_default();
-    until("a step is made", || log().lines().count() >= 8);
-    let signal = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
-    assert!(signal.expect("kill runs").success());
+    until_logged(&stopped, 8);
+    send_signal(child.id(), "-TERM");
     let output = child.wait_with_output().expect("an end");
     assert!(!stopped.join("model.safetensors").exists(), "the run ended before the signal");
     assert_eq!(output.status.code(), Some(143));

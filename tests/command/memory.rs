@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::running::{Folder, command, engram, refusal, refused, succeeds};
+use crate::running::{Folder, command, engram, refusal, refused, succeeds, write_npy};
 use engram::memory::vectors::npy_bytes;
 
 /// Reads the `count` numbers of a `.npy` file of 8-byte integers.
@@ -16,14 +16,14 @@ fn read_integers(path: &Path, count: usize) -> Vec<i64> {
 
 /// Writes keys along the axes and between them, two queries, values, and entries of two sources.
 fn write_files(folder: &Path) {
-    let keys = [2f32, 0.0, 0.0, 3.0, 0.6, 0.8, -1.0, 0.0];
+    write_npy(folder, "keys.npy", &[2.0, 0.0, 0.0, 3.0, 0.6, 0.8, -1.0, 0.0], 2);
+    write_npy(folder, "queries.npy", &[1.0, 0.0, 0.0, 1.0], 2);
+    write_npy(folder, "wide.npy", &[1.0; 6], 3);
+    write_npy(folder, "values.npy", &[0.5; 16], 4);
+    write_npy(folder, "more.npy", &[0.8, 0.6], 2);
+    write_npy(folder, "more_values.npy", &[9.0; 4], 4);
+    write_npy(folder, "gates.npy", &[0.1, 1.0, 1.0, 0.5], 2);
     let write = |name: &str, bytes: Vec<u8>| fs::write(folder.join(name), bytes).unwrap();
-    write("keys.npy", npy_bytes(&keys, 2).unwrap());
-    write("queries.npy", npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap());
-    write("wide.npy", npy_bytes(&[1f32; 6], 3).unwrap());
-    write("values.npy", npy_bytes(&(0..16).map(|i| i as f32).collect::<Vec<_>>(), 4).unwrap());
-    write("more.npy", npy_bytes(&[0.8f32, 0.6], 2).unwrap());
-    write("more_values.npy", npy_bytes(&[9f32; 4], 4).unwrap());
     let entries = [
         r#"{"source": "kg", "document": "d1", "text": "east"}"#,
         r#"{"source": "wit", "document": "d2", "text": "north"}"#,
@@ -32,7 +32,6 @@ fn write_files(folder: &Path) {
     ];
     write("entries.jsonl", entries.join("\n").into_bytes());
     write("exclude.txt", b"d1\tx\n7\n".to_vec());
-    write("gates.npy", npy_bytes(&[0.1f32, 1.0, 1.0, 0.5], 2).unwrap());
     write("same.jsonl", br#"{"id": 0, "source": "web", "text": "new"}"#.to_vec());
 }
 
@@ -92,12 +91,9 @@ fn mismatched_inputs_are_refused() {
     let folder = &Folder::new();
     write_files(folder);
     refused(folder, "memory info m", "m: is not a memory; build one with `engram memory build`");
-    let write = |name: &str, numbers: &[f32], width| {
-        fs::write(folder.join(name), npy_bytes(numbers, width).unwrap()).unwrap();
-    };
-    write("turned.npy", &[1.0; 4], 1);
-    write("nan_gates.npy", &[1.0, 1.0, 1.0, f32::NAN], 2);
-    write("nan.npy", &[1.0, f32::NAN], 2);
+    write_npy(folder, "turned.npy", &[1.0; 4], 1);
+    write_npy(folder, "nan_gates.npy", &[1.0, 1.0, 1.0, f32::NAN], 2);
+    write_npy(folder, "nan.npy", &[1.0, f32::NAN], 2);
     fs::write(folder.join("one.txt"), b"d1\n").unwrap();
     let build = "memory build --keys keys.npy --entries entries.jsonl --out m";
     let wide = "memory build --keys keys.npy --values wide.npy --out m";
@@ -147,7 +143,7 @@ fn a_file_truncated_while_it_is_mapped_is_named() {
     let folder = &Folder::new();
     // Opening a memory reads the first MiB of a file.
     let keys: Vec<f32> = (0..1 << 20).map(|i| (i % 97) as f32 + 1.0).collect();
-    fs::write(folder.join("keys.npy"), npy_bytes(&keys, 64).unwrap()).unwrap();
+    write_npy(folder, "keys.npy", &keys, 64);
     assert!(Command::new("mkfifo").arg(folder.join("q.npy")).status().unwrap().success());
     // Several threads read the file, and exactly one reports it. Which one is a race.
     for _ in 0..8 {

@@ -1,19 +1,13 @@
 //! `engram memory` on unusual keys: right results or a refusal that names file, reason and remedy.
 
 use std::fs;
-use std::path::Path;
 
-use crate::running::{Folder, hits, refused, succeeds};
-use engram::memory::vectors::npy_bytes;
-
-fn write_keys(folder: &Path, name: &str, keys: &[f32], width: usize) {
-    fs::write(folder.join(name), npy_bytes(keys, width).unwrap()).unwrap();
-}
+use crate::running::{Folder, hits, refused, succeeds, write_npy};
 
 #[test]
 fn keys_and_queries_without_a_direction_are_refused() {
     let folder = &Folder::new();
-    write_keys(folder, "good.npy", &[1.0, 0.0, 0.0, 1.0], 2);
+    write_npy(folder, "good.npy", &[1.0, 0.0, 0.0, 1.0], 2);
     succeeds(folder, "memory build --keys good.npy --out m --quiet");
     succeeds(folder, "memory build --keys good.npy --no-normalize --out raw --quiet");
     for (name, bad, reason) in [
@@ -21,7 +15,7 @@ fn keys_and_queries_without_a_direction_are_refused() {
         ("infinite.npy", f32::INFINITY, "row 1 contains NaN or infinity"),
         ("negative.npy", f32::NEG_INFINITY, "row 1 contains NaN or infinity"),
     ] {
-        write_keys(folder, name, &[1.0, 0.0, bad, 1.0], 2);
+        write_npy(folder, name, &[1.0, 0.0, bad, 1.0], 2);
         let expected = format!("{name}: {reason}; correct or remove that row");
         for command in ["build --out new --keys", "build --no-normalize --out new --keys"] {
             refused(folder, &format!("memory {command} {name}"), &expected);
@@ -33,7 +27,7 @@ fn keys_and_queries_without_a_direction_are_refused() {
         }
     }
     // A zero key has no cosine, but it has a dot product.
-    write_keys(folder, "zero.npy", &[1.0, 0.0, 0.0, 0.0], 2);
+    write_npy(folder, "zero.npy", &[1.0, 0.0, 0.0, 0.0], 2);
     let expected = "zero.npy: row 1 is a zero vector";
     refused(folder, "memory build --keys zero.npy --out new", expected);
     refused(folder, "memory add m --keys zero.npy", expected);
@@ -43,9 +37,9 @@ fn keys_and_queries_without_a_direction_are_refused() {
     assert_eq!(found[0], [(0, 1.0), (2, 1.0), (1, 0.0), (3, 0.0)]);
     assert_eq!(found[1], [(0, 0.0), (1, 0.0), (2, 0.0), (3, 0.0)]);
     // The largest and the smallest numbers.
-    write_keys(folder, "long.npy", &[f32::MAX, f32::MAX, 1e-42, 0.0], 2);
+    write_npy(folder, "long.npy", &[f32::MAX, f32::MAX, 1e-42, 0.0], 2);
     succeeds(folder, "memory build --keys long.npy --out long --quiet");
-    write_keys(folder, "query.npy", &[1.0, 1.0, 1e-42, 0.0], 2);
+    write_npy(folder, "query.npy", &[1.0, 1.0, 1e-42, 0.0], 2);
     let found = hits(folder, "long --queries query.npy");
     assert_eq!((found[0][0].0, found[1][0]), (0, (1, 1.0)));
     let expected = "long.npy: row 0 has a norm above 1e18";
@@ -56,7 +50,7 @@ fn keys_and_queries_without_a_direction_are_refused() {
 #[test]
 fn a_refused_build_leaves_no_folder() {
     let folder = &Folder::new();
-    write_keys(folder, "keys.npy", &[1.0, 0.0, 0.0, 1.0], 2);
+    write_npy(folder, "keys.npy", &[1.0, 0.0, 0.0, 1.0], 2);
     let keys = fs::read(folder.join("keys.npy")).unwrap();
     fs::write(folder.join("short.npy"), &keys[..keys.len() - 4]).unwrap();
     fs::write(folder.join("broken.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"b\"\n").unwrap();
@@ -74,9 +68,9 @@ fn a_refused_build_leaves_no_folder() {
 #[test]
 fn memories_of_no_and_one_entry_are_searched() {
     let folder = &Folder::new();
-    write_keys(folder, "none.npy", &[], 3);
+    write_npy(folder, "none.npy", &[], 3);
     refused(folder, "memory build --keys none.npy --out m", "none.npy: is empty");
-    write_keys(folder, "one.npy", &[0.0, 2.0, 0.0], 3);
+    write_npy(folder, "one.npy", &[0.0, 2.0, 0.0], 3);
     succeeds(folder, "memory build --keys one.npy --out m --quiet");
     refused(folder, "memory add m --keys none.npy", "none.npy: is empty");
     for options in ["", "-k 1000000", "--mmr 0.5 -k 7", "--index graph"] {

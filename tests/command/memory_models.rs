@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::running::{Folder, engram, errors, folder_of, hits, refused, succeeds};
+use crate::running::{Folder, engram, errors, folder_of, hits, refused, succeeds, write_npy};
 use crate::tiny_models::{clip_folder, json_lines, mixed_entries};
 use serde_json::{Value, json};
 
@@ -231,8 +231,7 @@ fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
     succeeds(folder, &format!("{build} --out m"));
 
     // A second memory has the stored features as keys. Both are searched with the stored features.
-    let numbers = engram::memory::vectors::npy_bytes(&features.concat(), 1280).unwrap();
-    fs::write(folder.join("features.npy"), numbers).unwrap();
+    write_npy(folder, "features.npy", &features.concat(), 1280);
     succeeds(folder, "memory build --keys features.npy --out stored --quiet");
     // Queries have unit length, so scores are cosines.
     let unit_length = |row: &Vec<f32>| -> Vec<f32> {
@@ -240,8 +239,7 @@ fn mobilenet_embeddings_have_the_neighbours_of_the_stored_features() {
         row.iter().map(|v| (f64::from(*v) / length) as f32).collect()
     };
     let queries: Vec<f32> = features.iter().flat_map(unit_length).collect();
-    let queries = engram::memory::vectors::npy_bytes(&queries, 1280).unwrap();
-    fs::write(folder.join("queries.npy"), queries).unwrap();
+    write_npy(folder, "queries.npy", &queries, 1280);
     let model_hits = hits(folder, "m -k 4 --queries queries.npy");
     let stored_hits = hits(folder, "stored -k 4 --queries queries.npy");
     let mut worst = 1.0f64;

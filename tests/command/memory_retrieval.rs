@@ -5,13 +5,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::running::{Arguments, Folder, command, engram, json, refused, succeeds, until};
+use crate::running::{Folder, Texts, command, engram, json, refused, succeeds, until, write_npy};
 use crate::tiny_models::{bert_folder, clip_folder, json_lines, mixed_entries};
-use engram::memory::vectors::npy_bytes;
 use serde_json::{Value, json};
 
 /// The JSON report of `memory search`.
-fn search(folder: &Path, arguments: &(impl Arguments + ?Sized)) -> Value {
+fn search(folder: &Path, arguments: &(impl Texts + ?Sized)) -> Value {
     json(folder, &[vec!["memory", "search"], arguments.words()].concat())
 }
 
@@ -23,9 +22,8 @@ fn ids(report: &Value) -> Vec<i64> {
 
 /// Writes a memory of four keys, of which the first three are nearly equal, and a query.
 fn write_memory(folder: &Path) {
-    let keys = [1f32, 0.0, 1.0, 0.01, 1.0, 0.02, 0.7, -0.7];
-    fs::write(folder.join("keys.npy"), npy_bytes(&keys, 2).unwrap()).unwrap();
-    fs::write(folder.join("query.npy"), npy_bytes(&[1f32, -0.2], 2).unwrap()).unwrap();
+    write_npy(folder, "keys.npy", &[1.0, 0.0, 1.0, 0.01, 1.0, 0.02, 0.7, -0.7], 2);
+    write_npy(folder, "query.npy", &[1.0, -0.2], 2);
     succeeds(folder, "memory build --keys keys.npy --out m --quiet");
 }
 
@@ -211,10 +209,8 @@ fn entries_and_values_that_the_new_model_cannot_encode_are_refused() {
     assert!(succeeds(folder, "memory info m").contains("generation 2"));
 
     // Values belong to the old model unless the user says otherwise.
-    let keys = npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap();
-    fs::write(folder.join("keys.npy"), keys).unwrap();
-    let values = npy_bytes(&[0.5f32, 1.5, -2.0, 0.25], 2).unwrap();
-    fs::write(folder.join("values.npy"), values).unwrap();
+    write_npy(folder, "keys.npy", &[1.0, 0.0, 0.0, 1.0], 2);
+    write_npy(folder, "values.npy", &[0.5, 1.5, -2.0, 0.25], 2);
     fs::write(folder.join("two.txt"), "one\ntwo\n").unwrap();
     let build = "memory build --keys keys.npy --values values.npy --texts two.txt --out v";
     succeeds(folder, build);
@@ -261,9 +257,8 @@ fn keys_of_two_models_are_not_mixed() {
     fs::write(folder.join("more.jsonl"), "{\"id\": 1, \"text\": \"new\"}\n").unwrap();
     fs::write(folder.join("added.jsonl"), "{\"id\": 7, \"text\": \"new\"}\n").unwrap();
     succeeds(folder, "memory build --texts one.txt --model bert --out m --quiet");
-    let key = npy_bytes(&[1f32; 32], 32).unwrap();
-    fs::write(folder.join("key.npy"), key).unwrap();
-    fs::write(folder.join("keys.npy"), npy_bytes(&[1f32; 24], 12).unwrap()).unwrap();
+    write_npy(folder, "key.npy", &[1.0; 32], 32);
+    write_npy(folder, "keys.npy", &[1.0; 24], 12);
     let (add, update) = ("memory add", "memory update");
     // Another model.
     for command in [

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::equal_runs::reproducible_files;
-use crate::running::{Folder, command, errors, folder_of, until};
+use crate::running::{Folder, command, errors, folder_of, send_signal, until, until_logged};
 
 /// Settings of a study's tiny recipe, with 4 micro-batches a step.
 struct Study {
@@ -135,16 +135,10 @@ fn process_of(rank: usize, run: &Path) -> Option<u32> {
     })
 }
 
-fn send_signal(process: u32, name: &str) {
-    let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill runs");
-    assert!(sent.success());
-}
-
 /// Starts a command and waits until its run has this number of log lines.
 fn start(mut command: Command, run: &Path, lines: usize) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
-    let log = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
-    until("a step is made", || log().lines().count() >= lines);
+    until_logged(run, lines);
     child
 }
 
@@ -160,6 +154,15 @@ fn ends_in_time(child: Child) -> Output {
         thread::sleep(Duration::from_millis(20));
     }
     waiting.join().expect("no panic")
+}
+
+/// Waits for a failure. Returns standard error.
+#[track_caller]
+fn fails_in_time(child: Child) -> String {
+    let output = ends_in_time(child);
+    let error = errors(&output);
+    assert!(!output.status.success(), "{error}");
+    error
 }
 
 #[track_caller]
@@ -218,9 +221,7 @@ fn a_killed_run_says_how_to_continue_and_does_on_another_number_of_processes() {
         let run = folder.join(format!("killed-{killed}"));
         let child = start(study.on_ranks(2, &run, &[]), &run, 14);
         send_signal(process_of(killed, &run).expect("a process"), "-KILL");
-        let output = ends_in_time(child);
-        let error = errors(&output);
-        assert!(!output.status.success(), "{error}");
+        let error = fails_in_time(child);
         let message = format!("rank {killed} has ended without a result");
         assert!(error.contains(&message), "{error}");
         assert_says_how_to_resume(&error);
@@ -242,9 +243,7 @@ fn a_stopped_process_ends_the_run_with_a_message() {
         let child = start(PATENT.on_ranks(2, &run, &[]), &run, 10);
         let process = process_of(stopped, &run).expect("a process");
         send_signal(process, "-STOP");
-        let output = ends_in_time(child);
-        let error = errors(&output);
-        assert!(!output.status.success(), "{error}");
+        let error = fails_in_time(child);
         let message = format!("rank {stopped} has sent no heartbeat for 15 seconds");
         assert!(error.contains(&message), "{error}");
         assert_says_how_to_resume(&error);
@@ -267,9 +266,7 @@ fn a_process_without_memory_ends_the_run_and_it_continues() {
     // The process keeps its address space, but gets no more: the first refresh of the memory fails.
     let limited = Command::new("prlimit").args(["--pid", &process, "--as=1"]).status().unwrap();
     assert!(limited.success());
-    let output = ends_in_time(child);
-    let error = errors(&output);
-    assert!(!output.status.success(), "{error}");
+    let error = fails_in_time(child);
     // If a library of MPI ends the process, the launcher may end the others before their message.
     if !error.contains("Exit code") {
         assert!(error.contains("a rank is out of memory"), "{error}");
@@ -290,9 +287,7 @@ fn signals_to_mpirun_stop_the_run_and_it_continues() {
         let run = folder.join(signal);
         let child = start(PATENT.on_ranks(2, &run, &[]), &run, 10);
         send_signal(child.id(), signal);
-        let output = ends_in_time(child);
-        let error = errors(&output);
-        assert!(!output.status.success(), "{error}");
+        let error = fails_in_time(child);
         if signal == "-USR1" {
             // The last step is saved: by this checkpoint, or by a regular one just before.
             let pointer = fs::read_to_string(run.join("checkpoints/LATEST")).unwrap();

@@ -6,24 +6,20 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::explorer::{Explorer, copy_reveal};
-use crate::running::{Folder, engram, errors, json, printed, refused, succeeds};
+use crate::running::{Folder, engram, errors, json, printed, refused, succeeds, write_npy};
 use base64::Engine;
-use engram::memory::Memory;
-use engram::memory::vectors::npy_bytes;
+use engram::memory::{Memory, Snapshot};
 
 /// Writes `NAME.npy`, `NAME-values.npy` and `NAME.jsonl` with entries of these ids.
 fn write_rows(folder: &Path, name: &str, ids: Range<usize>) {
     let numbers = |width: usize| -> Vec<f32> {
         (width * ids.start..width * ids.end).map(|number| (number as f32).sin()).collect()
     };
-    let write = |end: &str, bytes: Vec<u8>| {
-        fs::write(folder.join(format!("{name}{end}")), bytes).unwrap();
-    };
-    write(".npy", npy_bytes(&numbers(8), 8).unwrap());
-    write("-values.npy", npy_bytes(&numbers(4), 4).unwrap());
+    write_npy(folder, &format!("{name}.npy"), &numbers(8), 8);
+    write_npy(folder, &format!("{name}-values.npy"), &numbers(4), 4);
     let entry = |id| format!(r#"{{"id": {id}, "source": "a", "text": "{id}"}}"#);
     let entries: Vec<String> = ids.clone().map(entry).collect();
-    write(".jsonl", entries.join("\n").into_bytes());
+    fs::write(folder.join(format!("{name}.jsonl")), entries.join("\n")).unwrap();
 }
 
 /// Builds a memory of 1000 entries with values.

@@ -4,8 +4,9 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use crate::running::{Folder, engram, engram_reading, errors, printed, refusal, refused, succeeds};
-use engram::memory::vectors::npy_bytes;
+use crate::running::{
+    Folder, engram, engram_reading, errors, printed, refusal, refused, succeeds, write_npy,
+};
 
 /// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
 const COMMANDS: [&str; 28] = [
@@ -147,7 +148,7 @@ fn a_dash_is_standard_output() {
     let page = succeeds(folder, "eval wer --pairs p.jsonl --html -");
     assert!(page.starts_with("<!") && page.trim_end().ends_with("</html>"), "{page}");
 
-    fs::write(folder.join("keys.npy"), npy_bytes(&[1f32, 0.0, 0.0, 1.0], 2).unwrap()).unwrap();
+    write_npy(folder, "keys.npy", &[1.0, 0.0, 0.0, 1.0], 2);
     succeeds(folder, "memory build --keys keys.npy --out m --quiet");
     let output = engram(folder, "memory search m --queries keys.npy -k 1 --out -");
     succeeds(folder, "memory search m --queries keys.npy -k 1 --out ids.npy");

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::equal_runs::reproducible_files;
 use crate::running::{
-    Arguments, Folder, command, engram, errors, folder_of, json, printed, refused, succeeds, until,
+    Folder, Texts, command, engram, errors, folder_of, json, printed, refused, succeeds, until,
 };
 
 /// Trains on the phrases in the folder `data`, which is current.

@@ -6,8 +6,7 @@ use std::path::Path;
 
 use crate::explorer::Explorer;
 use crate::postgres_server::Server;
-use crate::running::{Folder, engram, errors, json, refusal, refused, succeeds};
-use engram::memory::vectors::npy_bytes;
+use crate::running::{Folder, engram, errors, json, refusal, refused, succeeds, write_npy};
 use serde_json::Value;
 
 /// Builds a memory of 1000 entries of two sources, with values.
@@ -20,15 +19,15 @@ fn build(folder: &Path) {
         };
         (0..count).map(|_| next()).collect()
     };
-    let write = |name: &str, bytes: Vec<u8>| fs::write(folder.join(name), bytes).unwrap();
-    write("keys.npy", npy_bytes(&numbers(8000, 1), 8).unwrap());
-    write("values.npy", npy_bytes(&numbers(4000, 2), 4).unwrap());
-    write("queries.npy", npy_bytes(&numbers(80, 3), 8).unwrap());
+    write_npy(folder, "keys.npy", &numbers(8000, 1), 8);
+    write_npy(folder, "values.npy", &numbers(4000, 2), 4);
+    write_npy(folder, "queries.npy", &numbers(80, 3), 8);
     let entries = (0..1000).map(|id| {
         let source = if id % 3 == 0 { "kg" } else { "wit" };
         format!(r#"{{"id": {}, "source": "{source}", "text": "entry {id}"}}"#, 7 * id)
     });
-    write("entries.jsonl", entries.collect::<Vec<_>>().join("\n").into_bytes());
+    let entries = entries.collect::<Vec<_>>().join("\n");
+    fs::write(folder.join("entries.jsonl"), entries).unwrap();
     succeeds(
         folder,
         "memory build --keys keys.npy --values values.npy --entries entries.jsonl --out m",

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +13,8 @@ use std::time::Duration;
 use crate::equal_runs::reproducible_files;
 use crate::postgres_server::Server;
 use crate::running::{
-    Folder, command, copy, engram, errors, json, read_json, refusal, refused, succeeds, until,
+    Folder, command, copy, engram, errors, json, read_json, refusal, refused, send_signal,
+    succeeds, until_logged,
 };
 use engram::memory::search::{Filter, Queries};
 use engram::memory::{Method, Row, Store};
@@ -254,10 +255,9 @@ fn a_killed_or_stopped_run_continues_to_the_same_bytes() {
         let arguments = train(&run, &server(&url));
         let mut command = command(folder, &arguments);
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let log = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
-        until("a step is made", || log().lines().count() >= lines);
-        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
-        assert!(sent.success() && !child.wait().unwrap().success());
+        until_logged(&run, lines);
+        send_signal(child.id(), signal);
+        assert!(!child.wait().unwrap().success());
         succeeds(folder, &format!("{arguments} --resume"));
         assert_equal(&local.run(), &run);
         let options = format!("--memory {url}");

@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use engram::memory::vectors::npy_bytes;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -41,93 +42,66 @@ impl AsRef<Path> for Folder {
     }
 }
 
-/// The arguments of a command: words with spaces between them, or a list of words that may contain
-/// spaces.
-pub trait Arguments {
-    fn words(&self) -> Vec<&str>;
-}
+/// One text or a list of texts: the arguments of a command, or the parts of a message.
+pub trait Texts {
+    fn list(&self) -> Vec<&str>;
 
-impl Arguments for str {
+    /// The words of a command. A single text has spaces between them; the texts of a list may contain
+    /// spaces.
     fn words(&self) -> Vec<&str> {
-        self.split_whitespace().collect()
+        match self.list()[..] {
+            [text] => text.split_whitespace().collect(),
+            _ => self.list(),
+        }
     }
 }
 
-impl Arguments for String {
-    fn words(&self) -> Vec<&str> {
-        self.as_str().words()
-    }
-}
-
-impl Arguments for Vec<&str> {
-    fn words(&self) -> Vec<&str> {
-        self.clone()
-    }
-}
-
-impl Arguments for Vec<String> {
-    fn words(&self) -> Vec<&str> {
-        self.iter().map(String::as_str).collect()
-    }
-}
-
-impl Arguments for [&str] {
-    fn words(&self) -> Vec<&str> {
-        self.to_vec()
-    }
-}
-
-impl<const N: usize> Arguments for [&str; N] {
-    fn words(&self) -> Vec<&str> {
-        self.to_vec()
-    }
-}
-
-/// Parts of a message: one text, or several.
-pub trait Parts {
-    fn parts(&self) -> Vec<&str>;
-}
-
-impl Parts for str {
-    fn parts(&self) -> Vec<&str> {
+impl Texts for str {
+    fn list(&self) -> Vec<&str> {
         vec![self]
     }
 }
 
-impl Parts for String {
-    fn parts(&self) -> Vec<&str> {
+impl Texts for String {
+    fn list(&self) -> Vec<&str> {
         vec![self]
     }
 }
 
-impl Parts for [&str] {
-    fn parts(&self) -> Vec<&str> {
-        self.to_vec()
+impl<T: AsRef<str>> Texts for [T] {
+    fn list(&self) -> Vec<&str> {
+        self.iter().map(AsRef::as_ref).collect()
     }
 }
 
-impl<const N: usize> Parts for [&str; N] {
-    fn parts(&self) -> Vec<&str> {
-        self.to_vec()
+impl<T: AsRef<str>, const N: usize> Texts for [T; N] {
+    fn list(&self) -> Vec<&str> {
+        self.as_slice().list()
+    }
+}
+
+impl<T: AsRef<str>> Texts for Vec<T> {
+    fn list(&self) -> Vec<&str> {
+        self.as_slice().list()
     }
 }
 
 /// The command in a folder.
-pub fn command(folder: &Path, arguments: &(impl Arguments + ?Sized)) -> Command {
+pub fn command(folder: &Path, arguments: &(impl Texts + ?Sized)) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_engram"));
     command.current_dir(folder).args(arguments.words());
     command
 }
 
 /// Runs the command.
-pub fn engram(folder: &Path, arguments: &(impl Arguments + ?Sized)) -> Output {
+pub fn engram(folder: &Path, arguments: &(impl Texts + ?Sized)) -> Output {
     command(folder, arguments).output().unwrap()
 }
 
 /// Runs the command with this standard input.
 pub fn engram_reading(
     folder: &Path,
-    arguments: &(impl Arguments + ?Sized),
+    arguments: &(impl Texts + ?Sized),
     input: impl AsRef<[u8]>,
 ) -> Output {
     let mut command = command(folder, arguments);
@@ -140,13 +114,13 @@ pub fn engram_reading(
 
 /// Runs the command, which must succeed. Returns its standard output.
 #[track_caller]
-pub fn succeeds(folder: &Path, arguments: &(impl Arguments + ?Sized)) -> String {
+pub fn succeeds(folder: &Path, arguments: &(impl Texts + ?Sized)) -> String {
     printed(&engram(folder, arguments), &arguments.words().join(" "))
 }
 
 /// Runs the command with `--json`. Returns the JSON.
 #[track_caller]
-pub fn json(folder: &Path, arguments: &(impl Arguments + ?Sized)) -> Value {
+pub fn json(folder: &Path, arguments: &(impl Texts + ?Sized)) -> Value {
     let arguments = [arguments.words(), vec!["--json"]].concat();
     serde_json::from_str(&succeeds(folder, &arguments)).unwrap()
 }
@@ -165,20 +139,16 @@ pub fn errors(output: &Output) -> String {
 
 /// Runs a command that must fail: exit code 2, empty standard output, and all parts in the message.
 #[track_caller]
-pub fn refused(
-    folder: &Path,
-    arguments: &(impl Arguments + ?Sized),
-    parts: &(impl Parts + ?Sized),
-) {
+pub fn refused(folder: &Path, arguments: &(impl Texts + ?Sized), parts: &(impl Texts + ?Sized)) {
     refusal(&engram(folder, arguments), &arguments.words().join(" "), parts);
 }
 
 /// Checks a failed command as [`refused`] does.
 #[track_caller]
-pub fn refusal(output: &Output, arguments: &str, parts: &(impl Parts + ?Sized)) {
+pub fn refusal(output: &Output, arguments: &str, parts: &(impl Texts + ?Sized)) {
     let errors = errors(output);
     assert_eq!(output.status.code(), Some(2), "{arguments}: {errors}");
-    for part in parts.parts() {
+    for part in parts.list() {
         assert!(errors.contains(part), "{arguments}: expected {part:?} in: {errors}");
     }
     assert!(output.stdout.is_empty() && !errors.contains("panicked"), "{arguments}: {errors}");
@@ -186,7 +156,7 @@ pub fn refusal(output: &Output, arguments: &str, parts: &(impl Parts + ?Sized)) 
 
 /// The ids and scores of each query's hits in `memory search`.
 #[track_caller]
-pub fn hits(folder: &Path, arguments: &(impl Arguments + ?Sized)) -> Vec<Vec<(i64, f64)>> {
+pub fn hits(folder: &Path, arguments: &(impl Texts + ?Sized)) -> Vec<Vec<(i64, f64)>> {
     let report = json(folder, &[vec!["memory", "search"], arguments.words()].concat());
     let hit = |hit: &Value| (hit["id"].as_i64().unwrap(), hit["score"].as_f64().unwrap());
     let hits = |query: &Value| query["hits"].as_array().unwrap().iter().map(hit).collect();
@@ -246,4 +216,24 @@ pub fn until(what: &str, condition: impl Fn() -> bool) {
         assert!(start.elapsed() < Duration::from_secs(300), "{what}: not in time");
         thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// Waits until a run has this number of log lines.
+#[track_caller]
+pub fn until_logged(run: &Path, lines: usize) {
+    let log = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
+    until("a step is made", || log().lines().count() >= lines);
+}
+
+/// Sends a signal, such as `-TERM`, to a process.
+#[track_caller]
+pub fn send_signal(process: u32, name: &str) {
+    let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill runs");
+    assert!(sent.success());
+}
+
+/// Writes rows of this width as `.npy`.
+#[track_caller]
+pub fn write_npy(folder: &Path, name: &str, numbers: &[f32], width: usize) {
+    fs::write(folder.join(name), npy_bytes(numbers, width).unwrap()).unwrap();
 }

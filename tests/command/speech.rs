@@ -268,7 +268,13 @@ fn invalid_word_lists_are_refused() {
     for (content, part) in [
         (&b"anon\na\tb\n"[..], "words, line 2: has a tab"),
         (b"caf\xe9\n", "UTF-8"),
-        (b"anon\n", "none"),
+        (b" \n", "words: has no words"),
+        (b"a\n<|b|>\n", "words, line 2: `<|b|>`"),
+        (b"a\tx\t[]\n", "words, line 1: has 3 fields"),
+        (b"a\tx\t[]\t[]\nb\tx\t[]\t{}\n", "words, line 2: the fourth field"),
+        (b"a\tx\t[]\t[\" \"]\n", "words, line 1: has an empty word"),
+        (b"a\tx\t[]\t[]\na\tx\t[]\t[]\n", "the id `a` is already on line 1"),
+        (b"rigor mortis \n\nanon\r\n", "none"),
     ] {
         fs::write(folder.join("words"), content).unwrap();
         refused(folder, transcribe, part);

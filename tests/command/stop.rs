@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::equal_runs::reproducible_files;
-use crate::running::{Folder, command, errors, until};
+use crate::running::{Folder, command, errors, send_signal, until_logged};
 
 /// A patent run with enough steps to be stopped during training.
 fn train_command(run: &Path, options: &[&str]) -> Command {
@@ -16,16 +16,10 @@ fn train_command(run: &Path, options: &[&str]) -> Command {
     command
 }
 
-fn send_signal(process: u32, name: &str) {
-    let sent = Command::new("kill").args([name, &process.to_string()]).status().expect("kill runs");
-    assert!(sent.success());
-}
-
 /// Starts a run and sends a signal after a number of log lines.
 fn run_until_signal(run: &Path, name: &str, lines: usize) -> Output {
     let child = train_command(run, &[]).spawn().expect("engram starts");
-    let log = || fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
-    until("a step is made", || log().lines().count() >= lines);
+    until_logged(run, lines);
     send_signal(child.id(), name);
     child.wait_with_output().expect("an end")
 }

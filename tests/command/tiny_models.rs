@@ -1,6 +1,7 @@
 //! Tiny models with random weights, and entries that they encode.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -20,33 +21,47 @@ fn image_of_colour(path: &Path, colour: [u8; 3]) {
     image::RgbImage::from_fn(20, 14, dots).save(path).unwrap();
 }
 
-/// Writes the CLIP model from the fixtures with a letter tokenizer and image settings.
-pub fn clip_folder(folder: &Path) -> PathBuf {
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures/clip");
-    let clip = folder.join("clip");
-    fs::create_dir(&clip).unwrap();
+/// Writes a model from the fixtures, with a tokenizer of lower-case words. `special` has the ids of the
+/// special tokens.
+fn model_folder(
+    folder: &Path,
+    name: &str,
+    vocabulary: &[String],
+    special: Range<usize>,
+    post_processor: Value,
+    mut model: Value,
+) -> PathBuf {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures").join(name);
+    let target = folder.join(name);
+    fs::create_dir(&target).unwrap();
     for file in ["config.json", "model.safetensors"] {
-        fs::copy(fixture.join(file), clip.join(file)).unwrap();
+        fs::copy(fixture.join(file), target.join(file)).unwrap();
     }
-    let mut vocabulary: Vec<String> = ('a'..='z').map(String::from).collect();
-    vocabulary.extend((0..12).map(|i| format!("unused{i}")));
-    vocabulary.extend(["<|startoftext|>", "<|endoftext|>"].map(String::from));
-    let ids: serde_json::Map<String, Value> =
-        vocabulary.iter().zip(0..).map(|(token, id)| (token.clone(), json!(id))).collect();
+    let ids = vocabulary.iter().zip(0..).map(|(token, id)| (token.clone(), json!(id)));
+    model["vocab"] = ids.collect::<serde_json::Map<String, Value>>().into();
     let added = |id: usize| {
         json!({"id": id, "content": vocabulary[id], "single_word": false, "lstrip": false,
                "rstrip": false, "normalized": false, "special": true})
     };
     let tokenizer = json!({
         "version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": [added(38), added(39)],
+        "added_tokens": special.map(added).collect::<Vec<_>>(),
         "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": null, "decoder": null,
-        "model": {"type": "BPE", "dropout": null, "unk_token": "<|endoftext|>",
-                  "continuing_subword_prefix": null, "end_of_word_suffix": null,
-                  "fuse_unk": false, "byte_fallback": false, "vocab": ids, "merges": []}
+        "post_processor": post_processor, "decoder": null, "model": model
     });
-    fs::write(clip.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    fs::write(target.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    target
+}
+
+/// Writes the CLIP model from the fixtures with a letter tokenizer and image settings.
+pub fn clip_folder(folder: &Path) -> PathBuf {
+    let mut vocabulary: Vec<String> = ('a'..='z').map(String::from).collect();
+    vocabulary.extend((0..12).map(|i| format!("unused{i}")));
+    vocabulary.extend(["<|startoftext|>", "<|endoftext|>"].map(String::from));
+    let model = json!({"type": "BPE", "dropout": null, "unk_token": "<|endoftext|>",
+        "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": false,
+        "byte_fallback": false, "merges": []});
+    let clip = model_folder(folder, "clip", &vocabulary, 38..40, Value::Null, model);
     let processor = json!({
         "size": {"shortest_edge": 12}, "crop_size": {"height": 12, "width": 12},
         "do_center_crop": true, "resample": 3,
@@ -58,33 +73,13 @@ pub fn clip_folder(folder: &Path) -> PathBuf {
 
 /// Writes the BERT model from the fixtures, of width 32, with a letter tokenizer.
 pub fn bert_folder(folder: &Path) -> PathBuf {
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures/bert");
-    let bert = folder.join("bert");
-    fs::create_dir(&bert).unwrap();
-    for file in ["config.json", "model.safetensors"] {
-        fs::copy(fixture.join(file), bert.join(file)).unwrap();
-    }
-    let special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"];
-    let mut vocabulary: Vec<String> = special.map(String::from).into();
+    let mut vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"].map(String::from).to_vec();
     vocabulary.extend(('a'..='z').map(String::from));
     vocabulary.extend(('a'..='z').map(|letter| format!("##{letter}")));
-    let ids: serde_json::Map<String, Value> =
-        vocabulary.iter().zip(0..).map(|(token, id)| (token.clone(), json!(id))).collect();
-    let added = |id: usize| {
-        json!({"id": id, "content": special[id], "single_word": false, "lstrip": false,
-               "rstrip": false, "normalized": false, "special": true})
-    };
-    let tokenizer = json!({
-        "version": "1.0", "truncation": null, "padding": null,
-        "added_tokens": [added(0), added(1), added(2), added(3)],
-        "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "WhitespaceSplit"},
-        "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
-        "decoder": null,
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                  "max_input_chars_per_word": 100, "vocab": ids}
-    });
-    fs::write(bert.join("tokenizer.json"), tokenizer.to_string()).unwrap();
-    bert
+    let ends = json!({"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]});
+    let model = json!({"type": "WordPiece", "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##", "max_input_chars_per_word": 100});
+    model_folder(folder, "bert", &vocabulary, 0..4, ends, model)
 }
 
 /// Writes entries of all kinds with two images in `pictures/`.

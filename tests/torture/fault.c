@@ -1,4 +1,4 @@
-// A preload library that makes one file operation of a process fail, stop, or end the process.
+// A preload library that makes one file operation of a process fail, or end the process.
 //
 // It counts the operations on paths below FAULT_UNDER, from 1. At operation FAULT_AT it does FAULT_DO:
 //   fail        returns -1 with errno FAULT_ERRNO
@@ -8,7 +8,6 @@
 //   interrupt   returns -1 with EINTR, once
 //   kill        ends the process by SIGKILL before the operation
 //   kill-after  the same, after the operation
-//   stop        stops the process by SIGSTOP before the operation
 // FAULT_LOG names a log file with one line per operation: "OPERATION PATH", a tab, and a note. The note of a sync is the
 // size of the file; the note of a rename is the old path.
 #define _GNU_SOURCE
@@ -80,7 +79,6 @@ static enum verdict decide(const char *operation, const char *path, const char *
     }
     if (action_is("kill")) die();
     if (action_is("kill-after")) return DIE_AFTER;
-    if (action_is("stop")) syscall(SYS_kill, getpid(), SIGSTOP);
     return GO;
 }
 

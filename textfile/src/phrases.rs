@@ -6,6 +6,19 @@
 
 use crate::{Input, Table, TextError, UniqueIds};
 
+/// Section letters and names of the CPC; the IPC has the same sections except Y.
+pub const SECTIONS: [(char, &str); 9] = [
+    ('A', "Human Necessities"),
+    ('B', "Operations and Transport"),
+    ('C', "Chemistry and Metallurgy"),
+    ('D', "Textiles"),
+    ('E', "Fixed Constructions"),
+    ('F', "Mechanical Engineering"),
+    ('G', "Physics"),
+    ('H', "Electricity"),
+    ('Y', "Emerging Cross-Sectional Technologies"),
+];
+
 /// One pair of phrases in a context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PhraseRow {

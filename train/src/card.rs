@@ -32,7 +32,7 @@ impl Card {
 
     /// Adds seed, recipe hash, thread count, program and machine: scores can depend on them.
     pub(crate) fn rows_of_run(&mut self, recipe: &Recipe) -> Result<()> {
-        self.row("seed", &recipe.seed().to_string());
+        self.row("seed", &recipe.seed.to_string());
         self.row("recipe hash (SHA-256 of the resolved form)", &recipe.hash()?);
         self.row("threads", &rayon::current_num_threads().to_string());
         let program = Program::running()?;

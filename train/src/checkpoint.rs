@@ -42,20 +42,13 @@ const BEST: &str = "BEST";
 /// The minimum number of digits of the step in a folder name.
 const DIGITS: usize = 8;
 
-/// The step and kind of a checkpoint, from its folder name.
+/// The step of a checkpoint and its kind, from its folder name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Name {
     step: u64,
-    /// At equal steps, the regular checkpoint is the newer one.
-    kind: Kind,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    /// Written because the run was asked to stop.
-    Stop,
-    /// Written on the recipe's schedule, or after the best evaluation so far.
-    Regular,
+    /// Whether it was written on the recipe's schedule or after the best evaluation so far, and not
+    /// because the run was asked to stop. At equal steps, the regular checkpoint is the newer one.
+    is_regular: bool,
 }
 
 /// The reason for writing a checkpoint.
@@ -71,7 +64,8 @@ pub(crate) enum Reason {
 
 /// The checkpoints of a run.
 pub(crate) struct Checkpoints {
-    folder: PathBuf,
+    /// The folder of the checkpoints.
+    pub(crate) folder: PathBuf,
 }
 
 /// The in-memory data that a checkpoint stores.
@@ -106,11 +100,6 @@ impl Checkpoints {
         Ok(Self { folder })
     }
 
-    /// The folder of the checkpoints.
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// Writes a checkpoint, sets `LATEST` and `BEST` (to the best one of the phase) and removes old
     /// checkpoints, except the newest `keep` and the best one. If the checkpoint cannot be written,
     /// older checkpoints and pointers are unchanged.
@@ -120,8 +109,8 @@ impl Checkpoints {
         reason: Reason,
         keep: usize,
     ) -> Result<PathBuf> {
-        let kind = if reason == Reason::Stop { Kind::Stop } else { Kind::Regular };
-        let name = Name { step: contents.state.step, kind }.to_string();
+        let is_regular = reason != Reason::Stop;
+        let name = Name { step: contents.state.step, is_regular }.to_string();
         let target = self.folder.join(&name);
         if target.exists() {
             // The run was resumed from an older checkpoint, because this one was damaged or
@@ -181,7 +170,7 @@ impl Checkpoints {
         if let Some(name) = restored.and_then(Path::file_name) {
             self.set_pointer(LATEST, &name.to_string_lossy())?;
         }
-        let best = best.map(|step| Name { step, kind: Kind::Regular }.to_string());
+        let best = best.map(|step| Name { step, is_regular: true }.to_string());
         match best.filter(|name| self.folder.join(name).exists()) {
             Some(name) => self.set_pointer(BEST, &name)?,
             None => self.remove_pointer(BEST)?,
@@ -233,10 +222,10 @@ impl Checkpoints {
         let pointed_to = [self.latest(), self.best()];
         let newest = checkpoints.last().copied();
         let regular: Vec<Name> =
-            checkpoints.iter().copied().filter(|name| name.kind == Kind::Regular).collect();
+            checkpoints.iter().copied().filter(|name| name.is_regular).collect();
         let old = &regular[..regular.len().saturating_sub(keep)];
         let replaced_stops =
-            checkpoints.iter().filter(|name| name.kind == Kind::Stop && Some(**name) != newest);
+            checkpoints.iter().filter(|name| !name.is_regular && Some(**name) != newest);
         for name in old.iter().chain(replaced_stops) {
             let path = self.folder.join(name.to_string());
             if !pointed_to.iter().flatten().any(|target| *target == path) {
@@ -250,19 +239,15 @@ impl Checkpoints {
 impl Name {
     /// Parses `step-00000123` or `stop-00000123`; `None` for any other name.
     fn parse(name: &str) -> Option<Self> {
-        let (kind, digits) = match name.split_once('-')? {
-            ("step", digits) => (Kind::Regular, digits),
-            ("stop", digits) => (Kind::Stop, digits),
-            _ => return None,
-        };
-        let parsed = Self { step: digits.parse().ok()?, kind };
+        let (kind, digits) = name.split_once('-')?;
+        let parsed = Self { step: digits.parse().ok()?, is_regular: kind == "step" };
         (parsed.to_string() == name).then_some(parsed)
     }
 }
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.kind == Kind::Stop { "stop" } else { "step" };
+        let kind = if self.is_regular { "step" } else { "stop" };
         write!(f, "{kind}-{:0DIGITS$}", self.step)
     }
 }
@@ -329,9 +314,7 @@ fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
     let values = parameters.iter().map(Source::parameter).chain(of_tables(PARAMETERS));
     tensors::write(&folder.join(PARAMETERS), values.collect())?;
     let state = contents.optimiser.state()?;
-    let state = state
-        .iter()
-        .map(|tensor| Source::new(&tensor.name, vec![tensor.values.len()], &tensor.values));
+    let state = state.iter().map(|(name, values)| Source::new(name, vec![values.len()], values));
     tensors::write(&folder.join(OPTIMISER), state.chain(of_tables(OPTIMISER)).collect())?;
     if let Some(ema) = contents.ema {
         let means = ema.values()?;

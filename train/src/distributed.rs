@@ -14,7 +14,7 @@
 //! share one.
 //!
 //! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its share
-//! of the entries. Tables of embeddings can be kept in [parts](sharded_tables).
+//! of the entries. Tables of embeddings can be kept in parts.
 
 mod agreement;
 pub(crate) mod local_rank;
@@ -22,7 +22,7 @@ pub(crate) mod message;
 mod reduction;
 pub(crate) mod rounds;
 pub mod sharded_memory;
-pub mod sharded_tables;
+pub(crate) mod sharded_tables;
 mod sparse;
 mod tensors;
 pub(crate) mod tree;
@@ -51,23 +51,16 @@ pub trait Collective: Send + Sync {
     fn size(&self) -> usize;
 
     /// Returns the bytes of rank 0. The bytes of other ranks are ignored.
-    ///
-    /// # Errors
-    /// If a rank has ended.
     fn broadcast(&self, bytes: Vec<u8>) -> Result<Vec<u8>, StudyError>;
 
     /// Returns the bytes of every rank, in rank order.
-    ///
-    /// # Errors
-    /// If a rank has ended.
-    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError>;
+    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
+        self.all_to_all(vec![bytes; self.size()])
+    }
 
     /// Sends the slices `send[r]` to each rank `r`, and receives the slices `receive[r]` from it.
     /// The slices that two ranks exchange have equal numbers and lengths on both sides. The slices
     /// of the own rank are ignored.
-    ///
-    /// # Errors
-    /// If a rank has ended.
     fn exchange(
         &self,
         send: &[Vec<&[f32]>],
@@ -76,9 +69,6 @@ pub trait Collective: Send + Sync {
 
     /// Sends the bytes `send[r]` to each rank `r`, and returns the bytes from every rank, in rank
     /// order.
-    ///
-    /// # Errors
-    /// If a rank has ended.
     fn all_to_all(&self, send: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, StudyError>;
 
     /// Prepares [`Collective::exchange_tensors`] between the GPUs of the ranks. `device` is the GPU
@@ -157,10 +147,6 @@ impl Collective for Alone {
         Ok(bytes)
     }
 
-    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
-        Ok(vec![bytes])
-    }
-
     fn exchange(&self, _: &[Vec<&[f32]>], _: &mut [Vec<&mut [f32]>]) -> Result<(), StudyError> {
         Ok(())
     }
@@ -213,7 +199,7 @@ impl Ranks {
     /// Returns an error unless each rank has a micro-batch in each step, and their GPUs can
     /// communicate.
     pub(crate) fn check(&self, recipe: &Recipe) -> Result<()> {
-        let (size, accumulate) = (self.size(), recipe.batch().accumulate);
+        let (size, accumulate) = (self.size(), recipe.batch.accumulate);
         if size > accumulate {
             let reason = format!(
                 "is {accumulate}, but {size} ranks share the micro-batches of a step; start at most \

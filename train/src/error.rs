@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use engram_data::DataError;
 use engram_infer::InferError;
 use engram_models::ModelError;
-use engram_models::gradients::GradientFault;
 use engram_textfile::TextError;
 
 /// The result type of this crate.
@@ -31,12 +30,9 @@ pub enum TrainError {
     #[error(transparent)]
     Infer(Box<InferError>),
 
-    /// A manifest has clips that the study cannot use.
-    #[error("{reason}")]
-    Manifest {
-        /// The reason and the remedy.
-        reason: String,
-    },
+    /// Data, a run folder or a model cannot be used. The text has the reason and the remedy.
+    #[error("{0}")]
+    Refused(String),
 
     /// The study's own code failed.
     #[error("study `{study}` failed in {part}: {source}")]
@@ -96,18 +92,6 @@ pub enum TrainError {
         run: PathBuf,
     },
 
-    /// A file that the trainer did not write is in the way. The trainer neither removes nor
-    /// replaces it.
-    #[error(
-        "{} was not written by a run, so it is not removed; move it elsewhere, or choose another \
-         folder",
-        path.display()
-    )]
-    ForeignFile {
-        /// The file or folder.
-        path: PathBuf,
-    },
-
     /// Another process writes to the run folder.
     #[error("{} is in use by process {holder}; wait for it or choose another folder", run.display())]
     Locked {
@@ -115,36 +99,6 @@ pub enum TrainError {
         run: PathBuf,
         /// The process id in the folder's lock file.
         holder: String,
-    },
-
-    /// The recipe differs from the recipe that the run was started with.
-    #[error(
-        "{} was started with another recipe (`{key}` was {was}, is now {now}); resume with the \
-         same recipe and options, or choose another folder",
-        run.display()
-    )]
-    RecipeChanged {
-        /// The run folder.
-        run: PathBuf,
-        /// The key of the first recipe line that differs.
-        key: String,
-        /// The value in the run folder.
-        was: String,
-        /// The value now.
-        now: String,
-    },
-
-    /// The data or weights differ from the inputs that the run was started with.
-    #[error(
-        "{}: the input `{name}` has changed since the run was started (its SHA-256 in inputs.json \
-         differs); restore the original input, or choose another folder",
-        run.display()
-    )]
-    InputChanged {
-        /// The run folder.
-        run: PathBuf,
-        /// The name of the input that differs.
-        name: String,
     },
 
     /// The run was asked to stop and has stopped.
@@ -176,38 +130,6 @@ pub enum TrainError {
         folder: PathBuf,
         /// What is wrong with each checkpoint.
         reasons: Vec<String>,
-    },
-
-    /// The GPU has too little memory for a step.
-    #[error(
-        "the GPU's memory is too small for a step of `{study}` with a batch of {examples} examples{}; \
-         set `compute.recompute`, or a smaller `batch.examples` with a larger `batch.accumulate`",
-        if *tokens > 0 { format!(" and {tokens} tokens") } else { String::new() }
-    )]
-    GpuMemory {
-        /// The study, which builds the model.
-        study: String,
-        /// `batch.examples`.
-        examples: usize,
-        /// `batch.tokens`; 0 for no limit.
-        tokens: usize,
-    },
-
-    /// The gradient check at a phase's first step found parameters without a usable gradient.
-    #[error(
-        "gradient check in phase `{phase}`: {}; freeze them with a [[group]] of rate 0, allow \
-         them in [gradient_check], or fix the model",
-        faults
-            .iter()
-            .map(|(name, fault)| format!("`{name}`: {fault}"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    )]
-    GradientCheck {
-        /// The phase.
-        phase: String,
-        /// Each parameter with its fault.
-        faults: Vec<(String, GradientFault)>,
     },
 
     /// The loss or the gradients were not finite three times in a row.
@@ -244,29 +166,6 @@ pub enum TrainError {
         after: String,
     },
 
-    /// A phase lacks a parameter of an earlier phase.
-    #[error(
-        "phase `{phase}` builds no parameter `{name}` of shape {shape:?}, but the previous phase \
-         did"
-    )]
-    ParameterLost {
-        /// The phase.
-        phase: String,
-        /// The parameter.
-        name: String,
-        /// The shape of the parameter.
-        shape: Vec<usize>,
-    },
-
-    /// There are no data to train on, or no parameters to train.
-    #[error("phase `{phase}`: {reason}")]
-    EmptyPhase {
-        /// The phase.
-        phase: String,
-        /// What is missing.
-        reason: String,
-    },
-
     /// The ranks of a run cannot communicate, or differ.
     #[error("the ranks cannot continue: {source}")]
     Ranks {
@@ -274,29 +173,11 @@ pub enum TrainError {
         source: StudyError,
     },
 
-    /// A table of embeddings that ranks keep in parts cannot be created or used.
-    #[error("embedding table `{table}`: {reason}")]
-    Table {
-        /// The name of the table.
-        table: String,
-        /// What is wrong and what is allowed.
-        reason: String,
-    },
-
     /// A rank other than 0 has done its part of a run. Rank 0 returns the results.
     #[error("rank {rank} has done its part of the run")]
     OtherRank {
         /// The rank.
         rank: usize,
-    },
-
-    /// The evaluation lacks the primary metric.
-    #[error("the evaluation has no metric `{expected}`; it has {}", found.join(", "))]
-    MissingMetric {
-        /// The primary metric.
-        expected: String,
-        /// The metrics of the evaluation.
-        found: Vec<String>,
     },
 }
 

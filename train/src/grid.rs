@@ -38,6 +38,6 @@ pub use report::{ClaimReport, ConfigurationReport, ConfigurationRun, GridReport,
 pub use run::{GridOptions, GridProgress, measure_finished, run_grid};
 pub(crate) use settings::Phases;
 pub use settings::{Configuration, Grid};
-pub use study::{AblationStudy, Column, Filter, Hashes, MetricQuery};
+pub use study::{AblationStudy, Column, Filter, Hashes, Measures, MetricQuery};
 pub use test_items::TestItems;
 pub use verdict::{Corrected, Rule, Test, Verdict, multiple_testing_note};

@@ -10,7 +10,6 @@ mod muon;
 mod rmsprop;
 pub mod settings;
 mod sgd;
-mod state_values;
 
 use std::borrow::Cow;
 
@@ -22,9 +21,8 @@ use engram_models::params::{Parameters, path_matches};
 use rayon::prelude::*;
 
 use crate::error::{Result, TrainError};
-pub(crate) use lanes::Lane;
+pub(crate) use lanes::{Lane, StateValues};
 use settings::RuleSettings;
-pub(crate) use state_values::StateValues;
 
 /// Values per parallel task. It is fixed, so that results do not depend on the thread count.
 pub(crate) const BLOCK: usize = 1 << 14;
@@ -59,12 +57,10 @@ impl Step {
 /// The state tensors of an update rule: names and flattened values.
 pub type State<'a> = Vec<(&'static str, Cow<'a, [f32]>)>;
 
-/// The update rule of one parameter, with its state.
+/// The update rule of one parameter, with its state. Functions fail if a tensor operation or a GPU
+/// fails.
 pub trait UpdateRule: Send {
     /// Updates the parameter's values in place. `scratch` is a buffer for temporary values.
-    ///
-    /// # Errors
-    /// [`TrainError::Model`] if a tensor operation fails.
     fn update(
         &mut self,
         values: &mut [f32],
@@ -75,9 +71,6 @@ pub trait UpdateRule: Send {
 
     /// Returns the updated values of a parameter on a GPU. All tensors are on its device and have its
     /// shape. The result equals [`UpdateRule::update`] up to rounding.
-    ///
-    /// # Errors
-    /// An error of the GPU.
     fn updated(
         &mut self,
         values: &Tensor,
@@ -87,9 +80,6 @@ pub trait UpdateRule: Send {
 
     /// Returns this step for the AdamW kernel, which updates all parameters on a GPU at once. `None`
     /// for other rules.
-    ///
-    /// # Errors
-    /// An error of the GPU.
     #[cfg(feature = "cuda")]
     fn adamw_update(
         &mut self,
@@ -101,9 +91,6 @@ pub trait UpdateRule: Send {
     }
 
     /// The state tensors by name, in a fixed order.
-    ///
-    /// # Errors
-    /// [`TrainError::Model`] if a GPU fails.
     fn state(&self) -> Result<State<'_>>;
 
     /// Replaces the state tensor `name`, for resuming, and drops values derived from the old one.
@@ -131,31 +118,19 @@ impl RuleSet {
 
 /// The update rules of all trainable parameters, with their states.
 pub struct Optimiser {
-    steps: u64,
-    rules: Vec<ParameterRule>,
+    /// The number of steps done.
+    pub steps: u64,
+    /// The name of each parameter, and its rule.
+    rules: Vec<(String, Box<dyn UpdateRule>)>,
     scratch: Vec<f32>,
-}
-
-struct ParameterRule {
-    parameter: String,
-    rule: Box<dyn UpdateRule>,
-}
-
-/// One tensor of an optimiser's state.
-#[derive(Debug, Clone)]
-pub struct StateTensor<'a> {
-    /// The names of the parameter and the state tensor, such as `encoder.weight#first_moment`.
-    pub name: String,
-    /// The flattened values.
-    pub values: Cow<'a, [f32]>,
 }
 
 impl Optimiser {
     /// An optimiser for the trainable parameters, with initial state.
     pub fn new(rules: &RuleSet, parameters: &Parameters) -> Self {
-        let rules = parameters.trainable().map(|parameter| ParameterRule {
-            parameter: parameter.name().to_owned(),
-            rule: rules.rule_of(parameter.name()).build(parameter.tensor().dims()),
+        let rules = parameters.trainable().map(|parameter| {
+            let rule = rules.rule_of(parameter.name()).build(parameter.tensor().dims());
+            (parameter.name().to_owned(), rule)
         });
         Self { steps: 0, rules: rules.collect(), scratch: Vec::new() }
     }
@@ -176,9 +151,7 @@ impl Optimiser {
         #[cfg(feature = "cuda")]
         let mut updates = Vec::new();
         let with_rules = parameters.trainable().zip(&mut self.rules).zip(rate_factors);
-        for (index, ((parameter, ParameterRule { rule, .. }), rate_factor)) in
-            with_rules.enumerate()
-        {
+        for (index, ((parameter, (_, rule)), rate_factor)) in with_rules.enumerate() {
             let step = Step { number: self.steps, size, rate_factor: *rate_factor };
             if let Some(gradient) = gradients.on_gpu(index) {
                 let values = parameter.tensor();
@@ -202,20 +175,16 @@ impl Optimiser {
         Ok(())
     }
 
-    /// The number of steps done.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// The state by name, in a fixed order.
+    /// The state in a fixed order: the names of parameter and state tensor, such as
+    /// `encoder.weight#first_moment`, and the flattened values.
     ///
     /// # Errors
     /// [`TrainError::Model`] if a GPU fails.
-    pub fn state(&self) -> Result<Vec<StateTensor<'_>>> {
+    pub fn state(&self) -> Result<Vec<(String, Cow<'_, [f32]>)>> {
         let mut tensors = Vec::new();
-        for ParameterRule { parameter, rule } in &self.rules {
+        for (parameter, rule) in &self.rules {
             for (state, values) in rule.state()? {
-                tensors.push(StateTensor { name: full_name(parameter, state), values });
+                tensors.push((full_name(parameter, state), values));
             }
         }
         Ok(tensors)
@@ -232,7 +201,7 @@ impl Optimiser {
         read: impl Fn(&str, usize) -> Result<Vec<f32>>,
     ) -> Result<()> {
         self.steps = steps;
-        for ParameterRule { parameter, rule } in &mut self.rules {
+        for (parameter, rule) in &mut self.rules {
             let state_lengths: Vec<_> =
                 rule.state()?.iter().map(|(state, values)| (*state, values.len())).collect();
             for (state, length) in state_lengths {
@@ -271,24 +240,6 @@ mod tests {
     use engram_models::compute::to_host;
 
     use super::*;
-
-    #[test]
-    fn the_last_matching_pattern_gives_the_rule() {
-        let default_rule = |kind: &str| RuleSettings::of_kind(kind).expect("a rule");
-        let pattern = |pattern: &str, kind| (pattern.to_owned(), default_rule(kind));
-        let by_pattern =
-            vec![pattern("head.**", "sgd"), pattern("**.bias", "lion"), pattern("x.*", "muon")];
-        let rules = RuleSet { default: default_rule("adamw"), by_pattern };
-        for (path, kind) in [
-            ("body.weight", "adamw"),
-            ("head.weight", "sgd"),
-            ("head.bias", "lion"),
-            ("x.bias", "muon"),
-            ("x.y.bias", "lion"),
-        ] {
-            assert_eq!(*rules.rule_of(path), default_rule(kind), "{path}");
-        }
-    }
 
     /// Every rule takes the same steps with tensor operations, which update parameters on a GPU, as
     /// with loops on the CPU. The state has the same names and values.

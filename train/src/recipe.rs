@@ -5,9 +5,11 @@ mod decode;
 mod document;
 pub mod reference;
 mod settings;
+mod table;
 mod validate;
 mod variants;
 
+use std::ops::Deref;
 use std::path::Path;
 
 use engram_infer::digest;
@@ -16,7 +18,6 @@ use engram_models::ModelError;
 use engram_models::compute::{Compute, Precision};
 use engram_models::layers::LowRankPattern;
 use engram_models::params::ParameterGroup;
-use engram_models::recompute::Recompute;
 use engram_models::weights::Weights;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,15 +26,14 @@ use toml::{Table, Value};
 use crate::distributed::local_rank;
 use crate::error::{Result, TrainError};
 use crate::optimiser::RuleSet;
-use crate::schedule::Schedule;
 use document::Document;
-use settings::Body;
 pub(crate) use settings::is_default;
 pub use settings::{
     AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, ComputeSettings, EmaSettings,
     EmbeddingTableSettings, EvaluationSettings, GradientCheckSettings, GroupSettings, LogSettings,
-    LowRankSettings, Negatives, OptimiserSettings, Phase, StartSettings,
+    LowRankSettings, Negatives, OptimiserSettings, Phase, RecipeSettings, StartSettings, Strategy,
 };
+pub(crate) use table::table;
 pub use variants::Variant;
 
 /// Options for reading a recipe: command-line settings that override the file.
@@ -45,16 +45,24 @@ pub struct RecipeOptions {
     pub set: Vec<String>,
 }
 
-/// A validated recipe with every default filled in.
+/// A validated recipe with every default filled in. Its fields are those of [`RecipeSettings`].
 ///
 /// `[data]`, `[model]`, `[memory]` and a phase's `feed` belong to the study. The study reads these
 /// tables as its own structs with [`Recipe::data`], [`Recipe::model`], [`Recipe::memory`] and
 /// [`Recipe::feed`], which also fill in the study's defaults.
 #[derive(Debug, Clone)]
 pub struct Recipe {
-    body: Body,
+    settings: RecipeSettings,
     check: CheckSettings,
     document: Document,
+}
+
+impl Deref for Recipe {
+    type Target = RecipeSettings;
+
+    fn deref(&self) -> &RecipeSettings {
+        &self.settings
+    }
 }
 
 impl Recipe {
@@ -98,22 +106,17 @@ impl Recipe {
         if !document.has("variant") {
             document.skip_empty_phases();
         }
-        let mut body: Body = document.decode()?;
-        for (index, phase) in body.phase.iter_mut().enumerate() {
+        let mut settings: RecipeSettings = document.decode()?;
+        for (index, phase) in settings.phases.iter_mut().enumerate() {
             phase.index = index;
         }
-        let Some(check) = body.check.clone() else {
+        let Some(check) = settings.check.clone() else {
             return Err(document
                 .error("check", "is missing: give the expected files, loss and metric value"));
         };
-        let recipe = Self { body, check, document };
+        let recipe = Self { settings, check, document };
         recipe.validate()?;
         Ok(recipe)
-    }
-
-    /// The name of the recipe's study.
-    pub fn study(&self) -> &str {
-        &self.body.study
     }
 
     /// Returns an error unless the recipe is for this study.
@@ -121,16 +124,11 @@ impl Recipe {
     /// # Errors
     /// [`TrainError::Recipe`] with the line of `study`.
     pub fn expect_study(&self, name: &str) -> Result<()> {
-        if self.study() == name {
+        if self.study == name {
             Ok(())
         } else {
             Err(self.error("study", format!("is not `{name}`, which this command trains")))
         }
-    }
-
-    /// The seed of the run.
-    pub fn seed(&self) -> u64 {
-        self.body.seed
     }
 
     /// Reads `[data]` as the study's own struct and fills its defaults into the recipe. Relative
@@ -140,23 +138,23 @@ impl Recipe {
     /// [`TrainError::Recipe`]. Give the struct `#[serde(deny_unknown_fields, default)]` so that a
     /// typo is an error.
     pub fn data<T: DeserializeOwned + Serialize>(&mut self) -> Result<T> {
-        read_section(&self.document, "data", &mut self.body.data)
+        read_section(&self.document, "data", &mut self.settings.data)
     }
 
     /// Reads `[model]` like [`Recipe::data`].
     pub fn model<T: DeserializeOwned + Serialize>(&mut self) -> Result<T> {
-        read_section(&self.document, "model", &mut self.body.model)
+        read_section(&self.document, "model", &mut self.settings.model)
     }
 
     /// Reads `[memory]` like [`Recipe::data`].
     pub fn memory<T: DeserializeOwned + Serialize>(&mut self) -> Result<T> {
-        read_section(&self.document, "memory", &mut self.body.memory)
+        read_section(&self.document, "memory", &mut self.settings.memory)
     }
 
     /// Reads the `feed` of each phase like [`Recipe::data`], in the order of the phases.
     pub fn feed<T: DeserializeOwned + Serialize>(&mut self) -> Result<Vec<T>> {
         let document = &self.document;
-        let phases = self.body.phase.iter_mut().enumerate();
+        let phases = self.settings.phases.iter_mut().enumerate();
         phases
             .map(|(i, phase)| read_section(document, &format!("phase.{i}.feed"), &mut phase.feed))
             .collect()
@@ -183,7 +181,7 @@ impl Recipe {
     /// Returns an error if `[batch]` has a key that a study does not support. `supported` has the
     /// supported keys that not every study supports.
     pub(crate) fn check_batch(&self, supported: &[&str]) -> Result<()> {
-        let batch = self.batch();
+        let batch = &self.batch;
         if batch.tokens > 0 && !supported.contains(&"tokens") {
             let reason = "is not supported by this study; set batch.examples";
             return Err(self.error("batch.tokens", reason));
@@ -201,7 +199,7 @@ impl Recipe {
     /// # Errors
     /// [`TrainError::Recipe`] if the device does not exist.
     pub fn compute(&self) -> Result<Compute> {
-        let ComputeSettings { device, precision, .. } = &self.body.compute;
+        let ComputeSettings { device, precision, .. } = &self.compute;
         let device = local_rank::device(device, local_rank::of_this_process());
         Compute::open(&device.name, *precision).map_err(|error| match error {
             ModelError::BadConfig { what, reason } => {
@@ -211,16 +209,6 @@ impl Recipe {
         })
     }
 
-    /// The values that the backward pass computes again.
-    pub fn recompute(&self) -> Recompute {
-        self.body.compute.recompute
-    }
-
-    /// The settings of `[start]`; `None` if the run does not start from another run's weights.
-    pub fn start(&self) -> Option<&StartSettings> {
-        self.body.start.as_ref()
-    }
-
     /// Fills in the SHA-256 of the weights in `[start]`, if the recipe has this table. Studies that
     /// support `[start]` call it.
     ///
@@ -228,7 +216,7 @@ impl Recipe {
     /// [`TrainError::Io`] if the weights cannot be read, [`TrainError::Model`] if the file is not a
     /// weights file; [`TrainError::Recipe`] if the recipe has a different hash.
     pub fn fill_start_hash(&mut self) -> Result<()> {
-        let Some(start) = &self.body.start else { return Ok(()) };
+        let Some(start) = &self.settings.start else { return Ok(()) };
         check_checksums(&start.run)?;
         let weights = start.weights();
         let (_, sha256) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;
@@ -238,75 +226,15 @@ impl Recipe {
         }
         // Finds truncated files before the run folder is created.
         Weights::open(&weights)?;
-        if let Some(start) = &mut self.body.start {
+        if let Some(start) = &mut self.settings.start {
             start.sha256 = Some(sha256);
         }
         Ok(())
     }
 
-    /// The settings of `[batch]`.
-    pub fn batch(&self) -> &BatchSettings {
-        &self.body.batch
-    }
-
-    /// The settings of `[optimiser]`.
-    pub fn optimiser(&self) -> &OptimiserSettings {
-        &self.body.optimiser
-    }
-
-    /// The settings of `[schedule]`.
-    pub fn schedule(&self) -> &Schedule {
-        &self.body.schedule
-    }
-
-    /// The settings of `[gradient_check]`.
-    pub fn gradient_check(&self) -> &GradientCheckSettings {
-        &self.body.gradient_check
-    }
-
-    /// The settings of `[awp]`; `None` without adversarial weight perturbation.
-    pub fn awp(&self) -> Option<&AwpSettings> {
-        self.body.awp.as_ref()
-    }
-
-    /// The settings of `[ema]`; `None` without averaged weights.
-    pub fn ema(&self) -> Option<&EmaSettings> {
-        self.body.ema.as_ref()
-    }
-
-    /// The settings of `[embedding_tables]`; `None` if each rank has all tables.
-    pub fn embedding_tables(&self) -> Option<&EmbeddingTableSettings> {
-        self.body.embedding_tables.as_ref()
-    }
-
-    /// The settings of `[checkpoint]`.
-    pub fn checkpoint(&self) -> &CheckpointSettings {
-        &self.body.checkpoint
-    }
-
-    /// The settings of `[evaluation]`.
-    pub fn evaluation(&self) -> &EvaluationSettings {
-        &self.body.evaluation
-    }
-
-    /// The settings of `[log]`.
-    pub fn log(&self) -> &LogSettings {
-        &self.body.log
-    }
-
-    /// The phases in order, at least one.
-    pub fn phases(&self) -> &[Phase] {
-        &self.body.phase
-    }
-
     /// The settings of `[check]`.
     pub fn check(&self) -> &CheckSettings {
         &self.check
-    }
-
-    /// The `[[group]]`s of the top level, which apply in every phase.
-    pub(crate) fn top_level_groups(&self) -> &[GroupSettings] {
-        &self.body.group
     }
 
     /// The patterns of `[[low_rank]]`.
@@ -315,17 +243,12 @@ impl Recipe {
             pattern: branch.pattern.clone(),
             settings: branch.settings(),
         };
-        self.body.low_rank.iter().map(pattern).collect()
-    }
-
-    /// The path patterns of linear layers with quantised weights.
-    pub fn quantised(&self) -> &[String] {
-        &self.body.quantised
+        self.low_rank.iter().map(pattern).collect()
     }
 
     /// The parameter groups of a phase: the groups of the top level, then those of the phase.
     pub fn groups(&self, phase: &Phase) -> Vec<ParameterGroup> {
-        let groups = self.body.group.iter().chain(&phase.group);
+        let groups = self.group.iter().chain(&phase.group);
         let parameter_group = |group: &GroupSettings| ParameterGroup {
             pattern: group.pattern.clone(),
             rate: group.rate,
@@ -335,10 +258,10 @@ impl Recipe {
 
     /// The update rules of a phase.
     pub fn rules(&self, phase: &Phase) -> RuleSet {
-        let groups = self.body.group.iter().chain(&phase.group);
+        let groups = self.group.iter().chain(&phase.group);
         let with_rule =
             groups.filter_map(|group| Some((group.pattern.clone(), group.rule.clone()?)));
-        RuleSet { default: self.optimiser().rule.clone(), by_pattern: with_rule.collect() }
+        RuleSet { default: self.optimiser.rule.clone(), by_pattern: with_rule.collect() }
     }
 
     /// The recipe as TOML, with overrides applied and defaults filled in. Reading it gives the same
@@ -347,7 +270,7 @@ impl Recipe {
     /// # Errors
     /// [`TrainError::Recipe`] if a study's struct holds a value that TOML cannot express.
     pub fn resolved(&self) -> Result<String> {
-        toml::to_string(&self.body).map_err(|e| TrainError::Recipe {
+        toml::to_string(&self.settings).map_err(|e| TrainError::Recipe {
             location: "the resolved recipe".to_string(),
             reason: e.to_string(),
         })

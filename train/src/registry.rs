@@ -1,10 +1,8 @@
 //! The interface between studies and commands. `train`, `recipe` and `grid` know a study only by this
 //! interface.
 //!
-//! To add a study, implement [`StudyDefinition`] in a folder of `studies/` and add a line to
+//! To add a study, write a [`StudyDefinition`] in a folder of `studies/` and add a line to
 //! [`studies::ALL`](crate::studies::ALL).
-
-use std::fmt;
 
 use engram_eval::result::Measure;
 use serde::Serialize;
@@ -17,35 +15,28 @@ use crate::recipe::reference::RecipeSchema;
 use crate::trainer::RunOptions;
 
 /// A study, as commands see it.
-pub trait StudyDefinition: fmt::Debug + Sync {
+#[derive(Debug)]
+pub struct StudyDefinition {
     /// The value of `study` in the study's recipes.
-    fn name(&self) -> &'static str;
-
+    pub name: &'static str,
     /// The keys of the study's recipes, with types, defaults and descriptions.
-    fn recipe_schema(&self) -> RecipeSchema;
-
-    /// Reads and checks the study's own sections of a recipe, and fills in their defaults.
-    ///
-    /// # Errors
-    /// [`TrainError::Recipe`] with file and line.
-    fn complete(&self, recipe: &mut Recipe) -> Result<()>;
-
-    /// Trains and tests a model as the recipe describes.
-    ///
-    /// # Errors
-    /// The errors of the study and of [`train`](crate::train), such as [`TrainError::Stopped`].
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport>;
-
+    pub recipe_schema: fn() -> RecipeSchema,
+    /// Reads and checks the study's own sections of a recipe, and fills in their defaults. Fails with
+    /// [`TrainError::Recipe`], which has file and line.
+    pub complete: fn(&mut Recipe) -> Result<()>,
+    /// Trains and tests a model as the recipe describes. Fails with the errors of the study and of
+    /// [`train`](crate::train), such as [`TrainError::Stopped`].
+    pub train: fn(&mut Recipe, &RunOptions) -> Result<RunReport>,
     /// The metrics and systems of the study, for grids.
-    fn ablations(&self) -> &'static dyn AblationStudy;
+    pub ablations: &'static dyn AblationStudy,
 }
 
 /// A table of studies.
-pub type Studies = &'static [&'static dyn StudyDefinition];
+pub type Studies = &'static [&'static StudyDefinition];
 
 /// The study with this name; `None` if the table has none.
-pub fn find(studies: Studies, name: &str) -> Option<&'static dyn StudyDefinition> {
-    studies.iter().copied().find(|study| study.name() == name)
+pub fn find(studies: Studies, name: &str) -> Option<&'static StudyDefinition> {
+    studies.iter().copied().find(|study| study.name == name)
 }
 
 /// The results of a finished run.

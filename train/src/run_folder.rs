@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use engram_durable as durable;
+use engram_infer::InferError;
 use engram_infer::finished_run::{RECIPE, SUMMARY, WEIGHTS};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -64,9 +65,6 @@ pub fn check_failures(run: &Path) -> Result<Vec<String>> {
 }
 
 /// The hash of a finished run's recipe, of any study.
-///
-/// # Errors
-/// The errors of [`check_failures`].
 pub(crate) fn recipe_hash(run: &Path) -> Result<String> {
     #[derive(Deserialize)]
     struct Hashed {
@@ -81,7 +79,8 @@ pub type Inputs = BTreeMap<String, String>;
 /// A run folder. The process may write to it as long as it holds this value.
 pub(crate) struct RunFolder {
     path: PathBuf,
-    inputs: Inputs,
+    /// The run's inputs other than its recipe.
+    pub(crate) inputs: Inputs,
     _lock: File,
 }
 
@@ -100,9 +99,9 @@ impl RunFolder {
     /// an updated list of programs. `recipe` is the resolved recipe.
     ///
     /// # Errors
-    /// [`TrainError::NoRun`], [`TrainError::RunExists`], [`TrainError::CheckpointsGone`],
-    /// [`TrainError::RecipeChanged`], [`TrainError::InputChanged`]; [`TrainError::Locked`] if
-    /// another process writes to the folder; [`TrainError::Io`]
+    /// [`TrainError::NoRun`], [`TrainError::RunExists`], [`TrainError::CheckpointsGone`];
+    /// [`TrainError::Refused`] for another recipe or another input; [`TrainError::Locked`] if another
+    /// process writes to the folder; [`TrainError::Io`]
     pub(crate) fn open(path: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<Self> {
         // The folder is checked twice. The first check leaves a rejected folder unchanged. The
         // second check runs under the lock, because another process may have started a run
@@ -132,11 +131,6 @@ impl RunFolder {
             Start::Resumed => Program::record_in(path, false)?,
         }
         Ok(Self { path: path.to_path_buf(), inputs: inputs.clone(), _lock: lock })
-    }
-
-    /// The run's inputs other than its recipe.
-    pub(crate) fn inputs(&self) -> &Inputs {
-        &self.inputs
     }
 
     /// The folder.
@@ -205,7 +199,7 @@ fn has_checkpoint(run: &Path) -> bool {
 pub(crate) fn open_lock(path: &Path) -> Result<File> {
     if path.is_symlink() {
         // A link may point to a file of another program.
-        return Err(TrainError::ForeignFile { path: path.to_path_buf() });
+        return Err(InferError::ForeignFile { path: path.to_path_buf() }.into());
     }
     durable::open_lock(path).map_err(TrainError::io(path))
 }
@@ -235,7 +229,11 @@ pub(crate) fn check_inputs(run: &Path, current: &Inputs) -> Result<()> {
         serde_json::from_slice(&json).map_err(|error| TrainError::io(&path)(error.into()))?;
     let differs = |name: &&String| before.get(*name) != current.get(*name);
     match before.keys().chain(current.keys()).find(differs) {
-        Some(name) => Err(TrainError::InputChanged { run: run.to_path_buf(), name: name.clone() }),
+        Some(name) => Err(TrainError::Refused(format!(
+            "{}: the input `{name}` has changed since the run was started (its SHA-256 in \
+             inputs.json differs); restore the original input, or choose another folder",
+            run.display()
+        ))),
         None => Ok(()),
     }
 }
@@ -259,10 +257,11 @@ fn check_recipe(run: &Path, before: &str, current: &str) -> Result<()> {
         let value = line.and_then(|line| Some(line.split_once('=')?.1.trim().to_string()));
         value.unwrap_or_else(|| "nothing".to_string())
     };
-    Err(TrainError::RecipeChanged {
-        run: run.to_path_buf(),
-        key,
-        was: value(old_line),
-        now: value(new_line),
-    })
+    Err(TrainError::Refused(format!(
+        "{} was started with another recipe (`{key}` was {}, is now {}); resume with the same recipe \
+         and options, or choose another folder",
+        run.display(),
+        value(old_line),
+        value(new_line)
+    )))
 }

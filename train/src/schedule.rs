@@ -1,5 +1,6 @@
 //! Learning-rate schedules.
 
+use crate::recipe::table;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,32 +19,20 @@ pub enum Curve {
     InverseSqrt,
 }
 
-/// `[schedule]`: the learning-rate schedule of a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Schedule {
-    /// The curve after the warm-up.
-    pub kind: Curve,
-    /// Warm-up length as a fraction of the phase's steps.
-    pub warmup_fraction: f64,
-    /// Warm-up length in steps; by default `warmup_fraction` sets the length.
-    pub warmup_steps: Option<u64>,
-    /// Linear and cosine: the final learning rate as a fraction of the peak.
-    pub final_fraction: f64,
-    /// Inverse square root: the number of steps after the warm-up at which the learning rate is
-    /// 0.71 times the peak.
-    pub timescale: u64,
-}
-
-impl Default for Schedule {
-    fn default() -> Self {
-        Self {
-            kind: Curve::Linear,
-            warmup_fraction: 0.0,
-            warmup_steps: None,
-            final_fraction: 0.0,
-            timescale: 10_000,
-        }
+table! {
+    /// `[schedule]`: the learning-rate schedule of a phase.
+    pub struct Schedule {
+        /// The curve after the warm-up.
+        pub kind: Curve = Curve::Linear,
+        /// Warm-up length as a fraction of the phase's steps.
+        pub warmup_fraction: f64 = 0.0,
+        /// Warm-up length in steps; by default `warmup_fraction` sets the length.
+        pub warmup_steps: Option<u64> = None,
+        /// Linear and cosine: the final learning rate as a fraction of the peak.
+        pub final_fraction: f64 = 0.0,
+        /// Inverse square root: the number of steps after the warm-up at which the learning rate is
+        /// 0.71 times the peak.
+        pub timescale: u64 = 10_000,
     }
 }
 

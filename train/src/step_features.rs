@@ -68,7 +68,7 @@ impl StepFeatures {
             None => Ok(()),
             Some(other) => Err(format!(
                 "micro-batch {other} has {} feature tensors, and micro-batch 0 has {first}; \
-                 `Study::features` must return the same number for all micro-batches of a step",
+                 `StudyExtension::features` must return the same number for all micro-batches of a step",
                 count(&self.micro_batches[other])
             )
             .into()),

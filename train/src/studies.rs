@@ -12,4 +12,4 @@ use crate::registry::Studies;
 
 /// All studies.
 pub const ALL: Studies =
-    &[&patent::Patent, &reveal::Reveal, &speech::Speech, &avformer::Avformer, &clip::Clip];
+    &[&patent::PATENT, &reveal::REVEAL, &speech::SPEECH, &avformer::AVFORMER, &clip::CLIP];

@@ -23,7 +23,9 @@ pub type TableIds = Vec<(Arc<ExternalTable>, Arc<[u32]>)>;
 /// The result of a study's own code. Any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;
 
-/// A study: its data, model, loss and evaluation. [`StudyExtension`] has what only some studies need.
+/// A study: its data, model, loss and evaluation. Methods with a default are what only some studies
+/// need: state of their own, embedding tables in parts, losses over a whole step, and data that ranks
+/// share.
 ///
 /// The results of methods with `&self` may depend only on the recipe, the seed, the arguments, and
 /// state that [`Study::begin_phase`] or [`StudyExtension::restore`] rebuilds. A resumed run calls these

@@ -1,7 +1,6 @@
 //! The training loop of every study.
 
 mod finish;
-mod memory;
 mod phase;
 mod reducer;
 mod state;
@@ -155,7 +154,7 @@ pub(crate) fn train_in<S: StudyExtension>(
     // An earlier run of this process may have failed with unsaved steps.
     options.stop.clear_unsaved();
     let ranks = &options.ranks;
-    ranks.expect_same_run(&format!("{} {:?}", recipe.hash()?, folder.inputs()))?;
+    ranks.expect_same_run(&format!("{} {:?}", recipe.hash()?, folder.inputs))?;
     let checkpoints = Checkpoints::open(folder.path())?;
     let mut warn = |error: &TrainError| {
         log::print(&format!("warning: {error}; skipping this checkpoint"));
@@ -163,15 +162,15 @@ pub(crate) fn train_in<S: StudyExtension>(
     let restored = checkpoints.newest_intact(&mut warn)?;
     let restored = ranks.share_checkpoint(&checkpoints, restored)?;
     let state = restored.as_ref().map_or_else(State::default, |(_, state)| state.clone());
-    let best = state.best.filter(|_| recipe.evaluation().keep_best).map(|best| best.step);
+    let best = state.best.filter(|_| recipe.evaluation.keep_best).map(|best| best.step);
     let newest = restored.as_ref().map(|(path, _)| path.as_path());
-    checkpoints.reset_to(newest, best, recipe.checkpoint().keep)?;
+    checkpoints.reset_to(newest, best, recipe.checkpoint.keep)?;
     let mut session = Session {
         recipe,
         options,
         metrics: Metrics::open(folder.path(), &state.log)?,
         timing: Timing::open(folder.path())?,
-        events: if recipe.log().tensorboard && ranks.is_first() {
+        events: if recipe.log.tensorboard && ranks.is_first() {
             Some(EventWriter::create(folder.path(), state.step + 1)?)
         } else {
             None
@@ -182,7 +181,7 @@ pub(crate) fn train_in<S: StudyExtension>(
     };
     let mut checkpoint = restored.map(|(path, _)| path);
     let mut previous = None;
-    for phase in &recipe.phases()[session.state.phase..] {
+    for phase in &recipe.phases[session.state.phase..] {
         let mut run = match checkpoint.take() {
             Some(path) => PhaseRun::restore(&mut session, study, phase, &path)?,
             None => PhaseRun::begin(&mut session, study, phase, previous)?,

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::runs::{assert_same_bytes, crash_at_checkpoint, recipe, resumed};
 
-const RECIPE: &str = r#"
+pub const RECIPE: &str = r#"
 study = "clip"
 seed = 1
 
@@ -166,6 +166,7 @@ fn invalid_settings_are_refused_by_name() {
         ("batch.examples=1", "batch.examples"),
         ("batch.tokens=100", "batch.tokens"),
         ("phase.clip.feed={ views = 1 }", "views"),
+        ("embedding_tables.match=[\"**\"]", "`embedding_tables` is not supported by this study"),
     ] {
         let error = try_run(&folder.path().join("run"), &[set], RunOptions::default());
         let error = error.expect_err(set);

@@ -22,7 +22,6 @@ mod reveal_values;
 mod runs;
 mod safeguards;
 mod sharded_memory;
-mod sharded_tables;
 mod speech;
 mod threads;
 mod toy;

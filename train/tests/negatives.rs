@@ -9,50 +9,22 @@ use engram_train::studies::clip::run::train_clip;
 use engram_train::studies::patent::run::train_patent;
 use engram_train::{RunOptions, TrainError};
 
+use crate::clip::RECIPE;
 use crate::runs::{self, finished, quiet, recipe, train_on};
 
 /// Three steps with all 40 images, without momentum, so that a gradient's error shows.
-const RECIPE: &str = r#"
-study = "clip"
-seed = 1
-
-[data]
-images = 40
-test_views = 1
-
-[model]
-image_size = 16
-patch_size = 8
-hidden_size = 32
-intermediate_size = 64
-num_hidden_layers = 1
-num_attention_heads = 2
-
-[batch]
-examples = 40
-
-[optimiser]
-rule = { kind = "sgd", momentum = 0.0 }
-learning_rate = 0.5
-clip_norm = 0.0
-
-[schedule]
-kind = "constant"
-
-[log]
-every_steps = 1
-tensorboard = false
-
-[[phase]]
-name = "clip"
-epochs = 3
-
-[check]
-files = ["model.safetensors"]
-"#;
+const SETTINGS: [&str; 7] = [
+    "data.test_views=1",
+    "batch.examples=40",
+    "optimiser.rule={ kind = \"sgd\", momentum = 0.0 }",
+    "optimiser.learning_rate=0.5",
+    "optimiser.clip_norm=0.0",
+    "schedule.kind=constant",
+    "phase.clip.epochs=3",
+];
 
 fn train(options: &RunOptions, set: &[&str]) -> Result<(), TrainError> {
-    train_clip(&mut recipe(RECIPE, set)?, options).map(drop)
+    train_clip(&mut recipe(RECIPE, &[&SETTINGS, set].concat())?, options).map(drop)
 }
 
 /// The parameters by name, and the loss and the temperature of each step.

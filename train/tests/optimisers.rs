@@ -206,9 +206,9 @@ fn a_restored_optimiser_of_each_rule_continues_with_the_same_values() -> TestRes
                 if resume {
                     let mut restored = Optimiser::new(&rules(&rule), &parameters);
                     let state = optimiser.state()?;
-                    restored.restore(optimiser.steps(), |name, length| {
-                        let tensor = state.iter().find(|tensor| tensor.name == name);
-                        let values = tensor.expect("a state tensor").values.to_vec();
+                    restored.restore(optimiser.steps, |name, length| {
+                        let tensor = state.iter().find(|(other, _)| other == name);
+                        let values = tensor.expect("a state tensor").1.to_vec();
                         assert_eq!(values.len(), length, "{name}");
                         Ok(values)
                     })?;

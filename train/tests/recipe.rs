@@ -53,36 +53,33 @@ fn error(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_typo_is_named_with_its_line_and_the_nearest_key() {
-    assert_eq!(
-        error("learning_rate", "learning_rte"),
-        "recipe.toml:8: unknown key `learning_rte` in [optimiser]; did you mean `learning_rate`?"
-    );
-    assert_eq!(
-        error("[optimiser]", "[optimizer]"),
-        "recipe.toml:6: unknown key `optimizer` at the top level; did you mean `optimiser`?"
-    );
-    assert_eq!(
-        error("epochs = 3", "epoch = 3"),
-        "recipe.toml:12: unknown key `epoch` in [phase]; did you mean `epochs`?"
-    );
+fn a_typo_or_a_wrong_value_is_named_with_its_line() {
+    for (from, to, expected) in [
+        (
+            "learning_rate",
+            "learning_rte",
+            "8: unknown key `learning_rte` in [optimiser]; did you mean `learning_rate`?",
+        ),
+        (
+            "[optimiser]",
+            "[optimizer]",
+            "6: unknown key `optimizer` at the top level; did you mean `optimiser`?",
+        ),
+        ("epochs = 3", "epoch = 3", "12: unknown key `epoch` in [phase]; did you mean `epochs`?"),
+        ("epochs = 3", "epochs = 3\nzzzzzz = 1", "13: unknown key `zzzzzz`"),
+        ("0.01", "\"fast\"", "8: `optimiser.learning_rate`"),
+        ("0.01", "-0.01", "8: `optimiser.learning_rate` has to be above 0"),
+        ("clip_norm = 0.5", "rule = { kind = \"adam\" }", "7:"),
+        ("epochs = 3", "epochs = 3\nsteps = 3", "10: `phase.0` needs either"),
+        ("clip_norm = 0.5", "clip_norm = \"0.5", "7:"),
+    ] {
+        let message = error(from, to);
+        assert!(message.starts_with(&format!("recipe.toml:{expected}")), "{message}");
+    }
     let message = error("epochs = 3", "epochs = 3\nzzzzzz = 1");
-    assert!(message.starts_with("recipe.toml:13: unknown key `zzzzzz`"), "{message}");
     assert!(message.contains("the known keys are"), "{message}");
-}
-
-#[test]
-fn a_wrong_value_is_refused_with_its_line() {
-    let message = error("0.01", "\"fast\"");
-    assert!(message.starts_with("recipe.toml:8: `optimiser.learning_rate`"), "{message}");
-    let message = error("0.01", "-0.01");
-    assert_eq!(message, "recipe.toml:8: `optimiser.learning_rate` has to be above 0");
     let message = error("clip_norm = 0.5", "rule = { kind = \"adam\" }");
-    assert!(message.starts_with("recipe.toml:7:") && message.contains("adafactor"), "{message}");
-    let message = error("epochs = 3", "epochs = 3\nsteps = 3");
-    assert!(message.starts_with("recipe.toml:10: `phase.0` needs either"), "{message}");
-    let message = error("clip_norm = 0.5", "clip_norm = \"0.5");
-    assert!(message.starts_with("recipe.toml:7:"), "{message}");
+    assert!(message.contains("adafactor"), "{message}");
 }
 
 #[test]
@@ -143,14 +140,14 @@ fn a_setting_of_another_update_rule_is_refused() -> Result<(), String> {
     // Without a kind, the rule is AdamW.
     let recipe = parse(&TEXT.replace("clip_norm = 0.5", "rule.weight_decay = 0.5"), false, &[])?;
     assert!(
-        matches!(&recipe.optimiser().rule, RuleSettings::Adamw(rule) if rule.weight_decay == 0.5)
+        matches!(&recipe.optimiser.rule, RuleSettings::Adamw(rule) if rule.weight_decay == 0.5)
     );
     // The resolved recipe has all settings and parses to the same recipe.
     for kind in RuleSettings::KINDS {
         let recipe = parse(TEXT, false, &[&format!("optimiser.rule.kind={kind}")])?;
         let resolved = recipe.resolved().map_err(|e| e.to_string())?;
-        assert_eq!(parse(&resolved, false, &[])?.optimiser(), recipe.optimiser());
-        assert_eq!(Some(&recipe.optimiser().rule), RuleSettings::of_kind(kind).as_ref());
+        assert_eq!(parse(&resolved, false, &[])?.optimiser, recipe.optimiser);
+        assert_eq!(Some(&recipe.optimiser.rule), RuleSettings::of_kind(kind).as_ref());
     }
     Ok(())
 }
@@ -158,14 +155,17 @@ fn a_setting_of_another_update_rule_is_refused() -> Result<(), String> {
 #[test]
 fn a_group_has_its_own_update_rule() -> Result<(), String> {
     let groups = "[[group]]\nmatch = \"embeddings.**\"\nrate = 1\nrule = { kind = \"sgd\" }\n\n\
-                  [[group]]\nmatch = \"head.**\"\nrate = 2\n\n[check]";
+                  [[group]]\nmatch = \"head.**\"\nrate = 2\n\n[[group]]\nmatch = \"**.bias\"\n\
+                  rate = 1\nrule = { kind = \"lion\" }\n\n[check]";
     let text = TEXT.replace("[check]", groups);
     let recipe = parse(&text, false, &[])?;
-    let rules = recipe.rules(&recipe.phases()[0]);
-    assert_eq!(rules.by_pattern.len(), 1);
+    let rules = recipe.rules(&recipe.phases[0]);
+    assert_eq!(rules.by_pattern.len(), 2);
     let rule_of = |path: &str| rules.rule_of(path);
     assert!(matches!(rule_of("embeddings.weight"), RuleSettings::Sgd(_)));
     assert!(matches!(rule_of("head.weight"), RuleSettings::Adamw(_)));
+    // The last matching pattern counts.
+    assert!(matches!(rule_of("embeddings.bias"), RuleSettings::Lion(_)));
     let wrong = text.replace("kind = \"sgd\"", "kind = \"sgd\", weight_decay = -1");
     let message = parse(&wrong, false, &[]).map(|_| ()).expect_err("a negative decay");
     assert_eq!(message, "recipe.toml:17: `group.0.rule.weight_decay` has to be 0 or above");
@@ -198,9 +198,9 @@ fn a_section_of_the_study_gets_defaults_and_is_checked() -> Result<(), String> {
 #[test]
 fn assignments_override_tiny_and_tiny_overrides_the_recipe() -> Result<(), String> {
     let full = parse(TEXT, false, &[])?;
-    assert_eq!(full.phases()[0].epochs, Some(3));
+    assert_eq!(full.phases[0].epochs, Some(3));
     let mut tiny = parse(TEXT, true, &[])?;
-    assert_eq!(tiny.phases()[0].epochs, Some(1));
+    assert_eq!(tiny.phases[0].epochs, Some(1));
     assert_eq!(tiny.data::<Data>().map_err(|e| e.to_string())?.rows, 10);
     let set = [
         "phase.only.epochs=7",
@@ -211,43 +211,40 @@ fn assignments_override_tiny_and_tiny_overrides_the_recipe() -> Result<(), Strin
         "ema.decay=0.99",
     ];
     let mut set = parse(TEXT, true, &set)?;
-    assert_eq!(set.phases()[0].epochs, Some(7));
-    assert_eq!(set.phases()[0].name, "renamed");
+    assert_eq!(set.phases[0].epochs, Some(7));
+    assert_eq!(set.phases[0].name, "renamed");
     let data: Data = set.data().map_err(|e| e.to_string())?;
     assert_eq!(data, Data { folder: "/some where".to_string(), rows: 5 });
-    let RuleSettings::Adamw(rule) = &set.optimiser().rule else { panic!("another rule") };
+    let RuleSettings::Adamw(rule) = &set.optimiser.rule else { panic!("another rule") };
     assert_eq!(rule.betas, [0.8, 0.9]);
-    assert_eq!(set.ema().map(|ema| ema.decay), Some(0.99));
+    assert_eq!(set.ema.as_ref().map(|ema| ema.decay), Some(0.99));
     Ok(())
 }
 
 #[test]
 fn a_wrong_assignment_is_named() {
-    let message =
-        |set: &str| parse(TEXT, false, &[set]).map(|_| ()).expect_err("a wrong assignment");
-    assert_eq!(
-        message("optimiser.learning_rte=1"),
-        "--set optimiser.learning_rte=1: unknown key `learning_rte` in [optimiser]; \
-         did you mean `learning_rate`?"
-    );
-    assert!(
-        message("optimiser.learning_rate=fast").starts_with("--set optimiser.learning_rate=fast:")
-    );
-    assert!(message("seed").contains("section.key=value"));
-    assert!(message("gruop.0.rate=1").ends_with("the recipe has no list `gruop`"));
-    assert!(message("study.name=1").contains("`study` is not a table of the recipe"));
-    assert!(
-        message("phase.only=1").contains("`phase.0` is not a table of the recipe, or the path")
-    );
-    assert_eq!(
-        message("phase.onyl.epochs=1"),
-        "--set phase.onyl.epochs=1: there is no `phase.onyl`; the names are only; \
-         did you mean `only`?"
-    );
-    assert!(message("phase.third.epochs=1").ends_with("no `phase.third`; the names are only"));
-    assert!(
-        message("phase.9.epochs=1").ends_with("no `phase.9`: `phase` has 1 entry, counted from 0")
-    );
+    for (set, expected) in [
+        (
+            "optimiser.learning_rte=1",
+            "--set optimiser.learning_rte=1: unknown key `learning_rte` in [optimiser]; did you \
+             mean `learning_rate`?",
+        ),
+        ("optimiser.learning_rate=fast", "--set optimiser.learning_rate=fast:"),
+        ("seed", "section.key=value"),
+        ("gruop.0.rate=1", "the recipe has no list `gruop`"),
+        ("study.name=1", "`study` is not a table of the recipe"),
+        ("phase.only=1", "`phase.0` is not a table of the recipe, or the path"),
+        (
+            "phase.onyl.epochs=1",
+            "--set phase.onyl.epochs=1: there is no `phase.onyl`; the names are only; did you mean \
+             `only`?",
+        ),
+        ("phase.third.epochs=1", "no `phase.third`; the names are only"),
+        ("phase.9.epochs=1", "no `phase.9`: `phase` has 1 entry, counted from 0"),
+    ] {
+        let message = parse(TEXT, false, &[set]).map(|_| ()).expect_err("a wrong assignment");
+        assert!(message.contains(expected), "{message}");
+    }
     let groups = TEXT.replace("[check]", "[[group]]\nmatch = \"**\"\nrate = 1\n\n[check]");
     let message = parse(&groups, false, &["group.head.rate=1"]).map(|_| ()).expect_err("no name");
     assert!(message.ends_with("have no names: write `group.0` for the first"), "{message}");
@@ -298,7 +295,7 @@ fn variants_override_the_recipe_and_the_command_line_overrides_both() -> Result<
             let mut variant = variants.into_iter().nth(1).expect("two variants");
             assert!(!variant.recipe.has_variants());
             let data: Data = variant.recipe.data().map_err(|e| e.to_string())?;
-            let phase = &variant.recipe.phases()[0];
+            let phase = &variant.recipe.phases[0];
             assert_eq!((variant.name.as_deref(), variant.weight), (Some("long"), 0.5));
             read_back.push((phase.epochs, phase.learning_rate, data.rows));
         }
@@ -343,8 +340,8 @@ fn a_phase_of_0_steps_is_skipped() {
     let before = "[[phase]]\nname = \"before\"\nsteps = 5\n\n[[phase]]\nname = \"only\"";
     let two_phases = TEXT.replace("[[phase]]\nname = \"only\"", before);
     let recipe = parse(&two_phases, false, &["phase.before.steps=0"]).unwrap();
-    assert_eq!(recipe.phases().len(), 1);
-    assert_eq!((recipe.phases()[0].name.as_str(), recipe.phases()[0].index), ("only", 0));
+    assert_eq!(recipe.phases.len(), 1);
+    assert_eq!((recipe.phases[0].name.as_str(), recipe.phases[0].index), ("only", 0));
     assert!(!recipe.resolved().unwrap().contains("before"));
     // Errors in the other phase still have their line.
     let wrong = two_phases.replace("epochs = 3", "epochs = 3\nlearning_rate = -1.0");
@@ -360,9 +357,9 @@ fn without_steps_the_first_phase_evaluates_the_start() {
     let with_start =
         |set: &[&str]| parse(&format!("{TEXT}\n[start]\nrun = \"runs/a\"\n"), false, set);
     let recipe = with_start(&["phase.only.steps=0"]).unwrap();
-    let phases: Vec<_> = recipe.phases().iter().map(|phase| (&*phase.name, phase.steps)).collect();
+    let phases: Vec<_> = recipe.phases.iter().map(|phase| (&*phase.name, phase.steps)).collect();
     assert_eq!(phases, [("only", Some(0))]);
-    assert_eq!(recipe.start().unwrap().run, Path::new("runs/a"));
+    assert_eq!(recipe.start.as_ref().unwrap().run, Path::new("runs/a"));
 }
 
 /// A run can be resumed on another device, but not in another precision.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_train::TrainError;
-use tempfile::tempdir;
+use tempfile::{TempDir, tempdir};
 
 use crate::runs::{assert_equal_runs, lasting_files};
 use crate::toy::{Overrides, Toy, train};
@@ -16,6 +16,14 @@ fn run_uninterrupted(run: &Path, set: &[&str]) {
     let summary = train(&mut Toy::default(), run, set, false).expect("an uninterrupted run");
     assert!(summary.check.passed());
     assert_eq!(summary.steps, 16);
+}
+
+/// A temporary folder with a run without an interruption, and the run.
+fn reference(set: &[&str]) -> (TempDir, PathBuf) {
+    let folder = tempdir().expect("a temporary folder");
+    let reference = folder.path().join("reference");
+    run_uninterrupted(&reference, set);
+    (folder, reference)
 }
 
 /// Crashes after each of these numbers of steps, then trains to the end.
@@ -49,9 +57,7 @@ fn a_crashed_run_resumes_to_the_same_bytes() {
         &["checkpoint.every_steps=0"],
         &["evaluation.keep_best=false"],
     ] {
-        let folder = tempdir().expect("a temporary folder");
-        let reference = folder.path().join("reference");
-        run_uninterrupted(&reference, set);
+        let (folder, reference) = reference(set);
         for steps in [1, 4, 5, 7, 9, 10, 11, 13, 15] {
             let run = folder.path().join(format!("crashed-{steps}"));
             crash_and_resume(&run, set, &[steps]);
@@ -107,9 +113,7 @@ fn a_folder_is_reused_after_a_kill_at_its_first_file() {
 
 #[test]
 fn a_run_without_its_checkpoints_is_not_restarted() {
-    let folder = tempdir().expect("a temporary folder");
-    let run = folder.path().join("run");
-    run_uninterrupted(&run, &[]);
+    let (_folder, run) = reference(&[]);
     let weights = fs::read(run.join("model.safetensors")).expect("weights");
     fs::remove_dir_all(run.join("checkpoints")).expect("checkpoints");
     for finished in [true, false] {
@@ -128,9 +132,7 @@ fn a_run_without_its_checkpoints_is_not_restarted() {
 
 #[test]
 fn a_crash_between_micro_batches_resumes_to_the_same_bytes() {
-    let folder = tempdir().expect("a temporary folder");
-    let reference = folder.path().join("reference");
-    run_uninterrupted(&reference, &[]);
+    let (folder, reference) = reference(&[]);
     for crash in [0, 1, 9, 15, 22, 27] {
         let run = folder.path().join(format!("crash-{crash}"));
         let mut crashing =
@@ -144,9 +146,7 @@ fn a_crash_between_micro_batches_resumes_to_the_same_bytes() {
 
 #[test]
 fn resuming_a_finished_run_changes_no_file() {
-    let folder = tempdir().expect("a temporary folder");
-    let run = folder.path().join("run");
-    run_uninterrupted(&run, &[]);
+    let (_folder, run) = reference(&[]);
     let before = lasting_files(&run);
     let summary = train(&mut Toy::default(), &run, &[], true).expect("nothing to do");
     assert!(summary.last_loss.is_some() && summary.best.is_some());
@@ -173,9 +173,7 @@ fn newest_checkpoint(run: &Path) -> PathBuf {
 
 #[test]
 fn a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one() {
-    let folder = tempdir().expect("a temporary folder");
-    let reference = folder.path().join("reference");
-    run_uninterrupted(&reference, &[]);
+    let (folder, reference) = reference(&[]);
     for (i, damage) in ["cut", "flip", "no manifest", "lost file"].into_iter().enumerate() {
         let run = folder.path().join(format!("damaged-{i}"));
         train(&mut Toy::crashing(9), &run, &[], false).expect_err("a crash");
@@ -315,9 +313,7 @@ fn only_temporary_files_of_the_run_are_removed() {
 #[test]
 fn a_stopped_run_resumes_to_the_same_bytes() {
     for set in [&[][..], &EMA_AND_AWP, &["checkpoint.every_steps=0"]] {
-        let folder = tempdir().expect("a temporary folder");
-        let reference = folder.path().join("reference");
-        run_uninterrupted(&reference, set);
+        let (folder, reference) = reference(set);
         // Stops during a step, and during the evaluation after a step.
         let at_loss = [0, 1, 6, 9, 12, 18, 27, 31].map(|loss| (Some(loss), None));
         let at_evaluation = [0, 1, 2, 3].map(|evaluation| (None, Some(evaluation)));

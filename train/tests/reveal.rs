@@ -9,9 +9,11 @@ use engram_train::grid::{Grid, GridOptions, GridReport, Verdict, measure_finishe
 use engram_train::studies::ALL;
 use engram_train::studies::reveal::evaluation::FinishedRun;
 use engram_train::studies::reveal::run::{RevealSummary, TestAnswer, train_reveal};
-use engram_train::{Program, RunOptions, Stop, TrainError};
+use engram_train::{Program, RunOptions, TrainError};
 
-use crate::runs::{assert_same_bytes, crash_at_checkpoint, recipe, resumed, with_causes};
+use crate::runs::{
+    assert_same_bytes, crash_at_checkpoint, quiet_grid, recipe, resumed, with_causes,
+};
 
 const RECIPE: &str = r#"
 study = "reveal"
@@ -303,13 +305,7 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
     let folder = tempfile::tempdir().unwrap();
     let grid =
         |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"), ALL);
-    let options = GridOptions {
-        out: folder.path().into(),
-        seeds: 2,
-        quiet: true,
-        reuse: false,
-        stop: Stop::default(),
-    };
+    let options = quiet_grid(folder.path(), 2);
     let mut started = Vec::new();
     let whole = grid(GRID).unwrap();
     let report: GridReport =
@@ -423,7 +419,7 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
 
     let other = whole.clone().with_settings(&["batch.examples=4".to_owned()]).unwrap();
     let other = other.select(&["cold-start"]);
-    assert_eq!(other.configurations().len(), 2);
+    assert_eq!(other.configurations.len(), 2);
     let cold_start = grid(&GRID.replace("main = \"main\"", "main = \"cold-start\"")).unwrap();
     let cold_start =
         cold_start.with_settings(&["batch.examples=4".to_owned()]).unwrap().select(&["cold-start"]);
@@ -495,13 +491,7 @@ fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     let folder = tempfile::tempdir().unwrap();
     let grid =
         |text: &str| Grid::parse(text, Path::new("grid.toml"), RECIPE, Path::new("test.toml"), ALL);
-    let options = GridOptions {
-        out: folder.path().into(),
-        seeds: 1,
-        quiet: true,
-        reuse: false,
-        stop: Stop::default(),
-    };
+    let options = quiet_grid(folder.path(), 1);
     run_grid(&grid(GRID).unwrap().select(&["k-2"]), &options, &mut |_| {}).unwrap();
     let seed = folder.path().join("seed-1");
     assert!(seed.join("main/memory").is_dir() && !seed.join("k-2/memory").exists());
@@ -509,7 +499,7 @@ fn a_configuration_is_evaluated_after_its_memory_was_removed() {
     // An added configuration evaluates a run that finished earlier.
     let added = "[[configuration]]\nname = \"k-2-again\"\nrun_of = \"k-2\"\nk = 2\n\n[[claim]]";
     let extended_grid = grid(&GRID.replacen("[[claim]]", added, 1)).unwrap().select(&["k-2-again"]);
-    assert_eq!(extended_grid.configurations().len(), 3);
+    assert_eq!(extended_grid.configurations.len(), 3);
     run_grid(&extended_grid, &options, &mut |progress| panic!("{progress:?}")).unwrap();
     let read = |name: &str| std::fs::read(seed.join(name).join("test.jsonl")).unwrap();
     assert!(read("k-2-again") == read("k-2"), "the re-encoded memory gives other answers");

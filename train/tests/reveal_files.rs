@@ -300,7 +300,7 @@ fn training_retrieves_no_entry_of_the_examples_document() {
     let folder = tempfile::tempdir().unwrap();
     let data = data_of(folder.path());
     let num_items = load(&data).unwrap().items.len();
-    let batch = runs::recipe::<&str>(RECIPE, &[]).unwrap().batch().clone();
+    let batch = runs::recipe::<&str>(RECIPE, &[]).unwrap().batch.clone();
     // Retrieval returns every entry that is not excluded.
     let memory = RevealMemory { k: num_items, reencoded_fraction: 0.0, ..RevealMemory::default() };
     let model = RevealModel { image_size: 8, ..RevealModel::default() };

@@ -37,7 +37,7 @@ fn the_recipes_of_published_sizes_have_those_sizes() {
         let config = config_of(&model, &Published::default());
         assert_eq!(config, published, "{name}");
         // Each pattern of each phase matches parameters.
-        for phase in recipe.phases() {
+        for phase in &recipe.phases {
             let builder = ParameterBuilder::shapes_only();
             Reveal::new(&config, &builder).unwrap();
             let parameters = builder.finish().unwrap();

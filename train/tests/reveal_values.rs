@@ -8,6 +8,23 @@ use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError, ValueStorages}
 
 use crate::runs::quiet;
 
+/// The memory is refreshed several times.
+pub const SETTINGS: [&str; 13] = [
+    "batch.examples=16",
+    "checkpoint.every_steps=4",
+    "memory.refresh_every=6",
+    "memory.refresh_lag=3",
+    "phase.images.steps=1",
+    "phase.warm-start.steps=1",
+    "phase.questions.steps=5",
+    "phase.fine-tune.steps=14",
+    "log.every_steps=1",
+    "log.tensorboard=false",
+    "check.loss_at_most=100.0",
+    "data.max_images=150",
+    "data.evaluated_questions=8",
+];
+
 /// Object stores that no test opens.
 fn storages() -> ValueStorages {
     ValueStorages::new(|address| panic!("{address} is opened"))

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_train::distributed::Ranks;
+use engram_train::grid::GridOptions;
 use engram_train::{Recipe, RecipeOptions, RunOptions, Stop, TrainError};
 
 use crate::equal_runs::reproducible_files;
@@ -20,6 +21,12 @@ pub fn recipe<S: ToString>(text: &str, set: &[S]) -> Result<Recipe, TrainError> 
 /// The options of a run in this folder, without progress.
 pub fn quiet(run: &Path) -> RunOptions {
     RunOptions { run: run.to_path_buf(), quiet: true, ..RunOptions::default() }
+}
+
+/// The options of a grid in this folder, without progress.
+pub fn quiet_grid(out: &Path, seeds: u64) -> GridOptions {
+    let (out, stop) = (out.to_path_buf(), Stop::default());
+    GridOptions { out, seeds, quiet: true, reuse: false, stop }
 }
 
 /// The options of a run that continues.

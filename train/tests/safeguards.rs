@@ -58,15 +58,6 @@ fn an_unmatched_pattern_is_an_error_with_location_and_nearest_name() {
 }
 
 #[test]
-fn tables_in_parts_need_a_study_that_supports_them() {
-    let folder = tempdir().expect("a temporary folder");
-    let set = [r#"embedding_tables.match=["body.weight"]"#];
-    let error = train(&mut Toy::default(), &folder.path().join("run"), &set, false);
-    let error = error.expect_err("no support").to_string();
-    assert!(error.contains("`embedding_tables` is not supported by this study"), "{error}");
-}
-
-#[test]
 fn an_awp_pattern_of_frozen_parameters_is_an_error() {
     let folder = tempdir().expect("a temporary folder");
     let set = [

@@ -15,6 +15,7 @@ use engram_train::{Recipe, RecipeOptions, RunOptions, Stop, StudyError, TrainErr
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::reveal_values::SETTINGS;
 use crate::runs::{self, assert_equal_runs, crash_at_checkpoint, finished, lasting_files};
 
 const WIDTH: usize = 8;
@@ -310,7 +311,7 @@ fn shares_are_whole_batches_and_all_items() {
 /// Trains REVEAL on `size` ranks; rank 0 in the folder `run`, with these options.
 fn train(size: usize, run: &Path, resume: bool, stop: &Stop) -> Vec<Result<(), TrainError>> {
     runs::train_on(size, run, |options| {
-        let set = SETTINGS.map(str::to_owned).to_vec();
+        let set = SETTINGS.iter().chain(&MICRO_BATCHES).map(|set| (*set).to_owned()).collect();
         let recipe_options = RecipeOptions { tiny: true, set };
         let mut recipe = Recipe::built_in("reveal/laptop", &recipe_options).expect("a recipe");
         let options = RunOptions { resume, stop: stop.clone(), ..options };
@@ -318,24 +319,8 @@ fn train(size: usize, run: &Path, resume: bool, stop: &Stop) -> Vec<Result<(), T
     })
 }
 
-/// The memory is refreshed several times. The last step of an epoch has fewer micro-batches.
-const SETTINGS: [&str; 15] = [
-    "batch.examples=4",
-    "batch.accumulate=4",
-    "checkpoint.every_steps=4",
-    "checkpoint.keep=9",
-    "memory.refresh_every=6",
-    "memory.refresh_lag=3",
-    "phase.images.steps=1",
-    "phase.warm-start.steps=1",
-    "phase.questions.steps=5",
-    "phase.fine-tune.steps=14",
-    "log.every_steps=1",
-    "log.tensorboard=false",
-    "check.loss_at_most=100.0",
-    "data.max_images=150",
-    "data.evaluated_questions=8",
-];
+/// The last step of an epoch has fewer micro-batches.
+const MICRO_BATCHES: [&str; 3] = ["batch.examples=4", "batch.accumulate=4", "checkpoint.keep=9"];
 
 fn complete(size: usize, run: &Path, resume: bool) {
     finished(train(size, run, resume, &Stop::default()));

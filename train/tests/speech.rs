@@ -254,37 +254,32 @@ fn invalid_texts_clips_and_settings_are_refused_by_name() {
         let run = folder.path().join("run");
         with_causes(&try_run(&run, &set, RunOptions::default()).unwrap_err())
     };
-    let unchanged = |_: usize, _: &mut Value| {};
-    let accent = |i: usize, line: &mut Value| {
-        if i == 2 {
-            line["text"] = "café".into();
+    let text = |clip: usize, text: Value| {
+        move |i: usize, line: &mut Value| {
+            if i == clip {
+                line["text"] = text.clone();
+            }
         }
     };
-    let found = error(&accent, "");
+    let found = error(&text(2, "café".into()), "");
     assert!(found.contains("line 3") && found.contains("'é'"), "{found}");
-    let without_text = |i: usize, line: &mut Value| {
-        if i == 4 {
-            line.as_object_mut().unwrap().remove("text");
-        }
-    };
-    let found = error(&without_text, "");
+    let found = error(&text(4, Value::Null), "");
     assert!(found.contains("line 5") && found.contains("text"), "{found}");
-    let missing = |i: usize, line: &mut Value| {
-        if i == 0 {
-            line["audio"] = "nowhere.wav".into();
-        }
-    };
+    let missing = |_: usize, line: &mut Value| line["audio"] = "nowhere.wav".into();
     assert!(error(&missing, "").contains("nowhere.wav"));
-    assert!(error(&unchanged, "data.test=").contains("test"));
-    assert!(error(&unchanged, "data.speeds=[3.0]").contains("speeds"));
-    assert!(error(&unchanged, "data.noise_only=2").contains("noise_only"));
-    assert!(error(&unchanged, "data.max_seconds=0.2").contains("line"));
-    assert!(error(&unchanged, "batch.tokens=100").contains("tokens"));
-    assert!(error(&unchanged, "evaluation.early_stop=2").contains("early_stop"));
-    assert!(error(&unchanged, "model.best_rq.num_codes=0").contains("num_codes"));
-    assert!(
-        error(&unchanged, "data.spec_augment.max_time_fraction=2.0").contains("max_time_fraction")
-    );
+    for (set, expected) in [
+        ("data.test=", "test"),
+        ("data.speeds=[3.0]", "speeds"),
+        ("data.noise_only=2", "noise_only"),
+        ("data.max_seconds=0.2", "line"),
+        ("batch.tokens=100", "tokens"),
+        ("evaluation.early_stop=2", "early_stop"),
+        ("model.best_rq.num_codes=0", "num_codes"),
+        ("data.spec_augment.max_time_fraction=2.0", "max_time_fraction"),
+    ] {
+        let found = error(&|_, _| {}, set);
+        assert!(found.contains(expected), "{found}");
+    }
 }
 
 /// A run on audio alone, and a run that starts from it with another seed: it keeps the quantiser.
@@ -337,20 +332,24 @@ fn capitals_in_the_references_are_not_errors() {
     assert!(references.starts_with("0\tabacus\n"), "{references}");
 }
 
+/// A model that predicts all letters, and a recording of at least this number of seconds.
+fn letters_model(folder: &Path, seconds: usize) -> (AsrModel, Vec<f32>) {
+    let run = folder.join("run");
+    try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
+    write_all_letters(&run);
+    let voice = voices().unwrap().remove(0);
+    let (mut rng, mut samples) = (ChaCha8Rng::seed_from_u64(1), Vec::new());
+    while samples.len() < seconds * SAMPLE_RATE as usize {
+        samples.extend(voice.sentence(&mut rng).samples);
+    }
+    (AsrModel::open(run.to_str().unwrap(), &Compute::cpu()).unwrap(), samples)
+}
+
 /// A recording of several windows has the concatenated text of its parts.
 #[test]
 fn a_long_recording_is_transcribed_completely() {
     let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
-    write_all_letters(&run);
-    let asr_model = AsrModel::open(run.to_str().unwrap(), &Compute::cpu()).unwrap();
-    let voice = voices().unwrap().remove(0);
-    let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let mut samples = Vec::new();
-    while samples.len() < 63 * SAMPLE_RATE as usize {
-        samples.extend(voice.sentence(&mut rng).samples);
-    }
+    let (asr_model, samples) = letters_model(folder.path(), 63);
     let words = asr_model.boost_builder(Some(50.0)).unwrap().tree(&["zebra"]).unwrap();
     let boosted =
         TranscribeOptions { boost: Some(words), word_times: true, ..TranscribeOptions::default() };
@@ -397,16 +396,7 @@ fn a_long_recording_is_transcribed_completely() {
 #[test]
 fn a_stream_is_transcribed_completely() {
     let folder = tempfile::tempdir().unwrap();
-    let run = folder.path().join("run");
-    try_run(&run, &["phase.best_rq.steps=0".into()], RunOptions::default()).unwrap();
-    write_all_letters(&run);
-    let asr_model = AsrModel::open(run.to_str().unwrap(), &Compute::cpu()).unwrap();
-    let voice = voices().unwrap().remove(0);
-    let mut rng = ChaCha8Rng::seed_from_u64(1);
-    let mut samples = Vec::new();
-    while samples.len() < 45 * SAMPLE_RATE as usize {
-        samples.extend(voice.sentence(&mut rng).samples);
-    }
+    let (asr_model, samples) = letters_model(folder.path(), 45);
     let options = TranscribeOptions { word_times: true, ..TranscribeOptions::default() };
     let stream = |samples: &[f32], chunk_seconds: f64, window_seconds: f64| {
         let mut blocks = samples.chunks(7_777);

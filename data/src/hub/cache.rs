@@ -286,7 +286,7 @@ impl CachedModel {
             path.push(component);
             let is_link = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
             if is_link && !fs::canonicalize(&path).is_ok_and(|target| target.starts_with(&root)) {
-                return Err(DataError::CacheLink { path });
+                return Err(link_error(&path));
             }
             durable::create_folder(&path).map_err(error)?;
         }
@@ -313,9 +313,7 @@ impl CachedModel {
 /// Refuses to open a link for writing.
 fn refuse_link(path: &Path) -> Result<(), DataError> {
     match fs::symlink_metadata(path) {
-        Ok(metadata) if metadata.is_symlink() => {
-            Err(DataError::CacheLink { path: path.to_path_buf() })
-        }
+        Ok(metadata) if metadata.is_symlink() => Err(link_error(path)),
         _ => Ok(()),
     }
 }
@@ -332,11 +330,19 @@ fn read_short(path: &Path, limit: u64) -> Option<String> {
 }
 
 pub(super) fn disk_error(path: &Path, source: io::Error) -> DataError {
-    let path = path.to_path_buf();
     match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => DataError::DiskFull { path },
-        _ => DataError::Io { path, source },
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            let remedy = "free some space, or set HF_HOME to a folder on a larger disk";
+            DataError::of_file(path, "no space left on the disk", remedy)
+        }
+        _ => DataError::Io { path: path.to_path_buf(), source },
     }
+}
+
+fn link_error(path: &Path) -> DataError {
+    let reason = "this link leads out of the hub's cache, so Engram does not write through it";
+    let remedy = "remove the link, or set HF_HUB_CACHE to another folder";
+    DataError::of_file(path, reason, remedy)
 }
 
 fn is_link_unsupported(error: &io::Error) -> bool {

@@ -64,7 +64,10 @@ pub(super) fn download(
         .as_ref()
         .is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic()))
     {
-        return Err(DataError::InvalidAccessToken { location: location.to_string() });
+        return Err(transfer.hub_error(
+            "the access token has characters that are not allowed in an HTTP header",
+            "set HF_TOKEN to the token alone",
+        ));
     }
     let mut pause = settings.retry_pause;
     for _ in 0..retries {
@@ -136,11 +139,11 @@ impl Transfer<'_> {
         self.download_missing(client, &part, size).map_err(Failure::after_response)?;
         if !self.has_etag(&part, &metadata.etag)? {
             self.remove_part(&part)?;
-            return Err(Failure::Temporary(DataError::WrongChecksum {
-                location: self.location.to_string(),
-                file: self.file.to_owned(),
-                hash: checksum::hash_name(&metadata.etag),
-            }));
+            let (file, hash) = (self.file, checksum::hash_name(&metadata.etag));
+            return Err(Failure::Temporary(self.hub_error(
+                format!("the download of {file} does not match its checksum ({hash})"),
+                "run again, over another network if the error persists",
+            )));
         }
         self.model.store_blob(&part, &metadata.etag)?;
         self.model.remove_old_parts(self.file);
@@ -212,13 +215,11 @@ impl Transfer<'_> {
             if length == 0 {
                 self.remove_part(part)?;
             }
-            return Err(Failure::Final(DataError::NoSpace {
-                location: self.location.to_string(),
-                file: self.file.to_owned(),
-                size,
-                free,
-                path: self.model.cache().to_path_buf(),
-            }));
+            let (file, path) = (self.file, self.model.cache().display());
+            return Err(Failure::Final(self.hub_error(
+                format!("{file} has {size} bytes on the hub, but {path} has {free} bytes free"),
+                "free some space, or set HF_HUB_CACHE to a folder on a larger disk",
+            )));
         }
         let requested = self.model.commit();
         let response = client
@@ -299,12 +300,9 @@ impl Transfer<'_> {
         }
         bar.finish_and_clear();
         if length < size {
-            return Err(Failure::Temporary(DataError::WrongSize {
-                location: self.location.to_string(),
-                file: self.file.to_owned(),
-                announced: size,
-                found: length,
-            }));
+            let file = self.file;
+            let reason = format!("{file} has {size} bytes on the hub, but {length} bytes arrived");
+            return Err(Failure::Temporary(self.hub_error(reason, "run again")));
         }
         Ok(())
     }
@@ -371,7 +369,11 @@ impl Transfer<'_> {
             }
             status @ (401 | 403) => {
                 reach::note_response(&self.settings.endpoint);
-                DataError::AccessRefused { location: self.location.to_string(), status }
+                self.hub_error(
+                    format!("the hub refuses access (status {status})"),
+                    "check the name; for a private or gated model, accept its terms and set \
+                     HF_TOKEN",
+                )
             }
             _ => self.refused(&reason),
         })
@@ -409,11 +411,14 @@ impl Transfer<'_> {
     }
 
     fn refused(&self, reason: &str) -> DataError {
-        DataError::HubResponse {
-            location: self.location.to_string(),
-            file: self.file.to_owned(),
-            endpoint: without_password(&self.settings.endpoint),
-            reason: reason.to_owned(),
-        }
+        let (file, endpoint) = (self.file, without_password(&self.settings.endpoint));
+        self.hub_error(
+            format!("{endpoint} responded to the request for {file} with {reason}"),
+            "check HF_ENDPOINT",
+        )
+    }
+
+    fn hub_error(&self, reason: impl Into<String>, remedy: &'static str) -> DataError {
+        DataError::Hub { location: self.location.to_string(), reason: reason.into(), remedy }
     }
 }

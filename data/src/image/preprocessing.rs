@@ -69,13 +69,11 @@ impl Preprocessing {
     /// `processor_config.json` (written by transformers 5).
     ///
     /// # Errors
-    /// `Io`; `Preprocessor` for an invalid file or an unsupported setting
+    /// `Io`; `Malformed` for an invalid file or an unsupported setting
     pub fn read(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        Self::read_optional(path)?.ok_or_else(|| DataError::Preprocessor {
-            path: path.into(),
-            reason: "has no `image_processor`".to_owned(),
-        })
+        let missing = || config_error(path, "has no `image_processor`".to_owned());
+        Self::read_optional(path)?.ok_or_else(missing)
     }
 
     /// Like [`read`](Self::read), but returns `None` for a `processor_config.json` without an
@@ -86,7 +84,7 @@ impl Preprocessing {
     pub fn read_optional(path: &Path) -> Result<Option<Self>, DataError> {
         let text =
             std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
-        let config_error = |reason| DataError::Preprocessor { path: path.into(), reason };
+        let config_error = |reason| config_error(path, reason);
         let not_a_processor =
             |error| config_error(format!("is not an image processor configuration: {error}"));
         let config: serde_json::Value = serde_json::from_slice(&text).map_err(not_a_processor)?;
@@ -293,4 +291,9 @@ impl ProcessorConfig {
             std,
         })
     }
+}
+
+fn config_error(path: &Path, reason: String) -> DataError {
+    let remedy = "use the preprocessor_config.json from the model's folder";
+    DataError::of_file(path, reason, remedy)
 }

@@ -150,14 +150,14 @@ pub struct VisualQuestion {
     pub answers: Vec<String>,
 }
 
-/// Passes each question of VQA v1, VQA v2 or OK-VQA with its answers to `each`, in the order of the
-/// questions. `collector` only counts records and receives no entries.
+/// Passes each question with its answers to `each`, in the order of the questions. `annotations` is
+/// `None` for A-OKVQA. `collector` only counts records and receives no entries.
 ///
 /// # Errors
 /// The errors of [`read`].
 pub fn read_questions(
     questions: Input<'_>,
-    annotations: Input<'_>,
+    annotations: Option<Input<'_>>,
     collector: &mut Collector<'_>,
     each: &mut dyn FnMut(VisualQuestion),
 ) -> Result<(), DataError> {
@@ -166,30 +166,17 @@ pub fn read_questions(
     add_all(questions, annotations, &mut entries, collector)
 }
 
-/// Passes each question of A-OKVQA with its direct answers to `each`; see [`read_questions`].
-///
-/// # Errors
-/// The errors of [`read`].
-pub fn read_aokvqa_questions(
-    input: Input<'_>,
-    collector: &mut Collector<'_>,
-    each: &mut dyn FnMut(VisualQuestion),
-) -> Result<(), DataError> {
-    let options = VqaOptions::default();
-    let mut entries = Entries { each: Some(each), ..Entries::new(&options) };
-    add_aokvqa(input, &mut entries, collector)
-}
-
 /// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `collector`, in the order
-/// of the questions. With `per_image`, entries are in the order of the images' first questions. The
-/// document of an entry is the image id. Each question is one record of the counts.
+/// of the questions. Without `annotations`, the file is of A-OKVQA, and has the answers. With
+/// `per_image`, entries are in the order of the images' first questions. The document of an entry is
+/// the image id. Each question is one record of the counts.
 ///
 /// # Errors
 /// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see
 /// [`Collector::new`].
 pub fn read(
     questions: Input<'_>,
-    annotations: Input<'_>,
+    annotations: Option<Input<'_>>,
     options: &VqaOptions,
     collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
@@ -200,10 +187,18 @@ pub fn read(
 
 fn add_all(
     questions: Input<'_>,
-    annotations: Input<'_>,
+    annotations: Option<Input<'_>>,
     entries: &mut Entries<'_>,
     collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
+    let Some(annotations) = annotations else {
+        let read = read_lists(questions, &AOKVQA, &mut |item| {
+            entries.add_question(item, collector, |question| {
+                Some(distinct(question.direct_answers.iter().flatten().map(|answer| &**answer)))
+            })
+        });
+        return read.map(drop);
+    };
     let file = annotations.file().to_owned();
     let mut answers = HashMap::new();
     let found_lists = read_lists(annotations, &ANNOTATIONS, &mut |item| {
@@ -228,34 +223,6 @@ fn add_all(
     }
     answers.into_keys().for_each(|_| collector.skip(Reason::NoQuestion));
     Ok(())
-}
-
-/// Passes the questions of A-OKVQA with their direct answers to `collector`; see [`read`].
-///
-/// # Errors
-/// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see
-/// [`Collector::new`].
-pub fn read_aokvqa(
-    input: Input<'_>,
-    options: &VqaOptions,
-    collector: &mut Collector<'_>,
-) -> Result<(), DataError> {
-    let mut entries = Entries::new(options);
-    add_aokvqa(input, &mut entries, collector)?;
-    entries.finish(collector)
-}
-
-fn add_aokvqa(
-    input: Input<'_>,
-    entries: &mut Entries<'_>,
-    collector: &mut Collector<'_>,
-) -> Result<(), DataError> {
-    read_lists(input, &AOKVQA, &mut |item| {
-        entries.add_question(item, collector, |question| {
-            Some(distinct(question.direct_answers.iter().flatten().map(|answer| &**answer)))
-        })
-    })
-    .map(drop)
 }
 
 /// Returns the distinct answers, the most frequent first, without blank answers.

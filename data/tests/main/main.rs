@@ -6,6 +6,7 @@
 mod audio_files;
 mod augmentation;
 mod folds;
+#[path = "../../../tests/fuzz/corpus.rs"]
 mod fuzz_corpus;
 mod hub;
 mod image;
@@ -22,7 +23,34 @@ mod vectors;
 mod world;
 mod world_features;
 
+use std::io::Write;
 use std::path::PathBuf;
+
+/// Checks that a message has these parts.
+#[track_caller]
+fn assert_has(message: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(message.contains(part), "no {part:?} in: {message}");
+    }
+}
+
+fn gzip(bytes: impl AsRef<[u8]>) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes.as_ref()).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Calls `read` with the bytes of a file that is truncated at each length, or has one flipped bit.
+fn for_each_damage(whole: &[u8], read: impl Fn(&[u8])) {
+    for length in 0..whole.len() {
+        read(&whole[..length]);
+    }
+    for bit in 0..whole.len() * 8 {
+        let mut bytes = whole.to_vec();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        read(&bytes);
+    }
+}
 
 /// Returns a path in the real data, for tests that run only by name.
 fn real_data(path: &str) -> PathBuf {

@@ -9,6 +9,8 @@ use engram_data::patent::{Labels, PhrasePair, read_pairs, read_pairs_with_titles
 use engram_data::titles::ClassTitles;
 use tempfile::TempDir;
 
+use crate::{assert_has, for_each_damage};
+
 /// A file in a temporary folder.
 struct TestFile {
     _folder: TempDir,
@@ -33,13 +35,6 @@ fn message(content: impl AsRef<[u8]>) -> String {
     assert!(message.contains("pairs.csv"), "no file in: {message}");
     assert!(message.contains("; "), "no remedy in: {message}");
     message
-}
-
-#[track_caller]
-fn assert_has(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "no {part:?} in: {message}");
-    }
 }
 
 fn pair(id: &str, anchor: &str, target: &str, score: Option<f32>) -> PhrasePair {
@@ -77,13 +72,6 @@ fn the_research_schema_is_read_without_ids_and_in_any_order() {
 }
 
 #[test]
-fn a_byte_order_mark_crlf_and_a_missing_final_newline_are_accepted() {
-    let pairs = read("\u{feff}id,anchor,target,context,score\r\n1,a,t,A47,1\r\n\r\n2,a,é,A47,0");
-    let expected = vec![pair("1", "a", "t", Some(1.0)), pair("2", "a", "é", Some(0.0))];
-    assert_eq!(pairs.unwrap(), expected);
-}
-
-#[test]
 fn test_rows_need_no_score() {
     let without_score = write_file("id,anchor,target,context\n1,a,t,A47\n");
     let pairs = read_pairs(&without_score.path, Labels::Optional).unwrap();
@@ -98,25 +86,6 @@ fn test_rows_need_no_score() {
 
 fn message_if_required(file: &TestFile) -> String {
     read_pairs(&file.path, Labels::Required).unwrap_err().to_string()
-}
-
-#[test]
-fn a_target_of_3000_words_is_read_whole() {
-    let target = vec!["word"; 3000].join(" ");
-    let pairs = read(format!("{HEADER}1,a,{target},A47,0.25\n")).unwrap();
-    assert_eq!(pairs[0].target, target);
-}
-
-#[test]
-fn missing_and_duplicate_columns_are_reported() {
-    assert_has(
-        &message("id,anchor,targets,context,score\n1,a,t,A47,1\n"),
-        &[":1: ", "column `target` is missing", "id, anchor, targets, context, score"],
-    );
-    assert_has(
-        &message("id,anchor,anchor,target,context,score\n1,a,a,t,A47,1\n"),
-        &["column `anchor` occurs twice"],
-    );
 }
 
 #[test]
@@ -137,50 +106,22 @@ fn bad_scores_name_their_line_with_either_line_end() {
     }
 }
 
+/// Other errors of tables are tested in `engram-textfile`.
 #[test]
-fn a_duplicate_id_is_reported_with_both_lines() {
-    let message = message(format!("{HEADER}x,a,t,A47,1\ny,a,u,A47,1\nx,a,v,A47,1\n"));
-    assert_has(&message, &[":4: ", "id `x`", ":2; "]);
-}
-
-#[test]
-fn blank_fields_are_reported() {
-    assert_has(&message(format!("{HEADER}1, ,t,A47,1\n")), &[":2: ", "anchor is empty"]);
-    assert_has(&message(format!("{HEADER}1,a,,A47,1\n")), &["target is empty"]);
-    assert_has(&message(format!("{HEADER}1,a,t,,1\n")), &["context is empty"]);
-    assert_has(&message(format!("{HEADER},a,t,A47,1\n")), &["id is empty"]);
-}
-
-#[test]
-fn malformed_quoting_and_field_counts_are_reported() {
-    assert_has(
-        &message(format!("{HEADER}1,a,\"t,A47,1\n2,a,u,A47,1\n")),
-        &[":2: ", "never closed"],
-    );
-    assert_has(
-        &message(format!("{HEADER}1,a,t,A47,1\n2,a,\"t\"x,A47,1\n")),
-        &[":3: ", "text after a closing quote"],
-    );
-    assert_has(
-        &message(format!("{HEADER}1,a,t,u,A47,1\n")),
-        &[":2: ", "6 fields where the header has 5"],
-    );
-}
-
-#[test]
-fn files_without_rows_are_reported() {
-    assert_has(&message(""), &["the file is empty"]);
-    assert_has(&message("\u{feff}\r\n"), &["the file is empty"]);
-    assert_has(&message(HEADER), &["no rows"]);
+fn bad_rows_are_reported() {
+    for (rows, parts) in [
+        ("x,a,t,A47,1\ny,a,u,A47,1\nx,a,v,A47,1\n", [":4: ", "id `x`", ":2; "]),
+        ("1, ,t,A47,1\n", [":2: ", "anchor is empty", ""]),
+        ("1,a,,A47,1\n", [":2: ", "target is empty", ""]),
+        ("1,a,t,,1\n", [":2: ", "context is empty", ""]),
+        (",a,t,A47,1\n", [":2: ", "id is empty", ""]),
+        ("1,a,\"t,A47,1\n2,a,u,A47,1\n", [":2: ", "never closed", ""]),
+        ("", ["", "no rows", ""]),
+    ] {
+        assert_has(&message(format!("{HEADER}{rows}")), &parts);
+    }
     let missing = read_pairs("/nowhere/pairs.csv", Labels::Required).unwrap_err().to_string();
     assert_has(&missing, &["/nowhere/pairs.csv", "check the path"]);
-}
-
-#[test]
-fn a_line_that_is_not_utf8_is_reported() {
-    let mut bytes = format!("{HEADER}1,a,t,A47,1\n2,a,").into_bytes();
-    bytes.extend_from_slice(b"caf\xe9,A47,1\n");
-    assert_has(&message(bytes), &[":3: ", "not UTF-8"]);
 }
 
 #[test]
@@ -202,14 +143,7 @@ fn the_error_for_an_unknown_context_names_the_nearest() {
 #[test]
 fn damaged_files_do_not_panic() {
     let whole = format!("\u{feff}{HEADER}1,a,\"t, \"\"q\"\"\",A47,0.25\r\n2,a,é,A47,1\r\n");
-    for length in 0..whole.len() {
-        let _ = read(&whole.as_bytes()[..length]);
-    }
-    for bit in 0..whole.len() * 8 {
-        let mut bytes = whole.clone().into_bytes();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        let _ = read(&bytes);
-    }
+    for_each_damage(whole.as_bytes(), |bytes| drop(read(bytes)));
 }
 
 #[test]

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use engram_data::DataError;
 use engram_data::vectors::{WordVectors, cosine};
 
+use crate::{assert_has, for_each_damage};
+
 fn read(content: impl AsRef<[u8]>) -> Result<WordVectors, DataError> {
     read_words(content, None)
 }
@@ -21,10 +23,7 @@ fn read_words(
 
 #[track_caller]
 fn assert_fails(content: impl AsRef<[u8]>, parts: &[&str]) {
-    let message = read(content).unwrap_err().to_string();
-    for part in ["vectors.txt", "; "].iter().chain(parts) {
-        assert!(message.contains(part), "no {part:?} in: {message}");
-    }
+    assert_has(&read(content).unwrap_err().to_string(), &[&["vectors.txt", "; "], parts].concat());
 }
 
 #[test]
@@ -78,14 +77,7 @@ fn bad_lines_are_reported() {
 #[test]
 fn damaged_files_do_not_panic() {
     let whole = b"2 3\nmetal 1 0 -0.5\nbolt 0 2e-1 0\n";
-    for length in 0..whole.len() {
-        let _ = read(&whole[..length]);
-    }
-    for bit in 0..whole.len() * 8 {
-        let mut bytes = whole.to_vec();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        let _ = read(&bytes);
-    }
+    for_each_damage(whole, |bytes| drop(read(bytes)));
 }
 
 #[test]

@@ -15,12 +15,9 @@ use std::collections::{BTreeMap, HashMap};
 use engram_textfile::shortened;
 use serde::Serialize;
 
-pub use read::{
-    parse_annotations, parse_document_frequency, parse_results, read_annotations,
-    read_document_frequency, read_results,
-};
+pub use read::{parse_annotations, parse_document_frequency, parse_results};
 
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 use crate::ids::{FileIds, Id, join};
 use crate::metric::MetricInfo;
 use crate::metric::caption::bleu::{self, BleuStatistics, bleu};
@@ -68,38 +65,20 @@ pub struct CaptionResults {
     pub results: Vec<CaptionResult>,
 }
 
-/// The images to evaluate.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum EvaluatedImages {
-    /// All annotated images; a missing result is an error.
-    #[default]
-    All,
-    /// Only the images with a result, as in pycocoevalcap's example. CIDEr counts document
-    /// frequencies over these images only.
-    WithResult,
-}
-
-/// The images in which CIDEr counts document frequencies when it scores one domain.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DomainFrequency {
-    /// All evaluated images: CIDEr of a domain is the mean of the scores of its images.
-    #[default]
-    AllImages,
-    /// The images of the domain: CIDEr is as if the domain were evaluated alone.
-    OwnImages,
-}
-
 /// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CaptionOptions {
-    /// The images to evaluate.
-    pub images: EvaluatedImages,
+    /// Whether images without a result are skipped, as in pycocoevalcap's example. CIDEr then counts
+    /// document frequencies over the images with a result only. Otherwise, a missing result is an
+    /// error.
+    pub only_with_result: bool,
     /// External document frequencies for CIDEr-D and CIDEr; `None` counts them in the given
     /// references.
     pub document_frequency: Option<DocumentFrequency>,
-    /// The images in which CIDEr of a domain counts document frequencies. Ignored if
+    /// Whether CIDEr of a domain counts document frequencies in the images of the domain, as if the
+    /// domain were evaluated alone. Otherwise it is the mean of the scores of its images. Ignored if
     /// `document_frequency` is given.
-    pub domain_frequency: DomainFrequency,
+    pub own_frequencies: bool,
 }
 
 /// Number of metrics in [`CaptionMetrics`].
@@ -155,8 +134,8 @@ pub struct ImageScores {
 pub struct DomainScores {
     /// Name of the domain, as in the annotations.
     pub name: String,
-    /// Number of images in the domain.
-    pub images: usize,
+    /// The indices of the domain's images.
+    pub images: Vec<usize>,
     /// The domain's metrics.
     pub metrics: CaptionMetrics,
 }
@@ -180,7 +159,7 @@ pub struct CaptionScores {
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`];
-/// [`EvalError::Malformed`] for two results for one image, and for an image without references
+/// [`EvalError::Text`] for two results for one image, and for an image without references
 ///
 /// ```
 /// use engram_eval::caption::{CaptionOptions, evaluate, parse_annotations, parse_results};
@@ -206,23 +185,7 @@ pub fn evaluate(
     results: &CaptionResults,
     options: &CaptionOptions,
 ) -> Result<CaptionScores, EvalError> {
-    Ok(tokenize_captions(annotations, results, options)?.scores(options))
-}
-
-/// The tokenized captions. The metrics need no other texts.
-struct TokenizedCaptions {
-    corpus: CaptionCorpus,
-    /// Id and domain of each image.
-    images: Vec<(Id<'static>, Option<String>)>,
-    warnings: Vec<String>,
-}
-
-fn tokenize_captions(
-    annotations: &CaptionAnnotations,
-    results: &CaptionResults,
-    options: &CaptionOptions,
-) -> Result<TokenizedCaptions, EvalError> {
-    let pairs = join_results(annotations, results, options.images)?;
+    let pairs = join_results(annotations, results, options.only_with_result)?;
     let mut warnings = Vec::new();
     let corpus = tokenized_corpus(&pairs, [&annotations.file, &results.file], &mut warnings)?;
     if pairs.len() < annotations.images.len() {
@@ -232,51 +195,38 @@ fn tokenize_captions(
             annotations.images.len()
         ));
     }
-    if pairs.len() == 1 && options.document_frequency.is_none() {
+    let frequency = options.document_frequency.as_ref();
+    if pairs.len() == 1 && frequency.is_none() {
         warnings.push(
             "CIDEr-D and CIDEr are 0: with a single image every n-gram has the weight \
              ln 1 - ln 1 = 0. Evaluate more images, or give document frequencies"
                 .to_owned(),
         );
     }
-    let id_and_domain =
-        |(image, _): &(&AnnotatedImage, &str)| (image.id.clone(), image.domain.clone());
-    Ok(TokenizedCaptions { corpus, images: pairs.iter().map(id_and_domain).collect(), warnings })
-}
-
-impl TokenizedCaptions {
-    fn scores(self, options: &CaptionOptions) -> CaptionScores {
-        let Self { corpus, images, mut warnings } = self;
-        let frequency = options.document_frequency.as_ref();
-        let count_per_domain =
-            frequency.is_none() && options.domain_frequency == DomainFrequency::OwnImages;
-        let (cider_d, cider) = cider::cider_d_and_cider(&corpus, frequency);
-        let bleu = bleu(&corpus);
-        let rouge_l = rouge_l(&corpus);
-        // Frees the corpus early unless the domains need it.
-        let corpus = count_per_domain.then_some(corpus);
-        let image_scores =
-            |(position, (id, domain)): (usize, (Id<'static>, Option<String>))| ImageScores {
-                id,
-                domain,
-                metrics: CaptionMetrics {
-                    bleu: bleu.images[position],
-                    rouge_l: rouge_l[position],
-                    cider_d: cider_d[position],
-                    cider: cider[position],
-                },
-                bleu_statistics: bleu.statistics[position],
-            };
-        let images: Vec<ImageScores> = images.into_iter().enumerate().map(image_scores).collect();
-        let metrics = CaptionMetrics {
-            bleu: bleu.corpus,
-            rouge_l: mean(&rouge_l),
-            cider_d: mean(&cider_d),
-            cider: mean(&cider),
-        };
-        let domains = domain_scores(&images, corpus.as_ref(), &mut warnings);
-        CaptionScores { corpus: metrics, domains, warnings, images }
-    }
+    let (cider_d, cider) = cider::cider_d_and_cider(&corpus, frequency);
+    let bleu = bleu(&corpus);
+    let rouge_l = rouge_l(&corpus);
+    let image_scores = |(position, (image, _)): (usize, &(&AnnotatedImage, &str))| ImageScores {
+        id: image.id.clone(),
+        domain: image.domain.clone(),
+        metrics: CaptionMetrics {
+            bleu: bleu.images[position],
+            rouge_l: rouge_l[position],
+            cider_d: cider_d[position],
+            cider: cider[position],
+        },
+        bleu_statistics: bleu.statistics[position],
+    };
+    let images: Vec<ImageScores> = pairs.iter().enumerate().map(image_scores).collect();
+    let metrics = CaptionMetrics {
+        bleu: bleu.corpus,
+        rouge_l: mean(&rouge_l),
+        cider_d: mean(&cider_d),
+        cider: mean(&cider),
+    };
+    let count_per_domain = frequency.is_none() && options.own_frequencies;
+    let domains = domain_scores(&images, count_per_domain.then_some(&corpus), &mut warnings);
+    Ok(CaptionScores { corpus: metrics, domains, warnings, images })
 }
 
 /// Tokenizes the reference captions and the results; `files` are the names of their files, for
@@ -289,9 +239,7 @@ fn tokenized_corpus(
     let references = pairs.iter().flat_map(|(image, _)| &image.references);
     let references: Vec<&str> = references.map(String::as_str).collect();
     let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
-    let all_captions = || references.iter().chain(&captions);
-    let bytes = all_captions().map(|caption| caption.len()).sum();
-    let mut sentences = Sentences::with_capacity(all_captions().count(), bytes);
+    let mut sentences = Sentences::default();
     for (captions, file) in [&references, &captions].into_iter().zip(files) {
         warn_of_line_ends(captions, file, warnings);
         let end = sentences.len() + captions.len();
@@ -305,36 +253,29 @@ fn tokenized_corpus(
 fn join_results<'a>(
     annotations: &'a CaptionAnnotations,
     results: &'a CaptionResults,
-    evaluated: EvaluatedImages,
+    only_with_result: bool,
 ) -> Result<Vec<(&'a AnnotatedImage, &'a str)>, EvalError> {
     let mut entries: HashMap<&Id<'_>, usize> = HashMap::with_capacity(results.results.len());
     for (entry, result) in (1..).zip(&results.results) {
         if let Some(first) = entries.insert(&result.image_id, entry) {
             let id = result.image_id.for_message();
-            return Err(EvalError::Malformed {
-                location: Location::new(&results.file, None),
-                reason: format!("entries {first} and {entry} are both for image {id}"),
-                remedy: "give one caption per image",
-            });
+            let reason = format!("entries {first} and {entry} are both for image {id}");
+            return Err(malformed(&results.file, None, reason, "give one caption per image"));
         }
     }
-    let images = annotations.images.iter().map(|image| (&*image.id.0, None)).collect();
-    let captions = results.results.iter().map(|result| (&*result.image_id.0, None)).collect();
-    let joined = join(
-        &FileIds { file: &annotations.file, rows: images },
-        &FileIds { file: &results.file, rows: captions },
-        evaluated == EvaluatedImages::WithResult,
-    )?;
+    let images = annotations.images.iter().map(|image| &*image.id.0);
+    let images = FileIds::without_lines(&annotations.file, images);
+    let captions = results.results.iter().map(|result| &*result.image_id.0);
+    let captions = FileIds::without_lines(&results.file, captions);
+    let joined = join(&images, &captions, only_with_result)?;
     let pair = |(image, index): (&'a AnnotatedImage, Option<usize>)| {
         Some((image, results.results[index?].caption.as_str()))
     };
     let pairs: Vec<_> = annotations.images.iter().zip(joined).filter_map(pair).collect();
     if let Some((image, _)) = pairs.iter().find(|(image, _)| image.references.is_empty()) {
-        return Err(EvalError::Malformed {
-            location: Location::new(&annotations.file, None),
-            reason: format!("image {} has no captions", image.id.for_message()),
-            remedy: "give at least one entry of `annotations` for every image",
-        });
+        let reason = format!("image {} has no captions", image.id.for_message());
+        let remedy = "give at least one entry of `annotations` for every image";
+        return Err(malformed(&annotations.file, None, reason, remedy));
     }
     Ok(pairs)
 }
@@ -370,16 +311,13 @@ fn domain_scores(
             (values(|metrics| metrics.cider_d), values(|metrics| metrics.cider))
         };
         let bleu = positions.iter().map(|&image| images[image].bleu_statistics);
-        domains.push(DomainScores {
-            name: name.to_owned(),
-            images: positions.len(),
-            metrics: CaptionMetrics {
-                bleu: bleu.sum::<BleuStatistics>().scores(),
-                rouge_l: mean(&values(|metrics| metrics.rouge_l)),
-                cider_d: mean(&cider_d),
-                cider: mean(&cider),
-            },
-        });
+        let metrics = CaptionMetrics {
+            bleu: bleu.sum::<BleuStatistics>().scores(),
+            rouge_l: mean(&values(|metrics| metrics.rouge_l)),
+            cider_d: mean(&cider_d),
+            cider: mean(&cider),
+        };
+        domains.push(DomainScores { name: name.to_owned(), images: positions, metrics });
     }
     domains
 }

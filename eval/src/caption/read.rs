@@ -1,14 +1,13 @@
-//! Reads annotations, results and document frequencies from JSON files, which may be gzipped.
+//! Reads annotations, results and document frequencies from JSON.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::path::Path;
 
-use engram_textfile::{Object, read_text, shortened};
+use engram_textfile::{Object, shortened};
 use serde::Deserialize;
 
 use super::{AnnotatedImage, CaptionAnnotations, CaptionResult, CaptionResults};
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 use crate::ids::Id;
 use crate::json::{DistinctKeys, objects, parse, parse_list};
 use crate::metric::caption::cider::DocumentFrequency;
@@ -17,35 +16,6 @@ const ANNOTATION_REMEDY: &str = "expected {\"images\": [{\"id\": 1}, …], \"ann
 const RESULT_REMEDY: &str = "expected [{\"image_id\": 1, \"caption\": \"a dog\"}, …]";
 const FREQUENCY_REMEDY: &str =
     "expected {\"num_documents\": 5000, \"document_frequency\": {\"a dog\": 120, …}}";
-
-/// Reads annotations of COCO, or of NoCaps, which gives each image a `domain`.
-///
-/// # Errors
-/// [`EvalError::Text`]; as [`parse_annotations`]
-pub fn read_annotations(path: &Path) -> Result<CaptionAnnotations, EvalError> {
-    parse_annotations(&path.display().to_string(), &read_text(path)?)
-}
-
-/// Reads results: a list with one caption per image.
-///
-/// # Errors
-/// [`EvalError::Text`]; as [`parse_results`]
-pub fn read_results(path: &Path) -> Result<CaptionResults, EvalError> {
-    parse_results(&path.display().to_string(), &read_text(path)?)
-}
-
-/// Reads document frequencies for CIDEr: for each n-gram, the number of documents (images) of a
-/// collection that contain it.
-///
-/// Format: `{"num_documents": 5000, "document_frequency": {"a": 4990, "a dog": 120}}`. An n-gram is
-/// one to four tokens joined by single spaces. The key `num_documents` may be named `ref_len`, and
-/// `document_frequency` may be named `df`. All numbers count documents and are not logarithms.
-///
-/// # Errors
-/// [`EvalError::Text`]; as [`parse_document_frequency`]
-pub fn read_document_frequency(path: &Path) -> Result<DocumentFrequency, EvalError> {
-    parse_document_frequency(&path.display().to_string(), &read_text(path)?)
-}
 
 /// The fields of an annotation file that are read.
 #[derive(Deserialize)]
@@ -79,16 +49,17 @@ struct FrequencyFile {
     document_frequency: DistinctKeys<f64>,
 }
 
-/// Like [`read_annotations`], but from text; `file` is the name for error messages.
+/// Reads annotations of COCO, or of NoCaps, which gives each image a `domain`. `file` is the name for
+/// error messages.
 ///
 /// The images keep the order of the list `images`. If the file has no such list, they are in the
 /// order of their first captions. (The order matters: see [`caption`](super).)
 ///
 /// # Errors
-/// [`EvalError::Malformed`]
+/// [`EvalError::Text`]
 pub fn parse_annotations(file: &str, text: &str) -> Result<CaptionAnnotations, EvalError> {
     let Object(parsed): Object<AnnotationFile<'_>> = parse(file, text, ANNOTATION_REMEDY)?;
-    let malformed = |reason| malformed(file, reason, ANNOTATION_REMEDY);
+    let refuse = |reason: String| Err(malformed(file, None, reason, ANNOTATION_REMEDY));
     let mut images: Vec<AnnotatedImage> = Vec::new();
     let mut index = HashMap::new();
     let has_image_list = parsed.images.is_some();
@@ -98,7 +69,7 @@ pub fn parse_annotations(file: &str, text: &str) -> Result<CaptionAnnotations, E
         if let Some(first) = index.insert(id.clone(), images.len()) {
             let (id, first, entry) = (id.for_message(), first + 1, entry + 1);
             let reason = format!("entry {entry} of `images` has the same id {id} as entry {first}");
-            return Err(malformed(reason));
+            return refuse(reason);
         }
         images.push(AnnotatedImage { id: id.into_owned(), domain, references: Vec::new() });
     }
@@ -108,7 +79,7 @@ pub fn parse_annotations(file: &str, text: &str) -> Result<CaptionAnnotations, E
             None if has_image_list => {
                 let (id, entry) = (image_id.for_message(), entry + 1);
                 let entry = format!("entry {entry} of `annotations` is for image {id}");
-                return Err(malformed(format!("{entry}, not in `images`")));
+                return refuse(format!("{entry}, not in `images`"));
             }
             None => {
                 index.insert(image_id.clone(), images.len());
@@ -120,19 +91,19 @@ pub fn parse_annotations(file: &str, text: &str) -> Result<CaptionAnnotations, E
         images[position].references.push(caption.into_owned());
     }
     if images.is_empty() {
-        return Err(malformed("has no images".to_owned()));
+        return refuse("has no images".to_owned());
     }
     Ok(CaptionAnnotations { file: file.to_owned(), images })
 }
 
-/// Like [`read_results`], but from text; `file` is the name for error messages.
+/// Reads results: a list with one caption per image. `file` is the name for error messages.
 ///
 /// # Errors
-/// [`EvalError::Malformed`]
+/// [`EvalError::Text`]
 pub fn parse_results(file: &str, text: &str) -> Result<CaptionResults, EvalError> {
     let entries: Vec<CaptionEntry<'_>> = parse_list(file, text, RESULT_REMEDY)?;
     if entries.is_empty() {
-        return Err(malformed(file, "has no results".to_owned(), RESULT_REMEDY));
+        return Err(malformed(file, None, "has no results", RESULT_REMEDY));
     }
     let result = |CaptionEntry { image_id, caption }: CaptionEntry<'_>| CaptionResult {
         image_id: image_id.into_owned(),
@@ -142,14 +113,19 @@ pub fn parse_results(file: &str, text: &str) -> Result<CaptionResults, EvalError
     Ok(CaptionResults { file: file.to_owned(), results })
 }
 
-/// Like [`read_document_frequency`], but from text; `file` is the name for error messages.
+/// Reads document frequencies for CIDEr: for each n-gram, the number of documents (images) of a
+/// collection that contain it. `file` is the name for error messages.
+///
+/// Format: `{"num_documents": 5000, "document_frequency": {"a": 4990, "a dog": 120}}`. An n-gram is
+/// one to four tokens joined by single spaces. The key `num_documents` may be named `ref_len`, and
+/// `document_frequency` may be named `df`. All numbers count documents and are not logarithms.
 ///
 /// # Errors
-/// [`EvalError::Malformed`]
+/// [`EvalError::Text`]
 pub fn parse_document_frequency(file: &str, text: &str) -> Result<DocumentFrequency, EvalError> {
     let Object(parsed): Object<FrequencyFile> = parse(file, text, FREQUENCY_REMEDY)?;
     let documents = parsed.num_documents;
-    let refuse = |reason| Err(malformed(file, reason, FREQUENCY_REMEDY));
+    let refuse = |reason: String| Err(malformed(file, None, reason, FREQUENCY_REMEDY));
     if !(documents.is_finite() && documents >= 1.0) {
         return refuse(format!("`num_documents` is {documents}, but must be at least 1"));
     }
@@ -164,8 +140,4 @@ pub fn parse_document_frequency(file: &str, text: &str) -> Result<DocumentFreque
         return refuse(format!("`{ngram}` is in {count} of {documents} documents"));
     }
     Ok(DocumentFrequency { documents, counts })
-}
-
-fn malformed(file: &str, reason: String, remedy: &'static str) -> EvalError {
-    EvalError::Malformed { location: Location::new(file, None), reason, remedy }
 }

@@ -7,33 +7,20 @@ use serde::Serialize;
 
 use super::{
     CaptionAnnotations, CaptionMetrics, CaptionOptions, CaptionResults, CaptionScores, METRICS,
-    tokenize_captions,
+    evaluate,
 };
-use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap_many};
+use crate::bootstrap::{BootstrapOptions, Resampling, intervals};
 use crate::error::EvalError;
-use crate::items::{Item, Statistic};
+use crate::groups::lowest_rows;
+use crate::items::{Item, mean_items};
+use crate::metric::MetricInfo;
 use crate::metric::caption::bleu::BleuStatistics;
 use crate::metric::mean::weighted_mean;
-use crate::result::{Breakdown, Evaluation, Measure, SourceFile};
+use crate::result::{Breakdown, Evaluation, Interval, Measure, ReportOptions};
 use crate::text::{self, ScoredText, breakdown, scored_texts_table};
 
 /// Index of CIDEr-D in [`CaptionMetrics::values`].
 const CIDER_D: usize = 5;
-
-/// Options for [`report`].
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ReportOptions {
-    /// Options for the evaluated images and for the document frequencies of CIDEr.
-    pub captions: CaptionOptions,
-    /// Resamples, confidence level and seed of the intervals.
-    pub bootstrap: BootstrapOptions,
-    /// Number of lowest-scoring images to list.
-    pub worst: usize,
-    /// Whether to fill [`CaptionReport::items`].
-    pub items: bool,
-    /// The input files.
-    pub sources: Vec<SourceFile>,
-}
 
 /// All metrics of an evaluation. The JSON form is [`Evaluation`] with more fields.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,48 +57,26 @@ pub struct WorstImage {
 /// # Errors
 /// as [`evaluate`](super::evaluate); [`EvalError::InvalidOption`]
 pub fn report(
-    annotations: CaptionAnnotations,
-    results: CaptionResults,
+    annotations: &CaptionAnnotations,
+    results: &CaptionResults,
+    caption_options: &CaptionOptions,
     options: &ReportOptions,
 ) -> Result<CaptionReport, EvalError> {
     options.bootstrap.validate()?;
-    let captions = tokenize_captions(&annotations, &results, &options.captions)?;
-    // Keeps the texts only if the report lists images: they take half of the memory.
-    let texts = (options.worst > 0).then_some((annotations, results));
-    let scores = captions.scores(&options.captions);
+    let scores = evaluate(annotations, results, caption_options)?;
     let all_images: Vec<usize> = (0..scores.images.len()).collect();
     let mut measures = measures(&scores, &all_images, &scores.corpus, &options.bootstrap);
     let primary = measures.remove(CIDER_D);
     let breakdowns = domain_breakdowns(&scores, &options.bootstrap);
     let mut evaluation = Evaluation::new(primary, measures, breakdowns, options.sources.clone());
     evaluation.normaliser = "ptb, Stanford CoreNLP 3.4.1 as in pycocoevalcap 1.2".to_owned();
-    let items = if options.items {
-        scores
-            .images
-            .iter()
-            .map(|image| {
-                let statistic = Statistic::Mean { value: image.metrics.cider_d };
-                let id = image.id.to_string();
-                Item::new(
-                    &CaptionMetrics::INFO[CIDER_D],
-                    &evaluation.normaliser,
-                    &id,
-                    None,
-                    statistic,
-                )
-            })
-            .collect()
-    } else {
-        Vec::new()
-    };
-    Ok(CaptionReport {
-        worst: texts.map_or_else(Vec::new, |(annotations, results)| {
-            worst_images(&annotations, &results, &scores, options.worst)
-        }),
-        warnings: scores.warnings,
-        items,
-        evaluation,
-    })
+    let values: Vec<f64> = scores.images.iter().map(|image| image.metrics.cider_d).collect();
+    let ids = scores.images.iter().map(|image| &image.id.0);
+    let info = &CaptionMetrics::INFO[CIDER_D];
+    let items = mean_items(options, info, &evaluation.normaliser, ids, &values);
+    let worst = lowest_rows(&values, f64::INFINITY, options.worst);
+    let worst = worst_images(annotations, results, &scores, &worst);
+    Ok(CaptionReport { evaluation, warnings: scores.warnings, worst, items })
 }
 
 /// The `metrics` of `images`, each with its interval.
@@ -128,23 +93,16 @@ fn measures(
         images.iter().map(|image| scores.images[*image].bleu_statistics).collect();
     let mean_metrics: Vec<Vec<f64>> = (METRICS - 3..METRICS).map(image_values).collect();
     let resampling = Resampling::by_named_row("image", images.len());
-    let distributions = (options.resamples > 0).then(|| {
-        bootstrap_many(&resampling, options, |counts| {
-            let [bleu_1, bleu_2, bleu_3, bleu_4] =
-                BleuStatistics::of_resample(&bleu, counts).scores();
-            let [rouge_l, cider_d, cider] =
-                [0, 1, 2].map(|metric| weighted_mean(&mean_metrics[metric], counts));
-            [bleu_1, bleu_2, bleu_3, bleu_4, rouge_l, cider_d, cider]
-        })
+    let intervals = intervals(&resampling, options, |counts| {
+        let [bleu_1, bleu_2, bleu_3, bleu_4] = BleuStatistics::of_resample(&bleu, counts).scores();
+        let [rouge_l, cider_d, cider] =
+            [0, 1, 2].map(|metric| weighted_mean(&mean_metrics[metric], counts));
+        [bleu_1, bleu_2, bleu_3, bleu_4, rouge_l, cider_d, cider]
     });
-    let values = metrics.values();
-    let measure = |metric: usize| {
-        let interval = distributions
-            .as_ref()
-            .map(|distributions| distributions[metric].interval(&resampling, options));
-        Measure::new(&CaptionMetrics::INFO[metric], images.len(), Ok(values[metric]), interval)
+    let measure = |((info, value), interval): ((&MetricInfo, f64), Option<Interval>)| {
+        Measure::new(info, images.len(), Ok(value), interval)
     };
-    (0..METRICS).map(measure).collect()
+    CaptionMetrics::INFO.iter().zip(metrics.values()).zip(intervals).map(measure).collect()
 }
 
 /// One table per metric, with one row per domain.
@@ -152,15 +110,8 @@ fn domain_breakdowns(scores: &CaptionScores, options: &BootstrapOptions) -> Vec<
     if scores.domains.is_empty() {
         return Vec::new();
     }
-    let mut images_by_domain: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (image, scored) in scores.images.iter().enumerate() {
-        if let Some(domain) = &scored.domain {
-            images_by_domain.entry(domain).or_default().push(image);
-        }
-    }
     let domain_measures = |domain: &super::DomainScores| {
-        let images = images_by_domain.get(domain.name.as_str()).map_or(&[][..], Vec::as_slice);
-        (domain.name.clone(), measures(scores, images, &domain.metrics, options))
+        (domain.name.clone(), measures(scores, &domain.images, &domain.metrics, options))
     };
     let domains: Vec<(String, Vec<Measure>)> = scores.domains.iter().map(domain_measures).collect();
     let table = |metric: usize| {
@@ -175,21 +126,17 @@ fn worst_images(
     annotations: &CaptionAnnotations,
     results: &CaptionResults,
     scores: &CaptionScores,
-    count: usize,
+    order: &[usize],
 ) -> Vec<WorstImage> {
-    if count == 0 {
+    if order.is_empty() {
         return Vec::new();
     }
-    let mut order: Vec<usize> = (0..scores.images.len()).collect();
-    let value = |image: &usize| scores.images[*image].metrics.cider_d;
-    order.sort_by(|a, b| value(a).total_cmp(&value(b)));
-    order.truncate(count);
     let annotated: HashMap<_, _> =
         annotations.images.iter().map(|annotated| (&annotated.id, annotated)).collect();
     let results: HashMap<_, _> =
         results.results.iter().map(|result| (&result.image_id, result)).collect();
-    let worst_image = |image: usize| {
-        let image = &scores.images[image];
+    let worst_image = |image: &usize| {
+        let image = &scores.images[*image];
         let (annotated, result) = (annotated.get(&image.id), results.get(&image.id));
         WorstImage {
             id: image.id.to_string(),
@@ -198,7 +145,7 @@ fn worst_images(
             references: annotated.map(|image| image.references.clone()).unwrap_or_default(),
         }
     };
-    order.into_iter().map(worst_image).collect()
+    order.iter().map(worst_image).collect()
 }
 
 impl CaptionReport {

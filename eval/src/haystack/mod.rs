@@ -17,13 +17,13 @@
 //! # Source   visual-haystacks/vhs_benchmark `utils.py`, `solvers/base_solver.py` (arXiv 2407.13766)
 //!
 //! ```
-//! use engram_eval::haystack::{HaystackOptions, evaluate, read::parse_replies};
+//! use engram_eval::haystack::{evaluate, read::parse_replies};
 //!
 //! let replies = r#"{"id": 1, "answer": "yes", "response": "Yes, there is."}
 //! {"id": 2, "answer": "no", "response": "Yes and no."}
 //! {"id": 3, "answer": "no", "response": "I cannot tell"}"#;
 //! let replies = parse_replies("replies.jsonl", replies)?;
-//! let detail = evaluate(&replies, &HaystackOptions::default())?.evaluation.detail;
+//! let detail = evaluate(&replies, &Default::default())?.evaluation.detail;
 //! assert_eq!(detail["accuracy_plain"], 2.0 / 3.0);
 //! assert_eq!(detail["accuracy_strict"], 1.0 / 3.0);
 //! assert_eq!(detail["compliance"], 2.0 / 3.0);
@@ -38,10 +38,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::bootstrap::{BootstrapOptions, Resampling, bootstrap, measure_of_mean};
 use crate::error::EvalError;
-use crate::items::{Item, Statistic};
+use crate::items::{Item, mean_items};
 use crate::metric::mean::{mean, weighted_mean};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Breakdown, Evaluation, Measure, SourceFile};
+use crate::result::{Breakdown, Evaluation, Measure, ReportOptions};
 use crate::text;
 use read::Reply;
 use words::contains_yes_no;
@@ -58,20 +58,6 @@ pub const STRICT: MetricInfo = MetricInfo::higher("accuracy_strict", Unit::Fract
 /// The share of replies that contain "yes" or "no".
 pub const COMPLIANCE: MetricInfo = MetricInfo::higher("compliance", Unit::Fraction);
 
-/// Options for [`evaluate`].
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct HaystackOptions {
-    /// Resamples, confidence level and seed of the intervals. The 100 resamples of the published
-    /// accuracy have the same seed.
-    pub bootstrap: BootstrapOptions,
-    /// Whether to fill [`HaystackReport::items`].
-    pub items: bool,
-    /// Number of entries of [`HaystackReport::worst`].
-    pub worst: usize,
-    /// The input files.
-    pub sources: Vec<SourceFile>,
-}
-
 /// All metrics, from 0 to 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HaystackReport {
@@ -81,7 +67,7 @@ pub struct HaystackReport {
     pub evaluation: Evaluation,
     /// Standard deviation of the published accuracy over its 100 resamples.
     pub standard_deviation: f64,
-    /// The plain accuracy of each reply, 0 or 1; empty if [`HaystackOptions::items`] is false.
+    /// The plain accuracy of each reply, 0 or 1; empty if [`ReportOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
     /// Wrong replies, then correct replies with both words; each in file order.
@@ -107,13 +93,14 @@ pub struct WrongReply {
     pub response: String,
 }
 
-/// Scores the replies.
+/// Scores the replies. The 100 resamples of the published accuracy have the same seed as those of
+/// the intervals.
 ///
 /// # Errors
 /// [`EvalError::InvalidOption`], [`EvalError::Pattern`]
 pub fn evaluate(
     replies: &[Reply<'_>],
-    options: &HaystackOptions,
+    options: &ReportOptions,
 ) -> Result<HaystackReport, EvalError> {
     options.bootstrap.validate()?;
     let replies_in_parallel = replies.par_iter().with_min_len(64);
@@ -143,11 +130,8 @@ pub fn evaluate(
         measure(&STRICT, &strict),
         measure(&COMPLIANCE, &compliance),
     ];
-    let item = |(reply, correct): (&Reply<'_>, &f64)| {
-        Item::new(&PLAIN, "none", &reply.id, None, Statistic::Mean { value: *correct })
-    };
-    let items =
-        if options.items { replies.iter().zip(&correct).map(item).collect() } else { Vec::new() };
+    let ids = replies.iter().map(|reply| &reply.id);
+    let items = mean_items(options, &PLAIN, "none", ids, &correct);
     let primary = Measure { value: accuracy, ..measure(&ACCURACY, &correct) };
     let answers: Vec<&str> = replies.iter().map(answer_name).collect();
     let words: Vec<&str> = words_found.iter().copied().map(answer_words).collect();
@@ -195,7 +179,7 @@ fn breakdown(
     name: &str,
     labels: &[&'static str],
     correct: &[f64],
-    options: &HaystackOptions,
+    options: &ReportOptions,
 ) -> Breakdown {
     let rows = ["yes", "no", "both", "neither"].into_iter().filter_map(|label_name| {
         let with_label = labels.iter().zip(correct).filter(|(label, _)| **label == label_name);

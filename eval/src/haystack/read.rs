@@ -5,8 +5,10 @@ use std::borrow::Cow;
 use engram_textfile::{ONE_OBJECT, UniqueIds, json_lines, shortened};
 use serde::Deserialize;
 
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, Location, malformed};
 use crate::ids::Id;
+
+const REMEDY: &str = "give one JSON object per line: id, answer (yes or no) and response";
 
 /// A question's correct answer and a system's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,27 +57,27 @@ struct ReplyResult<'a> {
 /// `result` of the benchmark's scripts.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] with the line; [`EvalError::Text`] for a duplicate id
+/// [`EvalError::Text`] with the line, also for a duplicate id
 pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, EvalError> {
     let lines = json_lines(file, text, ONE_OBJECT, |line, reply: ReplyLine<'a>| (line, reply))?;
     let (mut replies, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
     for (line, reply_line) in lines.into_iter().flatten() {
-        let malformed = |reason: String| malformed(file, Some(line), reason);
+        let refuse = |reason: String| Err(malformed(file, line, reason, REMEDY));
         let id = reply_line.id.map_or_else(|| line.to_string().into(), |id| id.0);
         let mut turns = reply_line.conversations.into_iter().map(|turn| turn.value);
         let (first_turn, second_turn) = (turns.next(), turns.next());
         let Some(answer) = reply_line.answer.or(second_turn) else {
-            return Err(malformed("has no `answer`".to_owned()));
+            return refuse("has no `answer`".to_owned());
         };
         let yes = match answer.trim().to_lowercase().as_str() {
             "yes" => true,
             "no" => false,
-            other => return Err(malformed(format!("has the answer `{}`", shortened(other, 40)))),
+            other => return refuse(format!("has the answer `{}`", shortened(other, 40))),
         };
         let Some(response) =
             reply_line.response.or(reply_line.result.map(|result| result.response))
         else {
-            return Err(malformed("has no `response`".to_owned()));
+            return refuse("has no `response`".to_owned());
         };
         let question = if reply_line.question.is_empty() { first_turn } else { None }
             .unwrap_or(reply_line.question);
@@ -83,14 +85,9 @@ pub fn parse_replies<'a>(file: &str, text: &'a str) -> Result<Vec<Reply<'a>>, Ev
         replies.push(Reply { id, yes, question, response });
     }
     if replies.is_empty() {
-        return Err(malformed(file, None, "has no replies".to_owned()));
+        return Err(malformed(file, None, "has no replies", REMEDY));
     }
     Ok(replies)
-}
-
-fn malformed(file: &str, line: Option<u64>, reason: String) -> EvalError {
-    let remedy = "give one JSON object per line: id, answer (yes or no) and response";
-    EvalError::Malformed { location: Location::new(file, line), reason, remedy }
 }
 
 #[cfg(test)]
@@ -111,16 +108,16 @@ mod tests {
 
     #[test]
     fn errors_name_the_line() {
-        let error_message = |text: &str| parse_replies("f", text).unwrap_err().to_string();
-        assert!(error_message(r#"{"response": "no"}"#).starts_with("f:1: has no `answer`"));
-        assert!(error_message(r#"{"answer": "no"}"#).starts_with("f:1: has no `response`"));
-        assert!(
-            error_message(r#"{"answer": "maybe", "response": "no"}"#).contains("answer `maybe`")
-        );
-        assert!(error_message("").starts_with("f: has no replies"));
         let row = r#"{"id": 1, "answer": "no", "response": ""}"#;
-        assert!(
-            error_message(&format!("{row}\n{row}")).starts_with("f:2: id `1` was already given")
-        );
+        for (text, expected) in [
+            (r#"{"response": "no"}"#, "f:1: has no `answer`"),
+            (r#"{"answer": "no"}"#, "f:1: has no `response`"),
+            (r#"{"answer": "maybe", "response": "no"}"#, "f:1: has the answer `maybe`"),
+            ("", "f: has no replies"),
+            (&*format!("{row}\n{row}"), "f:2: id `1` was already given"),
+        ] {
+            let error = parse_replies("f", text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 }

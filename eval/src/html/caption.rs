@@ -2,18 +2,16 @@
 
 use super::cases::{Cases, Cell, Column, Kind, with_references};
 use super::numbers::size;
-use super::sections::{self, Report, Words};
+use super::sections::{self, Report};
 use super::writer::Html;
 use crate::caption::report::{CaptionReport, WorstImage};
 
-const WORDS: Words<'static> = Words { value_name: "CIDEr-D of an image", items: "images" };
-
 const COLUMNS: [Column<'static>; 5] = [
-    Column { heading: "image", kind: Kind::Name },
-    Column { heading: "CIDEr-D", kind: Kind::Number },
-    Column { heading: "ROUGE-L", kind: Kind::Number },
-    Column { heading: "BLEU-1", kind: Kind::Number },
-    Column { heading: "caption and references", kind: Kind::Reading },
+    ("image", Kind::Name),
+    ("CIDEr-D", Kind::Number),
+    ("ROUGE-L", Kind::Number),
+    ("BLEU-1", Kind::Number),
+    ("caption and references", Kind::Reading),
 ];
 
 impl CaptionReport {
@@ -31,12 +29,13 @@ impl CaptionReport {
             ),
             evaluation,
             warnings: &self.warnings,
-            words: WORDS,
+            items: "images",
+            value_name: "CIDEr-D of an image",
             values: &values,
             overall: Some("overall"),
-            remark: sections::zero_remark(&values, WORDS.items, "CIDEr-D"),
+            remark: sections::zero_remark(&values, "images", "CIDEr-D"),
             cases: Cases {
-                items: WORDS.items,
+                items: "images",
                 total: evaluation.primary.n,
                 order: "by CIDEr-D",
                 columns: &COLUMNS,

@@ -10,11 +10,7 @@ const MAX_REFERENCES: usize = 10;
 const TEXT_WIDTH: usize = 600;
 
 /// A column heading, and the kind of its cells.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Column<'a> {
-    pub(super) heading: &'a str,
-    pub(super) kind: Kind,
-}
+pub(super) type Column<'a> = (&'a str, Kind);
 
 /// The kind of a column's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,8 +105,8 @@ impl Cases<'_> {
                 html.text("Sort ");
                 html.node("select", &[("class", "order")], |html| {
                     html.leaf("option", &[("value", "")], "worst first");
-                    for (index, column) in self.columns.iter().enumerate() {
-                        let direction_names = match column.kind {
+                    for (index, (heading, kind)) in self.columns.iter().enumerate() {
+                        let direction_names = match kind {
                             Kind::Reading => continue,
                             Kind::Name | Kind::Code => ["A to Z", "Z to A"],
                             Kind::Number => ["ascending", "descending"],
@@ -119,7 +115,7 @@ impl Cases<'_> {
                             ["up", "down"].into_iter().zip(direction_names)
                         {
                             let value = format!("{index} {direction}");
-                            let text = format!("{}, {direction_name}", column.heading);
+                            let text = format!("{heading}, {direction_name}");
                             html.leaf("option", &[("value", &value)], &text);
                         }
                     }
@@ -132,7 +128,7 @@ impl Cases<'_> {
 
     fn table(&self, html: &mut Html) {
         html.node("table", &[("class", "list")], |html| {
-            html.table_head(self.columns.iter().map(|column| (column.heading, class(column.kind))));
+            html.table_head(self.columns.iter().map(|(heading, kind)| (*heading, class(*kind))));
             html.node("tbody", &[], |html| {
                 for row in &self.rows {
                     html.node("tr", &[], |html| {
@@ -155,8 +151,8 @@ fn class(kind: Kind) -> &'static str {
     }
 }
 
-fn write_cell(html: &mut Html, cell: &Cell, column: &Column<'_>) {
-    let (class, label) = (("class", class(column.kind)), ("data-label", column.heading));
+fn write_cell(html: &mut Html, cell: &Cell, (heading, kind): &Column<'_>) {
+    let (class, label) = (("class", class(*kind)), ("data-label", *heading));
     match cell {
         Cell::Number(value, displayed) => {
             let value = if value.is_finite() { value.to_string() } else { String::new() };

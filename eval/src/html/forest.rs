@@ -26,8 +26,8 @@ pub(super) struct Row<'a> {
     pub(super) value: f64,
     pub(super) reason: Option<&'a str>,
     pub(super) interval: Option<&'a Interval>,
-    /// The metric's range, for the axis; `None` for an axis without limits.
-    pub(super) range: Option<Range>,
+    /// The metric's range, for the axis.
+    pub(super) range: Range,
 }
 
 impl<'a> Row<'a> {
@@ -39,22 +39,13 @@ impl<'a> Row<'a> {
             value: measure.value,
             reason: measure.reason.as_deref(),
             interval: measure.interval.as_ref(),
-            range: Some(Range::of(&measure.metric, measure.unit)),
+            range: Range::of(&measure.metric, measure.unit),
         }
     }
 
     pub(super) fn mark(&self) -> Mark {
         Mark { value: self.value, limits: self.interval.map(|i| (i.low, i.high)) }
     }
-}
-
-/// Optional parts of a forest table.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ForestOptions {
-    /// The overall value, drawn as a dashed line; `None` for no line.
-    pub(super) overall: Option<f64>,
-    /// Whether to show each row's count; the plot is then narrower.
-    pub(super) show_n: bool,
 }
 
 /// Rows that share an axis.
@@ -75,9 +66,8 @@ impl Group<'_> {
     fn scale(&self, width: f64) -> Option<RowScale> {
         let numbers = || self.numbers().chain(self.overall.filter(|value| value.is_finite()));
         let mut axis = Axis::over(numbers(), STEPS)?;
-        let ranges: Option<Vec<Range>> = self.rows.iter().map(|row| row.range).collect();
         let union = |a: Range, b: Range| Range::new(a.low.min(b.low), a.high.max(b.high));
-        if let Some(range) = ranges.and_then(|ranges| ranges.into_iter().reduce(union)) {
+        if let Some(range) = self.rows.iter().map(|row| row.range).reduce(union) {
             axis = axis.within(range, numbers());
         }
         Some(RowScale { axis, width })
@@ -95,13 +85,13 @@ struct Table {
     decimals: usize,
 }
 
-/// Writes a table of values with intervals, drawn on one axis.
-pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], options: &ForestOptions) {
-    let group = Group { rows, overall: options.overall };
-    forest_of_groups(html, name, &[group], options.show_n);
+/// Writes a table of values with intervals, drawn on one axis. A dashed line marks `overall`.
+pub(super) fn forest(html: &mut Html, name: &str, rows: &[Row<'_>], overall: Option<f64>) {
+    forest_of_groups(html, name, &[Group { rows, overall }], false);
 }
 
 /// Writes a table of values with intervals. The rows of each group have their own axis below them.
+/// `show_n` shows the count of each row; the plot is then narrower.
 pub(super) fn forest_of_groups(html: &mut Html, name: &str, groups: &[Group<'_>], show_n: bool) {
     let (width, class) = if show_n { (NARROW_PLOT, "forest") } else { (WIDE_PLOT, "forest wide") };
     let rows = || groups.iter().flat_map(|group| group.rows);

@@ -2,20 +2,18 @@
 
 use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{format_value, size};
-use super::sections::{Report, Words};
+use super::sections::Report;
 use super::writer::Html;
 use crate::haystack::{HaystackReport, WrongReply};
-
-const WORDS: Words<'static> = Words { value_name: "correct replies", items: "questions" };
 
 /// Maximum length of a question or a reply, in characters.
 const TEXT_WIDTH: usize = 600;
 
 const COLUMNS: [Column<'static>; 4] = [
-    Column { heading: "question", kind: Kind::Name },
-    Column { heading: "correct answer", kind: Kind::Code },
-    Column { heading: "answer words", kind: Kind::Code },
-    Column { heading: "reply", kind: Kind::Reading },
+    ("question", Kind::Name),
+    ("correct answer", Kind::Code),
+    ("answer words", Kind::Code),
+    ("reply", Kind::Reading),
 ];
 
 impl HaystackReport {
@@ -32,7 +30,8 @@ impl HaystackReport {
             ),
             evaluation,
             warnings: &[],
-            words: WORDS,
+            items: "questions",
+            value_name: "correct replies",
             values: &[],
             overall: None,
             remark: None,

@@ -2,22 +2,19 @@
 
 use super::cases::{Cases, Cell, Column, Kind};
 use super::numbers::{fixed, size};
-use super::sections::{self, Report, Words};
+use super::sections::{self, Report};
 use super::writer::Html;
 use crate::items::Statistic;
 use crate::phrase::{PhraseReport, WorstRow, z_scores};
 
-const WORDS: Words<'static> =
-    Words { value_name: "prediction − gold score, in standard deviations", items: "rows" };
-
 const COLUMNS: [Column<'static>; 7] = [
-    Column { heading: "gold", kind: Kind::Number },
-    Column { heading: "prediction", kind: Kind::Number },
-    Column { heading: "difference", kind: Kind::Number },
-    Column { heading: "context", kind: Kind::Code },
-    Column { heading: "anchor", kind: Kind::Name },
-    Column { heading: "target", kind: Kind::Name },
-    Column { heading: "id", kind: Kind::Name },
+    ("gold", Kind::Number),
+    ("prediction", Kind::Number),
+    ("difference", Kind::Number),
+    ("context", Kind::Code),
+    ("anchor", Kind::Name),
+    ("target", Kind::Name),
+    ("id", Kind::Name),
 ];
 
 impl PhraseReport {
@@ -30,7 +27,7 @@ impl PhraseReport {
         let near_count = differences.iter().filter(|difference| difference.abs() <= 0.5).count();
         let remark = format!(
             "Positive: the prediction is too high. {} lie within 0.5 standard deviations.",
-            sections::part_of(near_count, differences.len(), WORDS.items)
+            sections::part_of(near_count, differences.len(), "rows")
         );
         let mut legend = Html::default();
         let text = "Difference = prediction − gold score, each in standard deviations from \
@@ -41,12 +38,13 @@ impl PhraseReport {
             lead: format!("{} rows, {} anchors", size(rows), size(self.anchors)),
             evaluation,
             warnings: &self.warnings,
-            words: WORDS,
+            items: "rows",
+            value_name: "prediction − gold score, in standard deviations",
             values: &differences,
             overall: None,
             remark: Some(remark),
             cases: Cases {
-                items: WORDS.items,
+                items: "rows",
                 total: rows,
                 order: "by absolute difference",
                 columns: &COLUMNS,

@@ -2,15 +2,11 @@
 
 use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{count, fixed, size};
-use super::sections::{self, Report, Words};
+use super::sections::{self, Report};
 use super::writer::Html;
 use crate::aokvqa::{AokvqaReport, WrongAnswer};
-use crate::items::Item;
 use crate::result::Evaluation;
 use crate::vqa::{VqaReport, WorstQuestion};
-
-const WORDS: Words<'static> =
-    Words { value_name: "accuracy of a question in per cent", items: "questions" };
 
 /// Maximum number of distinct human answers shown per question.
 const MAX_ANSWERS: usize = 20;
@@ -18,15 +14,15 @@ const MAX_ANSWERS: usize = 20;
 const TEXT_WIDTH: usize = 300;
 
 const VQA_COLUMNS: [Column<'static>; 3] = [
-    Column { heading: "question id", kind: Kind::Name },
-    Column { heading: "accuracy", kind: Kind::Number },
-    Column { heading: "question and answers", kind: Kind::Reading },
+    ("question id", Kind::Name),
+    ("accuracy", Kind::Number),
+    ("question and answers", Kind::Reading),
 ];
 const AOKVQA_COLUMNS: [Column<'static>; 4] = [
-    Column { heading: "question id", kind: Kind::Name },
-    Column { heading: "direct answer", kind: Kind::Number },
-    Column { heading: "choice", kind: Kind::Number },
-    Column { heading: "question and answers", kind: Kind::Reading },
+    ("question id", Kind::Name),
+    ("direct answer", Kind::Number),
+    ("choice", Kind::Number),
+    ("question and answers", Kind::Reading),
 ];
 
 impl VqaReport {
@@ -35,17 +31,11 @@ impl VqaReport {
     pub fn to_html(&self) -> String {
         let Evaluation { primary, normaliser, .. } = &self.evaluation;
         let questions = size(primary.n);
-        Questions {
-            title: "Visual questions",
-            lead: format!("Accuracy in per cent, {questions} questions, answers by {normaliser}"),
-            evaluation: &self.evaluation,
-            warnings: &[],
-            items: &self.items,
-            order: "by accuracy",
-            columns: &VQA_COLUMNS,
-            rows: self.worst.iter().map(vqa_cells).collect(),
-        }
-        .into_html()
+        let lead = format!("Accuracy in per cent, {questions} questions, answers by {normaliser}");
+        let values = sections::item_values(&self.items);
+        let rows = self.worst.iter().map(vqa_cells).collect();
+        let cases = cases(&values, "by accuracy", &VQA_COLUMNS, rows);
+        report("Visual questions", lead, &self.evaluation, &[], &values, cases).into_html()
     }
 }
 
@@ -53,61 +43,57 @@ impl AokvqaReport {
     /// The report as a page: both accuracies, the distribution of [`AokvqaReport::items`], and the
     /// questions in [`AokvqaReport::worst`].
     pub fn to_html(&self) -> String {
-        Questions {
-            title: "Visual questions, A-OKVQA",
-            lead: format!("Accuracy in per cent, {} questions", size(self.evaluation.primary.n)),
-            evaluation: &self.evaluation,
-            warnings: &self.warnings,
-            items: &self.items,
-            order: "by the primary metric",
-            columns: &AOKVQA_COLUMNS,
-            rows: self.worst.iter().map(aokvqa_cells).collect(),
-        }
-        .into_html()
+        let lead = format!("Accuracy in per cent, {} questions", size(self.evaluation.primary.n));
+        let values = sections::item_values(&self.items);
+        let rows = self.worst.iter().map(aokvqa_cells).collect();
+        let cases = cases(&values, "by the primary metric", &AOKVQA_COLUMNS, rows);
+        let title = "Visual questions, A-OKVQA";
+        report(title, lead, &self.evaluation, &self.warnings, &values, cases).into_html()
+    }
+}
+
+fn cases<'a>(
+    values: &[f64],
+    order: &'a str,
+    columns: &'a [Column<'a>],
+    rows: Vec<Vec<Cell>>,
+) -> Cases<'a> {
+    Cases {
+        items: "questions below 100 per cent",
+        // As in the list of the worst questions, a question is wrong if it is below 100.
+        total: values.iter().filter(|value| **value < 100.0).count(),
+        order,
+        columns,
+        rows,
+        legend: Html::default(),
     }
 }
 
 /// A page of questions with accuracies.
-struct Questions<'a> {
+fn report<'a>(
     title: &'a str,
     lead: String,
     evaluation: &'a Evaluation,
     warnings: &'a [String],
-    items: &'a [Item],
-    order: &'a str,
-    columns: &'a [Column<'a>],
-    rows: Vec<Vec<Cell>>,
-}
-
-impl Questions<'_> {
-    fn into_html(self) -> String {
-        let values = sections::item_values(self.items);
-        let part_where = |condition: fn(f64) -> bool| {
-            let count = values.iter().filter(|value| condition(**value)).count();
-            sections::part_of(count, values.len(), WORDS.items)
-        };
-        let (full, zero) =
-            (part_where(|value| value > 100.0 - 1e-9), part_where(|value| value == 0.0));
-        Report {
-            title: self.title,
-            lead: self.lead,
-            evaluation: self.evaluation,
-            warnings: self.warnings,
-            words: WORDS,
-            values: &values,
-            overall: Some("mean"),
-            remark: Some(format!("{full} score 100; {zero} score 0.")),
-            cases: Cases {
-                items: "questions below 100 per cent",
-                // As in the list of the worst questions, a question is wrong if it is below 100.
-                total: values.iter().filter(|value| **value < 100.0).count(),
-                order: self.order,
-                columns: self.columns,
-                rows: self.rows,
-                legend: Html::default(),
-            },
-        }
-        .into_html()
+    values: &'a [f64],
+    cases: Cases<'a>,
+) -> Report<'a> {
+    let part_where = |condition: fn(f64) -> bool| {
+        let count = values.iter().filter(|value| condition(**value)).count();
+        sections::part_of(count, values.len(), "questions")
+    };
+    let (full, zero) = (part_where(|value| value > 100.0 - 1e-9), part_where(|value| value == 0.0));
+    Report {
+        title,
+        lead,
+        evaluation,
+        warnings,
+        items: "questions",
+        value_name: "accuracy of a question in per cent",
+        values,
+        overall: Some("mean"),
+        remark: Some(format!("{full} score 100; {zero} score 0.")),
+        cases,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::cases::{Cases, Cell, Column, Kind, truncated};
 use super::numbers::{count, size};
-use super::sections::{self, Report, Words};
+use super::sections::{self, Report};
 use super::writer::Html;
 use crate::retrieval::{RetrievalReport, WorstQuery};
 
@@ -11,11 +11,11 @@ const ID_WIDTH: usize = 120;
 
 fn columns(primary: &str) -> [Column<'_>; 5] {
     [
-        Column { heading: "query", kind: Kind::Name },
-        Column { heading: primary, kind: Kind::Number },
-        Column { heading: "first relevant rank", kind: Kind::Number },
-        Column { heading: "relevant", kind: Kind::Number },
-        Column { heading: "retrieved and missed", kind: Kind::Reading },
+        ("query", Kind::Name),
+        (primary, Kind::Number),
+        ("first relevant rank", Kind::Number),
+        ("relevant", Kind::Number),
+        ("retrieved and missed", Kind::Reading),
     ]
 }
 
@@ -26,17 +26,17 @@ impl RetrievalReport {
         let evaluation = &self.evaluation;
         let primary = evaluation.primary.metric.as_str();
         let value_name = format!("{primary} of a query");
-        let words = Words { value_name: &value_name, items: "queries" };
         let values = sections::item_values(&self.items);
         Report {
             title: "Retrieval",
             lead: format!("{} queries", size(evaluation.primary.n)),
             evaluation,
             warnings: &self.warnings,
-            words,
+            items: "queries",
+            value_name: &value_name,
             values: &values,
             overall: Some("mean"),
-            remark: sections::zero_remark(&values, words.items, primary),
+            remark: sections::zero_remark(&values, "queries", primary),
             cases: Cases {
                 items: "queries below 1",
                 total: values.iter().filter(|value| **value < 1.0).count(),
@@ -52,7 +52,7 @@ impl RetrievalReport {
 
 fn cells(query: &WorstQuery) -> Vec<Cell> {
     let mut html = Html::default();
-    let list = |html: &mut Html, label: &str, ids: &[(&str, &str)], more: usize| {
+    let list = |html: &mut Html, label: &str, ids: &[(&str, &String)], more: usize| {
         html.node("p", &[], |html| {
             html.leaf("span", &[("class", "label")], &format!("{label} "));
             for (index, (class, id)) in ids.iter().enumerate() {
@@ -67,13 +67,11 @@ fn cells(query: &WorstQuery) -> Vec<Cell> {
             }
         });
     };
-    let with_class =
-        |(id, relevant): &'_ (String, bool)| (if *relevant { "right" } else { "" }, id.clone());
-    let retrieved: Vec<(&str, String)> = query.retrieved.iter().map(with_class).collect();
-    let retrieved: Vec<(&str, &str)> =
-        retrieved.iter().map(|(class, id)| (*class, &**id)).collect();
+    let class = |relevant: bool| if relevant { "right" } else { "" };
+    let retrieved = query.retrieved.iter();
+    let retrieved: Vec<_> = retrieved.map(|(id, relevant)| (class(*relevant), id)).collect();
     list(&mut html, "first retrieved", &retrieved, 0);
-    let missed: Vec<(&str, &str)> = query.missed.iter().map(|id| ("", id.as_str())).collect();
+    let missed: Vec<_> = query.missed.iter().map(|id| ("", id)).collect();
     list(&mut html, "relevant, not retrieved", &missed, query.missed_total - missed.len());
     let rank = match query.first_rank {
         Some(rank) => Cell::count(rank as u64),

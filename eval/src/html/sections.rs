@@ -1,7 +1,7 @@
 //! Sections common to all pages: metrics, files and method, breakdowns, distribution, warnings.
 
 use super::cases::Cases;
-use super::forest::{ForestOptions, Row, forest, star_note};
+use super::forest::{Group, Row, forest, forest_of_groups, star_note};
 use super::numbers::{decimals, fixed, format_value, limits, size};
 use super::page::Page;
 use super::plots::Histogram;
@@ -16,15 +16,6 @@ use crate::text::interval_heading;
 const MAX_GROUPS: usize = 200;
 /// Breakdowns with more groups are collapsed.
 const MAX_OPEN_GROUPS: usize = 40;
-
-/// Names of the values and the items of an evaluation.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Words<'a> {
-    /// The value of one item: `word error rate of an utterance`.
-    pub(super) value_name: &'a str,
-    /// The kind of items, in the plural: `utterances`.
-    pub(super) items: &'static str,
-}
 
 /// The value of each item.
 pub(super) fn item_values(items: &[Item]) -> Vec<f64> {
@@ -45,7 +36,10 @@ pub(super) struct Report<'a> {
     pub(super) lead: String,
     pub(super) evaluation: &'a Evaluation,
     pub(super) warnings: &'a [String],
-    pub(super) words: Words<'a>,
+    /// The kind of items, in the plural: `utterances`.
+    pub(super) items: &'a str,
+    /// The value of one item: `word error rate of an utterance`.
+    pub(super) value_name: &'a str,
     /// The values of the items for the distribution; may be empty.
     pub(super) values: &'a [f64],
     /// The name of the primary value in the distribution; `None` if it is not drawn.
@@ -57,11 +51,12 @@ pub(super) struct Report<'a> {
 
 impl Report<'_> {
     pub(super) fn into_html(self) -> String {
-        let Self { evaluation, words, .. } = self;
+        let Self { evaluation, items, .. } = self;
         let mut page = Page::new(self.title, &self.lead);
-        first_sections(&mut page, evaluation, self.warnings, words);
+        first_sections(&mut page, evaluation, self.warnings, items);
         let overall = self.overall.map(|name| (name, evaluation.primary.value));
-        distribution(&mut page, self.values, words, overall, self.remark);
+        let names = (self.value_name, items);
+        distribution(&mut page, self.values, names, overall, self.remark);
         breakdowns(&mut page, evaluation);
         self.cases.write(&mut page);
         page.into_html()
@@ -73,7 +68,7 @@ pub(super) fn first_sections(
     page: &mut Page,
     evaluation: &Evaluation,
     warnings: &[String],
-    words: Words<'_>,
+    items: &str,
 ) {
     page.section("Metrics", |html| {
         if !warnings.is_empty() {
@@ -89,10 +84,10 @@ pub(super) fn first_sections(
         headline(html, &evaluation.primary);
         let measures = || std::iter::once(&evaluation.primary).chain(&evaluation.secondary);
         let rows: Vec<Row<'_>> = measures().map(Row::of_measure).collect();
-        forest(html, "metric", &rows, &ForestOptions { overall: None, show_n: false });
+        forest(html, "metric", &rows, None);
         star_note(html, &rows);
     });
-    page.section("Method", |html| method(html, evaluation, words));
+    page.section("Method", |html| method(html, evaluation, items));
 }
 
 /// Shows the primary metric in large type.
@@ -112,15 +107,17 @@ fn headline(html: &mut Html, primary: &Measure) {
             html.leaf("span", &[("class", "limits")], reason);
         }
         if let Some(higher_is_better) = primary.higher_is_better {
-            let text =
-                if higher_is_better { "↑ higher is better" } else { "↓ lower is better" };
-            html.leaf("span", &[("class", "direction")], text);
+            html.leaf("span", &[("class", "direction")], better(higher_is_better).trim_start());
         }
     });
 }
 
+fn better(higher: bool) -> &'static str {
+    if higher { " ↑ higher is better" } else { " ↓ lower is better" }
+}
+
 /// Writes the files, the normaliser, the counts and the method of the intervals.
-fn method(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
+fn method(html: &mut Html, evaluation: &Evaluation, items: &str) {
     html.node("dl", &[], |html| {
         let mut pair = |name: &str, value: &str| {
             html.leaf("dt", &[], name);
@@ -130,7 +127,7 @@ fn method(html: &mut Html, evaluation: &Evaluation, words: Words<'_>) {
             pair(&source.role, &format!("{} ({} rows)", source.path, size(source.rows)));
         }
         let primary = &evaluation.primary;
-        pair(words.items, &size(primary.n));
+        pair(items, &size(primary.n));
         pair("normaliser", &evaluation.normaliser);
         if let Some(interval) = &primary.interval {
             pair("intervals", &format!("{}, {}", interval_heading(interval), interval.method));
@@ -173,31 +170,25 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     html.node("h3", &[], |html| {
         html.text(&spelling(&table.metric));
         if let Some(higher_is_better) = table.higher_is_better {
-            let text =
-                if higher_is_better { " ↑ higher is better" } else { " ↓ lower is better" };
-            html.leaf("span", &[("class", "direction")], text);
+            html.leaf("span", &[("class", "direction")], better(higher_is_better));
         }
     });
     let rows: Vec<Row<'_>> = table
         .rows
         .iter()
         .take(MAX_GROUPS)
-        .map(|group| {
-            let name = if group.name.is_empty() { "(none)" } else { &group.name }.to_owned();
-            let (reason, interval) = (group.reason.as_deref(), group.interval.as_ref());
-            Row {
-                name,
-                higher_is_better: None,
-                n: group.n,
-                value: group.value,
-                reason,
-                interval,
-                range: Some(Range::of(&table.metric, table.unit)),
-            }
+        .map(|group| Row {
+            name: if group.name.is_empty() { "(none)" } else { &group.name }.to_owned(),
+            higher_is_better: None,
+            n: group.n,
+            value: group.value,
+            reason: group.reason.as_deref(),
+            interval: group.interval.as_ref(),
+            range: Range::of(&table.metric, table.unit),
         })
         .collect();
     let write = |html: &mut Html| {
-        forest(html, &table.name, &rows, &ForestOptions { overall, show_n: true });
+        forest_of_groups(html, &table.name, &[Group { rows: &rows, overall }], true);
         star_note(html, &rows);
         if let Some(overall) = overall {
             let text = format!("Dashed line: the overall value, {}.", format_value(overall));
@@ -218,11 +209,11 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     }
 }
 
-/// Adds a histogram of the values of single items.
+/// Adds a histogram of the values of single items. The names are those of a value and of the items.
 pub(super) fn distribution(
     page: &mut Page,
     values: &[f64],
-    words: Words<'_>,
+    (quantity, items): (&str, &str),
     overall: Option<(&str, f64)>,
     remark: Option<String>,
 ) {
@@ -230,9 +221,8 @@ pub(super) fn distribution(
         return;
     }
     page.section("Distribution", |html| {
-        let Words { value_name, items, .. } = words;
         html.node("figure", &[], |html| {
-            Histogram { values, quantity: value_name, items, overall }.draw(html);
+            Histogram { values, quantity, items, overall }.draw(html);
             if let Some(remark) = remark {
                 html.leaf("figcaption", &[], &remark);
             }

@@ -1,20 +1,27 @@
 //! Tests of whole pages: input never becomes markup, all elements are closed, and the page loads no
 //! other files.
 
-use crate::aokvqa::{self, AokvqaOptions};
+use crate::aokvqa;
 use crate::caption::{self, parse_annotations, parse_results};
+use crate::haystack;
 use crate::haystack::read::parse_replies;
-use crate::haystack::{self, HaystackOptions};
-use crate::phrase::{self, PhraseOptions, parse_gold, parse_predictions};
-use crate::retrieval::{self, RetrievalOptions, parse_queries};
-use crate::texts::{self, Texts, TextsOptions};
-use crate::vqa::{self, VqaOptions, read};
+use crate::normalise::Normaliser;
+use crate::phrase::{self, PhraseOptions, read_gold, read_predictions};
+use crate::result::ReportOptions;
+use crate::retrieval::{self, parse_queries};
+use crate::texts::{self, Texts};
+use crate::vqa::{self, read};
 use crate::wer::read::Pairs;
 use crate::wer::report::{Labels, WerOptions, evaluate};
 use crate::wer::tokens::TokenUnit;
+use engram_textfile::Input;
 
 /// A text that tries to break out of markup, attributes, scripts and styles.
 const EVIL: &str = r#"</script></style><img/onerror='alert(1)'>"&lt;שלום"#;
+
+fn options() -> ReportOptions {
+    ReportOptions { worst: 10, items: true, ..ReportOptions::default() }
+}
 
 fn wer_page(unit: TokenUnit) -> String {
     let texts = [(EVIL, "a b"), ("a b c", EVIL), ("", "x"), ("same", "same")];
@@ -46,8 +53,8 @@ fn caption_page() -> String {
         format!(r#"[{{"image_id": 1, "caption": "a dog"}}, {{"image_id": 2, "caption": {evil}}}]"#);
     let annotations = parse_annotations("a", &annotations).unwrap();
     let results = parse_results("r", &results).unwrap();
-    let options = caption::report::ReportOptions { worst: 10, items: true, ..Default::default() };
-    caption::report::report(annotations, results, &options).unwrap().to_html()
+    let report = caption::report::report(&annotations, &results, &Default::default(), &options());
+    report.unwrap().to_html()
 }
 
 fn vqa_page() -> String {
@@ -61,8 +68,8 @@ fn vqa_page() -> String {
     let annotations = read::parse_annotations("a", &annotations).unwrap();
     let results = read::parse_results("r", &results).unwrap();
     let questions = read::parse_questions("q", &questions).unwrap();
-    let options = VqaOptions { worst: 10, items: true, questions, ..VqaOptions::default() };
-    vqa::evaluate("a", &annotations, "r", &results, &options).unwrap().to_html()
+    let report = vqa::evaluate("a", &annotations, "r", &results, &questions, &options());
+    report.unwrap().to_html()
 }
 
 fn aokvqa_page() -> String {
@@ -75,8 +82,7 @@ fn aokvqa_page() -> String {
     let predictions = format!(r#"{{"a": {{"direct_answer": {evil}, "multiple_choice": "y"}}}}"#);
     let questions = aokvqa::parse_questions("q", &questions).unwrap();
     let predictions = aokvqa::parse_predictions("p", &predictions).unwrap();
-    let options = AokvqaOptions { worst: 10, items: true, ..AokvqaOptions::default() };
-    aokvqa::evaluate(&questions, "p", &predictions, &options).unwrap().to_html()
+    aokvqa::evaluate(&questions, "p", &predictions, &options()).unwrap().to_html()
 }
 
 fn retrieval_page() -> String {
@@ -84,8 +90,7 @@ fn retrieval_page() -> String {
     let queries =
         format!(r#"{{"id": {evil}, "ranked": [{evil}, "b"], "relevant": ["b", "c", "d"]}}"#);
     let queries = parse_queries("q", &queries).unwrap();
-    let options = RetrievalOptions { worst: 10, items: true, ..RetrievalOptions::default() };
-    retrieval::evaluate(&queries, &options).unwrap().to_html()
+    retrieval::evaluate(&queries, &Default::default(), &options()).unwrap().to_html()
 }
 
 fn haystack_page() -> String {
@@ -95,8 +100,7 @@ fn haystack_page() -> String {
            {{"id": 2, "answer": "no", "response": "Yes and no."}}"#
     );
     let replies = parse_replies("r", &replies).unwrap();
-    let options = HaystackOptions { worst: 10, items: true, ..HaystackOptions::default() };
-    haystack::evaluate(&replies, &options).unwrap().to_html()
+    haystack::evaluate(&replies, &options()).unwrap().to_html()
 }
 
 fn phrase_page() -> String {
@@ -105,8 +109,9 @@ fn phrase_page() -> String {
         "id,anchor,target,context,score\n1,\"{quoted}\",\"{quoted}\",A47,0.75\n2,b,c,A47,0\n\
          3,b,\"{quoted}\",B1,1\n"
     );
-    let gold = parse_gold("g", gold.as_bytes()).unwrap();
-    let predictions = parse_predictions("p", b"id,score\n1,0.7\n2,0.2\n3,0.1\n").unwrap();
+    let gold = read_gold(Input::new("g", gold.as_bytes()).unwrap()).unwrap();
+    let predictions = "id,score\n1,0.7\n2,0.2\n3,0.1\n";
+    let predictions = read_predictions(Input::new("p", predictions.as_bytes()).unwrap()).unwrap();
     let options = PhraseOptions { items: true, ..PhraseOptions::default() };
     phrase::evaluate(&gold, &predictions, &options).unwrap().to_html()
 }
@@ -118,8 +123,7 @@ fn texts_page() -> String {
         hypotheses: vec!["a cat sat".into(), EVIL.into()],
         references: references.into(),
     };
-    let options = TextsOptions { items: true, worst: 10, ..TextsOptions::default() };
-    texts::evaluate(&texts, &options).unwrap().to_html()
+    texts::evaluate(&texts, "chrf", Normaliser::None, &options()).unwrap().to_html()
 }
 
 fn pages() -> [(&'static str, String); 9] {

@@ -1,8 +1,8 @@
 //! The page for translations and other texts: each text above its references.
 
-use super::cases::{Cases, Cell, Column, Kind, with_references};
+use super::cases::{Cases, Cell, Kind, with_references};
 use super::numbers::size;
-use super::sections::{self, Report, Words};
+use super::sections::{self, Report};
 use super::writer::Html;
 use crate::metric::registry::spelling;
 use crate::texts::TextsReport;
@@ -14,12 +14,8 @@ impl TextsReport {
         let primary = &self.evaluation.primary;
         let metric = spelling(&primary.metric);
         let (value_name, order) = (format!("{metric} of a line"), format!("by {metric}"));
-        let words = Words { value_name: &value_name, items: "lines" };
-        let columns = [
-            Column { heading: "line", kind: Kind::Name },
-            Column { heading: &metric, kind: Kind::Number },
-            Column { heading: "text and references", kind: Kind::Reading },
-        ];
+        let columns =
+            [("line", Kind::Name), (&metric, Kind::Number), ("text and references", Kind::Reading)];
         let cells = |line: &crate::texts::WorstText| {
             let text = Cell::Rich(with_references(&line.hypothesis, &line.references));
             vec![Cell::text(&line.id), Cell::number(line.value), text]
@@ -34,12 +30,13 @@ impl TextsReport {
             ),
             evaluation: &self.evaluation,
             warnings: &[],
-            words,
+            items: "lines",
+            value_name: &value_name,
             values: &sections::item_values(&self.items),
             overall: Some("overall"),
             remark: None,
             cases: Cases {
-                items: words.items,
+                items: "lines",
                 total: primary.n,
                 order: &order,
                 columns: &columns,

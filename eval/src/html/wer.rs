@@ -1,17 +1,18 @@
 //! The page for word and character error rates: counts, confusions, rare words, alignments.
 
 use super::cases::{Cases, Cell, Column, Kind, truncated};
-use super::forest::{ForestOptions, Row, forest};
+use super::forest::{Row, forest};
 use super::numbers::{count, format_value, percent, size};
 use super::page::Page;
 use super::plots::share_bar;
-use super::sections::{self, PlainRow, Words};
+use super::sections::{self, PlainRow};
 use super::writer::Html;
 use crate::wer::alignment::Edit;
 use crate::wer::confusions::Confusions;
-use crate::wer::report::{WerReport, WorstPair};
-use crate::wer::text::{self, columns, visible};
+use crate::wer::report::{NormaliserValue, WerReport, WorstPair};
+use crate::wer::text::visible;
 use crate::wer::tokens::TokenUnit;
+use crate::wer::{PairAligner, Step};
 
 /// Maximum number of alignment steps on the page, per pair and in total, so that browsers display
 /// the page quickly.
@@ -21,14 +22,14 @@ const MAX_STEPS: usize = 30_000;
 const TOKEN_WIDTH: usize = 80;
 
 const COLUMNS: [Column<'static>; 8] = [
-    Column { heading: "utterance", kind: Kind::Name },
-    Column { heading: "rate", kind: Kind::Number },
-    Column { heading: "errors", kind: Kind::Number },
-    Column { heading: "S", kind: Kind::Number },
-    Column { heading: "D", kind: Kind::Number },
-    Column { heading: "I", kind: Kind::Number },
-    Column { heading: "reference", kind: Kind::Number },
-    Column { heading: "alignment", kind: Kind::Reading },
+    ("utterance", Kind::Name),
+    ("rate", Kind::Number),
+    ("errors", Kind::Number),
+    ("S", Kind::Number),
+    ("D", Kind::Number),
+    ("I", Kind::Number),
+    ("reference", Kind::Number),
+    ("alignment", Kind::Reading),
 ];
 
 impl WerReport {
@@ -38,28 +39,23 @@ impl WerReport {
     /// `unit` must be the unit of the evaluation. The distribution shows [`WerReport::items`].
     pub fn to_html(&self, unit: TokenUnit) -> String {
         let evaluation = &self.evaluation;
-        let (title, value_name, tokens) = match unit {
-            TokenUnit::Word => ("Word error rate", "word error rate of an utterance", "words"),
-            TokenUnit::Char => {
-                ("Character error rate", "character error rate of an utterance", "characters")
-            }
-        };
+        let tokens = unit.plural();
+        let value_name = format!("{} of an utterance", unit.error_rate().to_lowercase());
         let lead = format!(
             "{} utterances, {} reference {tokens}, normaliser {}",
             size(evaluation.primary.n),
             count(self.counts.reference_tokens()),
             evaluation.normaliser
         );
-        let words = Words { value_name, items: "utterances" };
-        let mut page = Page::new(title, &lead);
-        sections::first_sections(&mut page, evaluation, &[], words);
+        let items = "utterances";
+        let mut page = Page::new(unit.error_rate(), &lead);
+        sections::first_sections(&mut page, evaluation, &[], items);
         page.section("Errors", |html| self.error_table(html, tokens));
         let values = sections::item_values(&self.items);
         let correct = values.iter().filter(|value| **value == 0.0).count();
-        let remark =
-            format!("{} have no error.", sections::part_of(correct, values.len(), words.items));
+        let remark = format!("{} have no error.", sections::part_of(correct, values.len(), items));
         let overall = Some(("overall", evaluation.primary.value));
-        sections::distribution(&mut page, &values, words, overall, Some(remark));
+        sections::distribution(&mut page, &values, (&value_name, items), overall, Some(remark));
         page.section("By normaliser", |html| self.normaliser_table(html));
         sections::breakdowns(&mut page, evaluation);
         if let Some(confusions) = &self.confusions {
@@ -143,17 +139,16 @@ impl WerReport {
         if self.normalisers.is_empty() {
             return;
         }
-        let name = |value: &'_ crate::wer::report::NormaliserValue| value.normaliser.clone();
         let rows: Vec<Row<'_>> = self
             .normalisers
             .iter()
-            .map(|value| Row {
-                name: name(value),
+            .map(|NormaliserValue { normaliser, measure }| Row {
+                name: normaliser.clone(),
                 higher_is_better: None,
-                ..Row::of_measure(&value.measure)
+                ..Row::of_measure(measure)
             })
             .collect();
-        forest(html, "normaliser", &rows, &ForestOptions { overall: None, show_n: false });
+        forest(html, "normaliser", &rows, None);
     }
 }
 
@@ -211,31 +206,33 @@ fn cells(
     ];
     let mut cells = vec![Cell::text(&pair.id), Cell::number(counts.error_rate())];
     cells.extend(numbers.map(Cell::count));
-    cells.push(Cell::Rich(alignment(columns(pair, unit, report.alignment), unit, steps_left)));
+    let mut aligner = PairAligner::new(report.alignment);
+    let steps = aligner.align_tokens(unit, &pair.reference, &pair.hypothesis);
+    cells.push(Cell::Rich(alignment(&steps, unit, steps_left)));
     cells
 }
 
 /// Shows the reference above the hypothesis; `steps_left` is the number of alignment steps that
 /// the page may still show.
-fn alignment(columns: Vec<text::Column<'_>>, unit: TokenUnit, steps_left: &mut usize) -> Html {
+fn alignment(steps: &[Step<'_>], unit: TokenUnit, steps_left: &mut usize) -> Html {
     let mut html = Html::default();
-    let shown = columns.len().min(MAX_PAIR_STEPS).min(*steps_left);
+    let shown = steps.len().min(MAX_PAIR_STEPS).min(*steps_left);
     *steps_left -= shown;
     let class = match unit {
         TokenUnit::Word => "alignment",
         TokenUnit::Char => "alignment chars",
     };
     html.node("div", &[("class", class), ("dir", "auto")], |html| {
-        for column in &columns[..shown] {
-            alignment_step(html, column.edit, column.reference, column.hypothesis);
+        for Step { edit, reference, hypothesis } in &steps[..shown] {
+            alignment_step(html, *edit, reference, hypothesis);
             // Allows a line break here, and puts a space into copied text.
             if unit == TokenUnit::Word {
                 html.text(" ");
             }
         }
     });
-    if shown < columns.len() {
-        let text = format!("… and {} more steps, not shown", size(columns.len() - shown));
+    if shown < steps.len() {
+        let text = format!("… and {} more steps, not shown", size(steps.len() - shown));
         html.leaf("p", &[("class", "note")], &text);
     }
     html

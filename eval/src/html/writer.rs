@@ -125,16 +125,4 @@ mod tests {
                      \u{2400}\u{2421}[U+202E]é";
         assert_eq!(html.into_string(), format!("<p title=\"{escaped}\">{escaped}</p>"));
     }
-
-    #[test]
-    fn elements_close() {
-        let mut html = Html::default();
-        assert!(html.is_empty());
-        html.node("ul", &[], |html| {
-            html.foreign("li", "word", "שלום");
-            html.void("br", &[]);
-        });
-        let expected = "<ul><li class=\"word\" dir=\"auto\">שלום</li><br></ul>";
-        assert_eq!(html.into_string(), expected);
-    }
 }

@@ -149,45 +149,14 @@ impl CountTree {
 mod tests {
     use super::*;
 
-    /// τ_b by its definition, over all pairs.
-    fn by_definition(x: &[f64], y: &[f64]) -> f64 {
-        let (mut balance, mut x_untied, mut y_untied) = (0.0, 0.0f64, 0.0f64);
-        for i in 0..x.len() {
-            for j in 0..i {
-                let sign = |a: f64, b: f64| f64::from(i8::from(a > b) - i8::from(a < b));
-                let (dx, dy) = (sign(x[i], x[j]), sign(y[i], y[j]));
-                balance += dx * dy;
-                x_untied += dx * dx;
-                y_untied += dy * dy;
-            }
-        }
-        balance / x_untied.sqrt() / y_untied.sqrt()
-    }
-
-    #[test]
-    fn tau_equals_the_definition_with_many_ties() {
-        let x: Vec<f64> = (0..97).map(|i| f64::from(i * 37 % 11)).collect();
-        let y: Vec<f64> = (0..97).map(|i| f64::from(i * i % 23)).collect();
-        assert!((kendall_tau_b(&x, &y).unwrap() - by_definition(&x, &y)).abs() < 1e-14);
-        assert!((kendall_tau_b(&y, &x).unwrap() - by_definition(&x, &y)).abs() < 1e-14);
-    }
-
     #[test]
     fn a_weighted_value_equals_that_of_the_expanded_resample() {
-        let (x, y) = ([0.0, 0.5, 0.5, 1.0], [2.0, 1.0, 3.0, 3.0]);
-        let weighted = WeightedKendall::new(&x, &y).unwrap();
-        let expected = by_definition(&[0.0, 0.0, 0.5, 1.0, 1.0], &[2.0, 2.0, 3.0, 3.0, 3.0]);
+        let weighted = WeightedKendall::new(&[0.0, 0.5, 0.5, 1.0], &[2.0, 1.0, 3.0, 3.0]).unwrap();
+        let (x, y) = ([0.0, 0.0, 0.5, 1.0, 1.0], [2.0, 2.0, 3.0, 3.0, 3.0]);
+        let expected = kendall_tau_b(&x, &y).unwrap();
         assert!((weighted.value(&[2, 0, 1, 2]) - expected).abs() < 1e-14);
         assert!(weighted.value(&[0, 3, 1, 0]).is_nan(), "x is constant");
         assert!(weighted.value(&[0; 4]).is_nan());
-    }
-
-    #[test]
-    fn undefined_correlations_are_nan_and_unequal_lengths_are_an_error() {
-        assert!(kendall_tau_b(&[], &[]).unwrap().is_nan());
-        assert!(kendall_tau_b(&[1.0], &[1.0]).unwrap().is_nan());
-        assert!(kendall_tau_b(&[1.0, 1.0], &[1.0, 2.0]).unwrap().is_nan());
-        assert!(kendall_tau_b(&[f64::NAN, 1.0], &[1.0, 2.0]).unwrap().is_nan());
-        assert!(kendall_tau_b(&[1.0], &[]).is_err());
+        assert!(kendall_tau_b(&[], &[]).unwrap().is_nan() && kendall_tau_b(&[1.0], &[]).is_err());
     }
 }

@@ -225,10 +225,4 @@ mod tests {
         // With fewer than three units, the interval is the whole range.
         assert_eq!(interval_or_exact(&fraction("wer"), 0.0, point_interval(0.0, 2)).high, 1.0);
     }
-
-    #[test]
-    fn an_interval_of_different_limits_is_unchanged() {
-        let interval = Interval { low: 0.1, high: 0.2, ..point_interval(0.0, 50) };
-        assert_eq!(interval_or_exact(&fraction("wer"), 0.15, interval.clone()), interval);
-    }
 }

@@ -53,9 +53,8 @@ pub struct Sums {
     pub count: usize,
     /// The metric's value from the sums.
     pub value: fn(&[f64]) -> f64,
-    /// Computes the sums of one hypothesis and its references, for metrics of `engram eval text`;
-    /// `None` for other metrics.
-    pub of_text: Option<OfText>,
+    /// Computes the sums of one hypothesis and its references.
+    pub of_text: OfText,
 }
 
 /// Computes the sums of one hypothesis and its references.
@@ -157,13 +156,10 @@ pub(crate) fn function_of_sums(name: &str, count: usize) -> Option<fn(&[f64]) ->
     find(name)?.sums.filter(|sums| sums.count == count).map(|sums| sums.value)
 }
 
-/// The metrics of `engram eval text`, in the order of [`METRICS`], each with its sums and the
-/// function that computes the sums of a text.
-pub fn text_metrics() -> impl Iterator<Item = (&'static Metric, Sums, OfText)> {
-    METRICS.iter().filter_map(|metric| {
-        let sums = metric.sums?;
-        Some((metric, sums, sums.of_text?))
-    })
+/// The metrics of `engram eval text`, in the order of [`METRICS`], each with the function that
+/// computes the sums of a text.
+pub fn text_metrics() -> impl Iterator<Item = (&'static Metric, OfText)> {
+    METRICS.iter().filter_map(|metric| Some((metric, metric.sums?.of_text)))
 }
 
 #[cfg(test)]

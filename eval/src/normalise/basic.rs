@@ -4,7 +4,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use super::Buffers;
 use super::brackets::{delete_brackets, delete_parentheses};
-use super::characters::{collapse_space_into, is_ascii_space, is_ascii_symbol, lowercase_into};
+use super::characters::{collapse_space_into, is_ascii_space, lowercase_into};
 use super::symbols::{remove_symbols, remove_symbols_and_diacritics};
 
 /// Options of the basic normaliser. Without options, it lower-cases and removes bracketed text and
@@ -28,60 +28,41 @@ pub(super) fn normalise(
     buffers: &mut Buffers,
     out: &mut String,
 ) {
-    let Buffers { current, spare, .. } = buffers;
-    current.clear();
-    lowercase_into(text, current);
-    if current.bytes().any(|byte| matches!(byte, b'<' | b'[' | b'(')) {
-        spare.clear();
-        if delete_brackets(current, spare) {
-            std::mem::swap(current, spare);
-        }
-        spare.clear();
-        if delete_parentheses(current, spare) {
-            std::mem::swap(current, spare);
-        }
-    }
-    if current.is_ascii() {
-        write_ascii(current, options.split_letters, out);
+    buffers.set_lowercase(text);
+    delete_brackets(buffers);
+    delete_parentheses(buffers);
+    if buffers.current.is_ascii() {
+        write_ascii(&buffers.current, options.split_letters, out);
         return;
     }
-    spare.clear();
-    let may_have_capitals = if options.remove_diacritics {
-        remove_symbols_and_diacritics(current, spare);
-        true
-    } else {
-        remove_symbols(current, spare)
-    };
-    std::mem::swap(current, spare);
+    let may_have_capitals = buffers.apply(|text, out| {
+        if options.remove_diacritics {
+            remove_symbols_and_diacritics(text, out);
+            true
+        } else {
+            remove_symbols(text, out)
+        }
+    });
     // NFKC and NFKD can produce capitals, which are lower-cased here.
     if may_have_capitals {
-        spare.clear();
-        lowercase_into(current, spare);
-        std::mem::swap(current, spare);
+        buffers.apply(lowercase_into);
     }
     if options.split_letters {
-        spare.clear();
-        split_letters(current, spare);
-        std::mem::swap(current, spare);
+        buffers.apply(|text, out| write_spaced(text.graphemes(true), out));
     }
-    collapse_space_into(current, out);
+    collapse_space_into(&buffers.current, out);
 }
 
 /// The last steps for ASCII text: replaces each run of symbols and white space by one space.
 fn write_ascii(text: &str, split_letters: bool, out: &mut String) {
     let bytes = text.as_bytes();
-    let is_gap = |byte: u8| is_ascii_space(byte) || is_ascii_symbol(byte);
+    let is_gap = |byte: u8| is_ascii_space(byte) || byte.is_ascii_punctuation();
     let mut at = 0;
     while at < bytes.len() {
         let start = at;
         at += bytes[at..].iter().take_while(|&&byte| !is_gap(byte)).count();
         if split_letters {
-            for (position, letter) in text[start..at].chars().enumerate() {
-                if position > 0 {
-                    out.push(' ');
-                }
-                out.push(letter);
-            }
+            write_spaced(text[start..at].split("").filter(|letter| !letter.is_empty()), out);
         } else {
             out.push_str(&text[start..at]);
         }
@@ -92,12 +73,12 @@ fn write_ascii(text: &str, split_letters: bool, out: &mut String) {
     }
 }
 
-/// Inserts a space between grapheme clusters.
+/// Writes letters (grapheme clusters) with a space between them.
 ///
 /// The clusters follow Unicode 17. Versions of Python's `regex` module with the tables of Unicode
 /// 18 also join its new marks.
-fn split_letters(text: &str, out: &mut String) {
-    for (position, letter) in text.graphemes(true).enumerate() {
+fn write_spaced<'t>(letters: impl Iterator<Item = &'t str>, out: &mut String) {
+    for (position, letter) in letters.enumerate() {
         if position > 0 {
             out.push(' ');
         }

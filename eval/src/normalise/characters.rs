@@ -44,47 +44,13 @@ const ZEROS: [u32; 65] = [
     0x1D7D8, 0x1D7E2, 0x1D7EC, 0x1D7F6, 0x1E140, 0x1E2F0, 0x1E950, 0x1FBF0,
 ];
 
-/// Bits of the classes in [`ASCII_CLASSES`].
-const SPACE: u8 = 1;
-const WORD: u8 = 2;
-const SYMBOL: u8 = 4;
-
-/// The classes of each ASCII character, as bits.
-static ASCII_CLASSES: [u8; 128] = {
-    let mut table = [0; 128];
-    let mut byte = 0;
-    while byte < 128 {
-        let character = byte as u8;
-        table[byte] = match character {
-            // Python counts U+001C to U+001F as white space, Rust does not.
-            b'\t'..=b'\r' | 0x1C..=0x1F | b' ' => SPACE,
-            b'_' => WORD | SYMBOL,
-            _ if character.is_ascii_alphanumeric() => WORD,
-            _ if character.is_ascii_punctuation() => SYMBOL,
-            _ => 0,
-        };
-        byte += 1;
-    }
-    table
-};
-
-fn has_ascii_class(byte: u8, class: u8) -> bool {
-    byte < 128 && ASCII_CLASSES[usize::from(byte)] & class != 0
-}
-
-/// Whether an ASCII character is a word character in Python.
-pub(super) fn is_ascii_word(byte: u8) -> bool {
-    has_ascii_class(byte, WORD)
-}
-
-/// Whether an ASCII character is white space in Python.
+/// Whether an ASCII character is white space in Python, which counts U+001C to U+001F; Rust does not.
 pub(super) fn is_ascii_space(byte: u8) -> bool {
-    has_ascii_class(byte, SPACE)
+    matches!(byte, b'\t'..=b'\r' | 0x1C..=0x1F | b' ')
 }
 
-/// Whether an ASCII character is punctuation or a symbol (category P or S).
-pub(super) fn is_ascii_symbol(byte: u8) -> bool {
-    has_ascii_class(byte, SYMBOL)
+fn is_ascii_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
 /// Whether each block of 256 code points contains a code point of [`ASSIGNED_LATER`], up to the
@@ -127,30 +93,17 @@ pub(super) fn category(character: char) -> GeneralCategory {
 /// Whether a character matches `\s`, like `str.isspace`.
 pub(crate) fn is_space(character: char) -> bool {
     match u8::try_from(character) {
-        Ok(byte) if byte.is_ascii() => has_ascii_class(byte, SPACE),
+        Ok(byte) if byte.is_ascii() => is_ascii_space(byte),
         _ => character.is_whitespace(),
     }
 }
 
 /// Whether a character matches `\w`: letters, all kinds of numbers and `_`, but no marks.
 pub(super) fn is_word(character: char) -> bool {
-    use GeneralCategory::{
-        DecimalNumber, LetterNumber, LowercaseLetter, ModifierLetter, OtherLetter, OtherNumber,
-        TitlecaseLetter, UppercaseLetter,
-    };
     match u8::try_from(character) {
-        Ok(byte) if byte.is_ascii() => has_ascii_class(byte, WORD),
-        _ => matches!(
-            category(character),
-            UppercaseLetter
-                | LowercaseLetter
-                | TitlecaseLetter
-                | ModifierLetter
-                | OtherLetter
-                | DecimalNumber
-                | LetterNumber
-                | OtherNumber
-        ),
+        Ok(byte) if byte.is_ascii() => is_ascii_word(byte),
+        // The first letter of a category is its class: letters and numbers.
+        _ => category(character).abbreviation().starts_with(['L', 'N']),
     }
 }
 
@@ -173,27 +126,19 @@ pub(super) fn character_at(text: &str, at: usize) -> Option<char> {
 pub(super) fn is_word_at(text: &str, at: usize) -> bool {
     match text.as_bytes().get(at) {
         None => false,
-        Some(&byte) if byte.is_ascii() => has_ascii_class(byte, WORD),
+        Some(&byte) if byte.is_ascii() => is_ascii_word(byte),
         Some(_) => character_at(text, at).is_some_and(is_word),
     }
 }
 
-/// The end of the run of `\w` that starts at byte `start`; `start` itself if there is none.
-pub(super) fn word_end(text: &str, start: usize) -> usize {
-    let bytes = text.as_bytes();
+/// The end of the run of `\w`, or of other characters if `of_words` is false, that starts at byte
+/// `start`; `start` itself if there is none.
+pub(super) fn run_end(text: &str, start: usize, of_words: bool) -> usize {
     let mut at = start;
-    while let Some(&byte) = bytes.get(at) {
-        if byte.is_ascii() {
-            if !has_ascii_class(byte, WORD) {
-                break;
-            }
-            at += 1;
-        } else {
-            match character_at(text, at) {
-                Some(character) if is_word(character) => at += character.len_utf8(),
-                _ => break,
-            }
-        }
+    while let Some(&byte) = text.as_bytes().get(at)
+        && is_word_at(text, at) == of_words
+    {
+        at += if byte.is_ascii() { 1 } else { character_at(text, at).map_or(1, char::len_utf8) };
     }
     at
 }
@@ -217,15 +162,19 @@ pub(crate) fn lowercase_into(text: &str, out: &mut String) {
     }
     // For the rule of the final sigma, an unassigned character ends the word like the end of the
     // text.
-    let mut remaining = text;
-    while let Some(at) = remaining.find(is_assigned_later) {
-        let (before, after) = remaining.split_at(at);
-        out.push_str(&before.to_lowercase());
-        let length = after.chars().next().map_or(0, char::len_utf8);
-        out.push_str(&after[..length]);
-        remaining = &after[length..];
+    convert_assigned(text, out, |part, out| out.push_str(&part.to_lowercase()));
+}
+
+/// Appends the text with its parts after `convert`. Characters assigned after Unicode 14 stay
+/// unchanged; the parts are the text between them.
+fn convert_assigned(text: &str, out: &mut String, convert: impl Fn(&str, &mut String)) {
+    let mut copied = 0;
+    for (at, character) in text.match_indices(is_assigned_later) {
+        convert(&text[copied..at], out);
+        out.push_str(character);
+        copied = at + character.len();
     }
-    out.push_str(&remaining.to_lowercase());
+    convert(&text[copied..], out);
 }
 
 /// Replaces each run of white space by one space: `re.sub(r"\s+", " ", text)`.
@@ -259,15 +208,7 @@ pub(super) fn compose_compatible(text: &str) -> Cow<'_, str> {
     }
     // An unassigned character neither decomposes nor composes, and no character moves across it.
     let mut out = String::with_capacity(text.len());
-    let mut remaining = text;
-    while let Some(at) = remaining.find(is_assigned_later) {
-        let (before, after) = remaining.split_at(at);
-        out.extend(before.nfkc());
-        let length = after.chars().next().map_or(0, char::len_utf8);
-        out.push_str(&after[..length]);
-        remaining = &after[length..];
-    }
-    out.extend(remaining.nfkc());
+    convert_assigned(text, &mut out, |part, out| out.extend(part.nfkc()));
     Cow::Owned(out)
 }
 

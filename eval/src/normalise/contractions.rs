@@ -6,7 +6,7 @@
 //! with its neighbours. No replacement creates a new match for a later pattern, except where a
 //! comment says so.
 
-use super::characters::{character_at, is_ascii_word, is_space, is_word, is_word_at, word_end};
+use super::characters::{is_space, is_word_at, run_end};
 
 /// Deletes hesitations such as `um`, and white space before apostrophes.
 pub(super) fn delete_fillers(text: &str, out: &mut String) {
@@ -14,12 +14,12 @@ pub(super) fn delete_fillers(text: &str, out: &mut String) {
     let mut at = 0;
     while at < bytes.len() {
         let start = at;
-        at = word_end(text, at);
+        at = run_end(text, at, true);
         let word = &text[start..at];
         if !matches!(word.as_bytes(), b"hmm" | b"mm" | b"mhm" | b"mmm" | b"uh" | b"um") {
             out.push_str(word);
         }
-        let gap = &text[at..gap_end(text, at)];
+        let gap = &text[at..run_end(text, at, false)];
         for (position, part) in gap.split('\'').enumerate() {
             if position > 0 {
                 out.truncate(out.trim_end_matches(is_space).len());
@@ -37,7 +37,7 @@ pub(super) fn expand_contractions(text: &str, out: &mut String) {
     let mut at = 0;
     while at < bytes.len() {
         let start = at;
-        at = word_end(text, at);
+        at = run_end(text, at, true);
         if start < at {
             let word = &text[start..at];
             if let Some((tail, expansion)) = contraction(word)
@@ -52,7 +52,7 @@ pub(super) fn expand_contractions(text: &str, out: &mut String) {
         }
         // In a contraction, a letter follows the apostrophe. So in a run of non-word characters,
         // only the last apostrophe can belong to a contraction.
-        let gap = &text[at..gap_end(text, at)];
+        let gap = &text[at..run_end(text, at, false)];
         at += gap.len();
         match gap.strip_suffix('\'') {
             Some(before) => {
@@ -62,26 +62,6 @@ pub(super) fn expand_contractions(text: &str, out: &mut String) {
             None => out.push_str(gap),
         }
     }
-}
-
-/// The end of the run of non-word characters that starts at byte `start`.
-fn gap_end(text: &str, start: usize) -> usize {
-    let bytes = text.as_bytes();
-    let mut at = start;
-    while let Some(&byte) = bytes.get(at) {
-        if byte.is_ascii() {
-            if is_ascii_word(byte) {
-                break;
-            }
-            at += 1;
-        } else {
-            match character_at(text, at) {
-                Some(character) if !is_word(character) => at += character.len_utf8(),
-                _ => break,
-            }
-        }
-    }
-    at
 }
 
 /// Returns the rest of the contraction that starts with `word`, and its expansion:

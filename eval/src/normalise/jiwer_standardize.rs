@@ -2,7 +2,7 @@
 
 use super::Buffers;
 use super::brackets::delete_brackets;
-use super::characters::{is_space, lowercase_into, strip};
+use super::characters::{is_space, strip};
 
 /// Lower-cases, expands English contractions, deletes `[…]` and `<…>`, collapses white space, like
 /// `wer_standardize` of jiwer 4.0.
@@ -10,21 +10,12 @@ use super::characters::{is_space, lowercase_into, strip};
 /// jiwer returns a list of words, split at U+0020 only; here, the words are joined by U+0020. A
 /// single non-ASCII white-space character, such as U+00A0, stays inside its word.
 pub(super) fn standardize(text: &str, buffers: &mut Buffers, out: &mut String) {
-    let Buffers { current, spare, .. } = buffers;
-    current.clear();
-    lowercase_into(text, current);
-    if current.contains('\'') {
-        spare.clear();
-        expand_contractions(current, spare);
-        std::mem::swap(current, spare);
+    buffers.set_lowercase(text);
+    if buffers.current.contains('\'') {
+        buffers.apply(expand_contractions);
     }
-    if current.bytes().any(|byte| matches!(byte, b'<' | b'[')) {
-        spare.clear();
-        if delete_brackets(current, spare) {
-            std::mem::swap(current, spare);
-        }
-    }
-    squeeze_space(strip(current), out);
+    delete_brackets(buffers);
+    squeeze_space(strip(&buffers.current), out);
 }
 
 /// The contractions: the text before the apostrophe, the text after it, and the expansion. The first

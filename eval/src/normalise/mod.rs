@@ -27,7 +27,6 @@ pub use basic::BasicOptions;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::str::FromStr;
 
 use foldhash::fast::RandomState;
 use rayon::prelude::*;
@@ -41,7 +40,7 @@ type WordTable<V> = HashMap<&'static str, V, RandomState>;
 /// ```
 /// use engram_eval::normalise::Normaliser;
 ///
-/// let normaliser: Normaliser = "whisper-en".parse()?;
+/// let normaliser = Normaliser::parse("whisper-en")?;
 /// assert_eq!(
 ///     normaliser.normalise("Mr. Smith's colour TV cost $20 million, um, in nineteen ninety-five!"),
 ///     "mister smith is color tv cost $20000000 in 1995",
@@ -65,12 +64,28 @@ pub enum Normaliser {
     WhisperEnglish,
 }
 
-/// Buffers of a normaliser, reusable for the next text.
+/// The text between two steps of a normaliser, with buffers that are reused for the next text.
 #[derive(Debug, Default)]
-pub struct Buffers {
+struct Buffers {
     current: String,
     spare: String,
     words: Vec<numbers::Span>,
+}
+
+impl Buffers {
+    /// Sets a text in lower case.
+    fn set_lowercase(&mut self, text: &str) {
+        self.current.clear();
+        characters::lowercase_into(text, &mut self.current);
+    }
+
+    /// Replaces the text by the output of a step.
+    fn apply<R>(&mut self, step: impl FnOnce(&str, &mut String) -> R) -> R {
+        self.spare.clear();
+        let result = step(&self.current, &mut self.spare);
+        std::mem::swap(&mut self.current, &mut self.spare);
+        result
+    }
 }
 
 /// The error for an unknown normaliser name.
@@ -141,14 +156,6 @@ impl Normaliser {
 
     /// Returns the normaliser with the given name; upper and lower case are equal.
     ///
-    /// ```
-    /// use engram_eval::normalise::Normaliser;
-    ///
-    /// assert_eq!(Normaliser::parse("whisper-en"), Ok(Normaliser::WhisperEnglish));
-    /// let error = Normaliser::parse("wisper_en").unwrap_err();
-    /// assert_eq!(error.nearest, "whisper-en");
-    /// ```
-    ///
     /// # Errors
     /// [`UnknownNormaliser`], with the nearest known name
     pub fn parse(name: &str) -> Result<Self, UnknownNormaliser> {
@@ -174,65 +181,32 @@ impl Normaliser {
     /// assert_eq!(basic.normalise("Él dijo: ¡Hola! (risas) [x] 10%"), "él dijo hola 10 ");
     /// ```
     pub fn normalise(self, text: &str) -> String {
+        self.normalise_with(&mut Buffers::default(), text)
+    }
+
+    fn normalise_with(self, buffers: &mut Buffers, text: &str) -> String {
         let mut out = String::with_capacity(text.len());
-        self.normalise_into(text, &mut Buffers::default(), &mut out);
+        match self {
+            Self::None => out.push_str(text),
+            Self::Lowercase => characters::lowercase_into(text, &mut out),
+            Self::JiwerStandardize => jiwer_standardize::standardize(text, buffers, &mut out),
+            Self::Basic(options) => basic::normalise(text, options, buffers, &mut out),
+            Self::WhisperEnglish => whisper_english::normalise(text, buffers, &mut out),
+        }
         out
     }
 
-    /// Appends the normalised text to `out`. For many texts, reuse the buffers.
-    ///
-    /// ```
-    /// use engram_eval::normalise::{Buffers, Normaliser};
-    ///
-    /// let (mut buffers, mut out) = (Buffers::default(), String::new());
-    /// for text in ["it's two", "you'll"] {
-    ///     Normaliser::JiwerStandardize.normalise_into(text, &mut buffers, &mut out);
-    ///     out.push('\n');
-    /// }
-    /// assert_eq!(out, "it is two\nyou will\n");
-    /// ```
-    pub fn normalise_into(self, text: &str, buffers: &mut Buffers, out: &mut String) {
-        match self {
-            Self::None => out.push_str(text),
-            Self::Lowercase => characters::lowercase_into(text, out),
-            Self::JiwerStandardize => jiwer_standardize::standardize(text, buffers, out),
-            Self::Basic(options) => basic::normalise(text, options, buffers, out),
-            Self::WhisperEnglish => whisper_english::normalise(text, buffers, out),
-        }
-    }
-
     /// Returns the normalised texts in order; runs on all threads of the pool.
-    ///
-    /// ```
-    /// use engram_eval::normalise::Normaliser;
-    ///
-    /// let texts = Normaliser::WhisperEnglish.normalise_all(&["Twenty-one!", "the colour"]);
-    /// assert_eq!(texts, ["21", "the color"]);
-    /// ```
     pub fn normalise_all<T: AsRef<str> + Sync>(self, texts: &[T]) -> Vec<String> {
-        texts
-            .par_iter()
-            .map_init(Buffers::default, |buffers, text| {
-                let text = text.as_ref();
-                let mut out = String::with_capacity(text.len());
-                self.normalise_into(text, buffers, &mut out);
-                out
-            })
-            .collect()
+        let normalise =
+            |buffers: &mut Buffers, text: &T| self.normalise_with(buffers, text.as_ref());
+        texts.par_iter().map_init(Buffers::default, normalise).collect()
     }
 }
 
 impl fmt::Display for Normaliser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
-    }
-}
-
-impl FromStr for Normaliser {
-    type Err = UnknownNormaliser;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::parse(name)
     }
 }
 
@@ -250,11 +224,12 @@ mod tests {
         for normaliser in Normaliser::ALL {
             assert_eq!(Normaliser::parse(normaliser.name()), Ok(normaliser));
         }
-        assert_eq!("BASIC".parse(), Ok(Normaliser::Basic(BasicOptions::default())));
+        assert_eq!(Normaliser::parse("BASIC"), Ok(Normaliser::Basic(BasicOptions::default())));
     }
 
     #[test]
     fn an_unknown_name_gets_a_suggestion() {
+        assert_eq!(Normaliser::parse("wisper_en").unwrap_err().nearest, "whisper-en");
         let message = Normaliser::parse("jiwer").unwrap_err().to_string();
         assert!(message.contains("did you mean `jiwer-standardize`?"), "{message}");
         assert!(message.contains("whisper-en"), "{message}");

@@ -7,7 +7,7 @@ use unicode_general_category::GeneralCategory;
 use unicode_normalization::char::decompose_compatible;
 
 use super::characters::{
-    category, character_at, compose_compatible, decimal_digit, is_ascii_symbol, is_assigned_later,
+    category, character_at, compose_compatible, decimal_digit, is_assigned_later,
 };
 
 /// Applies NFKC, then replaces marks, symbols and punctuation by spaces. A diacritic stays if NFKC
@@ -86,7 +86,7 @@ pub(super) fn keep_number_symbols(text: &str, out: &mut String) {
                 at += 1;
             }
             _ if byte.is_ascii() => {
-                out.push(if is_ascii_symbol(byte) { ' ' } else { char::from(byte) });
+                out.push(if byte.is_ascii_punctuation() { ' ' } else { char::from(byte) });
                 at += 1;
             }
             _ => {
@@ -147,30 +147,9 @@ fn plain_letters(character: char) -> Option<&'static str> {
 
 /// Whether the general category is M, S or P.
 fn is_symbol_or_mark(character: char) -> bool {
-    use GeneralCategory::{
-        ClosePunctuation, ConnectorPunctuation, CurrencySymbol, DashPunctuation, EnclosingMark,
-        FinalPunctuation, InitialPunctuation, MathSymbol, ModifierSymbol, NonspacingMark,
-        OpenPunctuation, OtherPunctuation, OtherSymbol, SpacingMark,
-    };
     match u8::try_from(character) {
-        Ok(byte) if byte.is_ascii() => is_ascii_symbol(byte),
-        _ => matches!(
-            category(character),
-            NonspacingMark
-                | SpacingMark
-                | EnclosingMark
-                | MathSymbol
-                | CurrencySymbol
-                | ModifierSymbol
-                | OtherSymbol
-                | ConnectorPunctuation
-                | DashPunctuation
-                | OpenPunctuation
-                | ClosePunctuation
-                | InitialPunctuation
-                | FinalPunctuation
-                | OtherPunctuation
-        ),
+        Ok(byte) if byte.is_ascii() => byte.is_ascii_punctuation(),
+        _ => category(character).abbreviation().starts_with(['M', 'S', 'P']),
     }
 }
 

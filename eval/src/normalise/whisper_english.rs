@@ -2,7 +2,6 @@
 
 use super::Buffers;
 use super::brackets::{delete_brackets, delete_parentheses};
-use super::characters::lowercase_into;
 use super::contractions::{delete_fillers, expand_contractions};
 use super::numbers::{postprocess, replace_halves, split_words, write_numbers};
 use super::spelling::american_spelling;
@@ -19,47 +18,28 @@ use super::symbols::{is_number_symbol, keep_number_symbols};
 /// becomes "one.5", and an "and a half" that no word precedes is deleted. At a number of more than
 /// 4,300 digits, the reference raises an error; here, the digits stay.
 pub(super) fn normalise(text: &str, buffers: &mut Buffers, out: &mut String) {
-    let Buffers { current, spare, words } = buffers;
-    let step = |current: &mut String, spare: &mut String, apply: &dyn Fn(&str, &mut String)| {
-        spare.clear();
-        apply(current, spare);
-        std::mem::swap(current, spare);
-    };
-    current.clear();
-    lowercase_into(text, current);
-    if current.bytes().any(|byte| matches!(byte, b'<' | b'[')) {
-        spare.clear();
-        if delete_brackets(current, spare) {
-            std::mem::swap(current, spare);
-        }
+    buffers.set_lowercase(text);
+    delete_brackets(buffers);
+    delete_parentheses(buffers);
+    buffers.apply(delete_fillers);
+    buffers.apply(expand_contractions);
+    buffers.apply(keep_number_symbols);
+    if buffers.current.contains("half") {
+        buffers.apply(replace_halves);
     }
-    if current.contains('(') {
-        spare.clear();
-        if delete_parentheses(current, spare) {
-            std::mem::swap(current, spare);
-        }
-    }
-    step(current, spare, &delete_fillers);
-    step(current, spare, &expand_contractions);
-    step(current, spare, &keep_number_symbols);
-    if current.contains("half") {
-        step(current, spare, &replace_halves);
-    }
-    spare.clear();
+    let mut words = std::mem::take(&mut buffers.words);
     words.clear();
-    split_words(current, spare, words);
-    current.clear();
-    write_numbers(spare, words, current);
-    postprocess(current, spare);
+    buffers.apply(|text, out| split_words(text, out, &mut words));
+    buffers.apply(|text, out| write_numbers(text, &words, out));
+    buffers.words = words;
+    postprocess(buffers);
 
-    if current.contains(is_number_symbol) {
-        spare.clear();
-        write_american(current, spare);
-        current.clear();
-        drop_loose_symbols(spare, current);
-        drop_loose_percent(current, out);
+    if buffers.current.contains(is_number_symbol) {
+        buffers.apply(write_american);
+        buffers.apply(drop_loose_symbols);
+        drop_loose_percent(&buffers.current, out);
     } else {
-        write_american(current, out);
+        write_american(&buffers.current, out);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use engram_textfile::phrases::SECTIONS;
 use rayon::prelude::*;
 
 use super::sample::Sample;
@@ -9,20 +10,7 @@ use super::{GoldRow, PhraseOptions};
 use crate::metric::mean::MEAN_PREDICTION;
 use crate::metric::registry::Metric;
 use crate::metric::{mean_absolute_error, pearson, spearman};
-use crate::result::{Breakdown, Measure};
-
-/// Sections of the Cooperative Patent Classification, by first letter of the context.
-const SECTIONS: [(char, &str); 9] = [
-    ('A', "Human Necessities"),
-    ('B', "Operations and Transport"),
-    ('C', "Chemistry and Metallurgy"),
-    ('D', "Textiles"),
-    ('E', "Fixed Constructions"),
-    ('F', "Mechanical Engineering"),
-    ('G', "Physics"),
-    ('H', "Electricity"),
-    ('Y', "Emerging Cross-Sectional Technologies"),
-];
+use crate::result::Breakdown;
 
 /// With more distinct gold scores than this, the scores are treated as continuous, not as classes.
 const MAX_CLASSES: usize = 20;
@@ -34,30 +22,31 @@ const MAX_CLASSES: usize = 20;
 /// Anchors are sorted by Pearson's `r`, lowest first, undefined last.
 pub(super) fn breakdowns(sample: &Sample, options: &PhraseOptions) -> Vec<Breakdown> {
     let (pearson, error) = (pearson::METRIC, mean_absolute_error::METRIC);
-    let partition = |label: &dyn Fn(&GoldRow) -> String| Partition::new(sample, label);
-    let mut tables = Vec::new();
+    let mut breakdowns = Vec::new();
 
-    let mut scores = partition(&|row| (row.score + 0.0).to_string());
-    if scores.parts.len() <= MAX_CLASSES {
-        scores.parts.sort_by(|(_, a), (_, b)| a.gold()[0].total_cmp(&b.gold()[0]));
-        tables.extend(scores.tables("score", &[&MEAN_PREDICTION, &error], options));
+    let mut scores = partition(sample, |row| (row.score + 0.0).to_string());
+    if scores.len() <= MAX_CLASSES {
+        scores.sort_by(|(_, a), (_, b)| a.gold[0].total_cmp(&b.gold[0]));
+        breakdowns.extend(tables("score", &scores, &[&MEAN_PREDICTION, &error], options));
     }
-    if sample.rows().iter().any(|row| row.rating.is_some()) {
-        let ratings = partition(&|row| row.rating.clone().unwrap_or_else(|| "(none)".to_owned()));
-        tables.extend(ratings.tables("rating", &[&pearson, &MEAN_PREDICTION, &error], options));
+    if sample.rows.iter().any(|row| row.rating.is_some()) {
+        let rating = |row: &GoldRow| row.rating.clone().unwrap_or_else(|| "(none)".to_owned());
+        let metrics = [&pearson, &MEAN_PREDICTION, &error];
+        breakdowns.extend(tables("rating", &partition(sample, rating), &metrics, options));
     }
-    let sections = partition(&|row| section(&row.context));
-    tables.extend(sections.tables("section", &[&pearson, &spearman::METRIC, &error], options));
+    let sections = partition(sample, |row| section(&row.context));
+    let metrics = [&pearson, &spearman::METRIC, &error];
+    breakdowns.extend(tables("section", &sections, &metrics, options));
 
-    let anchors = partition(&|row| row.anchor.clone());
-    for mut table in anchors.tables("anchor", &[&pearson], options) {
+    let anchors = partition(sample, |row| row.anchor.clone());
+    for mut table in tables("anchor", &anchors, &[&pearson], options) {
         table.rows.sort_by(|a, b| {
             let undefined_last = a.value.is_nan().cmp(&b.value.is_nan());
             undefined_last.then(a.value.total_cmp(&b.value))
         });
-        tables.push(table);
+        breakdowns.push(table);
     }
-    tables
+    breakdowns
 }
 
 /// The letter and the name of a context's section: `G Physics`. An unknown letter has no name; an
@@ -74,32 +63,30 @@ fn section(context: &str) -> String {
 }
 
 /// The parts of a sample by label, in the order of the labels.
-struct Partition<'a> {
-    parts: Vec<(String, Sample<'a>)>,
+fn partition<'a>(
+    sample: &Sample<'a>,
+    label: impl Fn(&GoldRow) -> String,
+) -> Vec<(String, Sample<'a>)> {
+    let mut positions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (position, row) in sample.rows.iter().enumerate() {
+        positions.entry(label(row)).or_default().push(position);
+    }
+    positions.into_iter().map(|(name, rows)| (name, sample.subset(&rows))).collect()
 }
 
-impl<'a> Partition<'a> {
-    fn new(sample: &Sample<'a>, label: &dyn Fn(&GoldRow) -> String) -> Self {
-        let mut positions: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (position, row) in sample.rows().iter().enumerate() {
-            positions.entry(label(row)).or_default().push(position);
-        }
-        let subset = |(name, rows): (String, Vec<usize>)| (name, sample.subset(&rows));
-        Self { parts: positions.into_iter().map(subset).collect() }
-    }
-
-    /// One breakdown per metric.
-    fn tables(&self, name: &str, metrics: &[&Metric], options: &PhraseOptions) -> Vec<Breakdown> {
-        let table = |metric: &&Metric| {
-            let measured: Vec<(String, Measure)> = self
-                .parts
-                .par_iter()
-                .map(|(name, part)| (name.clone(), part.measure(metric, options)))
-                .collect();
-            Breakdown::new(name, &metric.info, measured)
-        };
-        metrics.iter().map(table).collect()
-    }
+/// One breakdown per metric.
+fn tables(
+    name: &str,
+    parts: &[(String, Sample<'_>)],
+    metrics: &[&Metric],
+    options: &PhraseOptions,
+) -> Vec<Breakdown> {
+    let table = |metric: &&Metric| {
+        let measured =
+            |(name, part): &(String, Sample<'_>)| (name.clone(), part.measure(metric, options));
+        Breakdown::new(name, &metric.info, parts.par_iter().map(measured).collect())
+    };
+    metrics.iter().map(table).collect()
 }
 
 #[cfg(test)]

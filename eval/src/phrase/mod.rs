@@ -9,7 +9,6 @@
 //! # Source   arXiv 2208.01171; Kaggle "U.S. Patent Phrase to Phrase Matching" (2022)
 
 mod breakdown;
-mod join;
 mod read;
 mod sample;
 mod text;
@@ -17,7 +16,8 @@ mod worst;
 
 use serde::{Deserialize, Serialize};
 
-pub use read::{parse_gold, parse_predictions, read_gold, read_predictions};
+use read::predicted_scores;
+pub use read::{read_gold, read_predictions};
 pub use worst::WorstRow;
 pub(crate) use worst::z_scores;
 
@@ -32,7 +32,7 @@ use crate::result::{Evaluation, MIN_UNITS, Measure, SourceFile};
 use sample::Sample;
 
 /// One rated pair of phrases.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct GoldRow {
     /// The row id, unique in the file.
     pub id: String,
@@ -62,16 +62,6 @@ pub struct Prediction {
     pub line: Option<u64>,
 }
 
-/// The sampling unit of the bootstrap.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ResampleUnit {
-    /// All rows of an anchor together; single rows if there is only one anchor.
-    #[default]
-    Anchor,
-    /// Single rows, as if all were independent. Intervals are too narrow if rows share anchors.
-    Row,
-}
-
 /// The names of gold values and predictions in messages.
 const INPUT_NAMES: [&str; 2] = ["the gold score", "the prediction"];
 
@@ -80,10 +70,7 @@ const INPUT_NAMES: [&str; 2] = ["the gold score", "the prediction"];
 pub struct PhraseOptions {
     /// Resamples, confidence level and seed of the intervals.
     pub bootstrap: BootstrapOptions,
-    /// The sampling unit of the bootstrap.
-    pub unit: ResampleUnit,
-    /// The metrics after Pearson's `r`. The default are all other metrics of gold values and
-    /// predictions that have a direction.
+    /// The metrics. The first one is primary.
     pub metrics: Vec<Metric>,
     /// Number of worst rows to list.
     pub worst_rows: usize,
@@ -99,8 +86,7 @@ impl Default for PhraseOptions {
     fn default() -> Self {
         Self {
             bootstrap: BootstrapOptions::default(),
-            unit: ResampleUnit::default(),
-            metrics: row_metrics().skip(1).cloned().collect(),
+            metrics: row_metrics().cloned().collect(),
             worst_rows: 20,
             items: false,
             gold_file: "gold".to_owned(),
@@ -137,8 +123,8 @@ impl PhraseReport {
 /// Scores predictions against gold rows, joined by id.
 ///
 /// # Errors
-/// [`EvalError::Empty`]; [`EvalError::Text`] for an empty or duplicate id;
-/// [`EvalError::Malformed`]; [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`];
+/// [`EvalError::Text`] without rows, and for an empty or duplicate id;
+/// [`EvalError::MissingPrediction`]; [`EvalError::ExtraPrediction`];
 /// [`EvalError::Metric`] for a single row; [`EvalError::InvalidOption`]
 pub fn evaluate(
     gold: &[GoldRow],
@@ -146,9 +132,9 @@ pub fn evaluate(
     options: &PhraseOptions,
 ) -> Result<PhraseReport, EvalError> {
     let sample = joined_sample(gold, predictions, options)?;
-    let measure = |metric: &Metric| sample.measure(metric, options);
-    let primary = measure(&pearson::METRIC);
-    let secondary = options.metrics.iter().map(measure).collect();
+    let mut measures: Vec<Measure> =
+        options.metrics.iter().map(|metric| sample.measure(metric, options)).collect();
+    let primary = measures.remove(0);
     let source = |role: &str, path: &str, rows| SourceFile {
         role: role.to_owned(),
         path: path.to_owned(),
@@ -156,7 +142,7 @@ pub fn evaluate(
     };
     let evaluation = Evaluation::new(
         primary,
-        secondary,
+        measures,
         breakdown::breakdowns(&sample, options),
         vec![
             source("gold", &options.gold_file, gold.len()),
@@ -165,7 +151,7 @@ pub fn evaluate(
     );
     Ok(PhraseReport {
         anchors: sample.anchors(),
-        warnings: warnings(&sample, &evaluation, options),
+        warnings: warnings(&sample, &evaluation),
         worst_rows: worst::worst_rows(&sample, options.worst_rows),
         items: if options.items { items(&sample) } else { Vec::new() },
         evaluation,
@@ -174,7 +160,7 @@ pub fn evaluate(
 
 /// One item per row, with the anchor as its group: intervals resample whole anchors.
 fn items(sample: &Sample<'_>) -> Vec<Item> {
-    let rows = sample.rows().iter().zip(sample.predicted());
+    let rows = sample.rows.iter().zip(&sample.predicted);
     rows.map(|(row, prediction)| {
         let statistic = Statistic::Correlation { gold: row.score, prediction: *prediction };
         Item::new(&pearson::INFO, "none", &row.id, Some(&row.anchor), statistic)
@@ -202,10 +188,10 @@ fn joined_sample<'a>(
 ) -> Result<Sample<'a>, EvalError> {
     options.bootstrap.validate()?;
     let predicted =
-        join::predicted_scores(gold, &options.gold_file, predictions, &options.predictions_file)?;
+        predicted_scores(gold, &options.gold_file, predictions, &options.predictions_file)?;
     let sample = Sample::new(gold.iter().collect(), predicted);
     // Returns an error for a single row. An undefined correlation is not an error.
-    pearson(sample.gold(), sample.predicted())?;
+    pearson(&sample.gold, &sample.predicted)?;
     Ok(sample)
 }
 
@@ -222,25 +208,25 @@ pub fn compare(
     b: &[Prediction],
     options: &PhraseOptions,
 ) -> Result<Comparison, EvalError> {
-    let predicted_a = join::predicted_scores(gold, &options.gold_file, a, name_a)?;
-    let predicted_b = join::predicted_scores(gold, &options.gold_file, b, name_b)?;
+    let predicted_a = predicted_scores(gold, &options.gold_file, a, name_a)?;
+    let predicted_b = predicted_scores(gold, &options.gold_file, b, name_b)?;
     let sample = Sample::new(gold.iter().collect(), predicted_a);
-    let resampling = sample.resampling(options.unit);
-    let (gold, a_scores) = (sample.gold(), sample.predicted());
+    let Sample { gold, predicted, .. } = &sample;
+    let resampling = sample.resampling();
     let comparison =
-        compare_pearson(gold, a_scores, &predicted_b, &resampling, &options.bootstrap)?;
+        compare_pearson(gold, predicted, &predicted_b, &resampling, &options.bootstrap)?;
     Ok(Comparison { systems: [name_a, name_b].map(str::to_owned), ..comparison })
 }
 
 /// The reason for an undefined or inaccurate correlation, and warnings about its interval.
-fn warnings(sample: &Sample, evaluation: &Evaluation, options: &PhraseOptions) -> Vec<String> {
+fn warnings(sample: &Sample<'_>, evaluation: &Evaluation) -> Vec<String> {
     let mut warnings = Vec::new();
-    let inputs = [sample.gold(), sample.predicted()];
+    let inputs = [&*sample.gold, &*sample.predicted];
     warnings.extend(input_warning(inputs, INPUT_NAMES).map(|warning| warning.message));
     let Some(interval) = &evaluation.primary.interval else {
         return warnings;
     };
-    if options.unit == ResampleUnit::Anchor && sample.anchors() == 1 {
+    if sample.anchors() == 1 {
         warnings.push("only one anchor: intervals resample single rows".to_owned());
     } else if interval.units < MIN_UNITS {
         warnings.push(format!("only {} sampling units: intervals are rough", interval.units));

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{GoldRow, INPUT_NAMES, PhraseOptions, ResampleUnit};
+use super::{GoldRow, INPUT_NAMES, PhraseOptions};
 use crate::bootstrap::{Resampling, interval};
 use crate::metric::registry::Metric;
 use crate::metric::undefined_reason;
@@ -11,9 +11,9 @@ use crate::result::Measure;
 /// Gold rows with their predicted scores, in the same order.
 #[derive(Debug)]
 pub(super) struct Sample<'a> {
-    rows: Vec<&'a GoldRow>,
-    gold: Vec<f64>,
-    predicted: Vec<f64>,
+    pub(super) rows: Vec<&'a GoldRow>,
+    pub(super) gold: Vec<f64>,
+    pub(super) predicted: Vec<f64>,
 }
 
 impl<'a> Sample<'a> {
@@ -29,33 +29,15 @@ impl<'a> Sample<'a> {
         Self::new(rows, positions.iter().map(|&i| self.predicted[i]).collect())
     }
 
-    pub(super) fn rows(&self) -> &[&'a GoldRow] {
-        &self.rows
-    }
-
-    pub(super) fn gold(&self) -> &[f64] {
-        &self.gold
-    }
-
-    pub(super) fn predicted(&self) -> &[f64] {
-        &self.predicted
-    }
-
     /// Number of distinct anchors.
     pub(super) fn anchors(&self) -> usize {
         self.rows.iter().map(|row| row.anchor.as_str()).collect::<HashSet<_>>().len()
     }
 
-    /// The sampling units of the bootstrap: whole anchors or single rows. With only one anchor,
-    /// single rows.
-    pub(super) fn resampling(&self, unit: ResampleUnit) -> Resampling {
-        match unit {
-            ResampleUnit::Row => Resampling::by_row(self.rows.len()),
-            ResampleUnit::Anchor => {
-                let anchors: Vec<&str> = self.rows.iter().map(|row| row.anchor.as_str()).collect();
-                Resampling::by_group("anchor", &anchors)
-            }
-        }
+    /// The sampling units of the bootstrap: whole anchors. With only one anchor, single rows.
+    pub(super) fn resampling(&self) -> Resampling {
+        let anchors: Vec<&str> = self.rows.iter().map(|row| row.anchor.as_str()).collect();
+        Resampling::by_group("anchor", &anchors)
     }
 
     /// Computes a metric of gold values and predictions with its interval, or the reason why it is
@@ -71,7 +53,7 @@ impl<'a> Sample<'a> {
                 undefined(undefined_reason([&self.gold, &self.predicted], INPUT_NAMES))
             }
             Ok(computed) => {
-                let resampling = self.resampling(options.unit);
+                let resampling = self.resampling();
                 let interval = interval(&resampling, &options.bootstrap, computed.of_resample);
                 Measure::new(&metric.info, self.rows.len(), Ok(computed.value), interval)
             }

@@ -4,7 +4,7 @@ use engram_textfile::shortened;
 
 use super::{PhraseReport, WorstRow};
 use crate::result::{Breakdown, BreakdownRow, Interval, MIN_UNITS};
-use crate::table::{Align, TextTable, limits, number};
+use crate::table::{TextTable, limits, number};
 use crate::text::{self, words};
 
 /// Number of lowest and of highest anchors in the text; the JSON report has all anchors.
@@ -38,11 +38,9 @@ fn metrics_table(tables: &[Breakdown], overall: Option<&Interval>) -> String {
         limits(Some(interval)) + star
     };
     let metrics: Vec<String> = tables.iter().map(|table| words(&table.metric)).collect();
-    let mut columns = vec![(tables[0].name.as_str(), Align::Left), ("n", Align::Right)];
-    for metric in &metrics {
-        columns.extend([(metric.as_str(), Align::Right), ("interval", Align::Left)]);
-    }
-    let mut table = TextTable::new(&columns);
+    let mut headings = vec![tables[0].name.as_str(), "n"];
+    headings.extend(metrics.iter().flat_map(|metric| [metric.as_str(), "interval"]));
+    let mut table = TextTable::new(&("lr".to_owned() + &"rl".repeat(metrics.len())), &headings);
     for (position, group) in tables[0].rows.iter().enumerate() {
         let mut cells = vec![shortened(&group.name, PHRASE_WIDTH + 8), group.n.to_string()];
         for row in tables.iter().filter_map(|table| table.rows.get(position)) {
@@ -58,22 +56,10 @@ fn worst_and_best_anchors(table: &Breakdown) -> String {
     let (undefined, defined): (Vec<&BreakdownRow>, Vec<&BreakdownRow>) =
         table.rows.iter().partition(|row| row.value.is_nan());
     let metric = words(&table.metric);
-    let mut text = TextTable::new(&[
-        (table.name.as_str(), Align::Left),
-        ("n", Align::Right),
-        (metric.as_str(), Align::Right),
-        ("interval", Align::Left),
-    ]);
     let best_start = defined.len().saturating_sub(ANCHORS_SHOWN).max(ANCHORS_SHOWN);
     let worst = defined.iter().take(ANCHORS_SHOWN);
-    for row in worst.chain(defined.iter().skip(best_start)) {
-        text.push(vec![
-            shortened(&row.name, PHRASE_WIDTH),
-            row.n.to_string(),
-            number(row.value),
-            limits(row.interval.as_ref()),
-        ]);
-    }
+    let shown = worst.chain(defined.iter().skip(best_start)).copied();
+    let text = text::group_table(table, shown, PHRASE_WIDTH);
     let mean = defined.iter().map(|row| row.value).sum::<f64>() / defined.len() as f64;
     format!(
         "By {}, worst and best {ANCHORS_SHOWN} of {}; mean {metric} {}, undefined for {}\n{text}",
@@ -85,15 +71,8 @@ fn worst_and_best_anchors(table: &Breakdown) -> String {
 }
 
 fn worst_rows(rows: &[WorstRow]) -> String {
-    let mut table = TextTable::new(&[
-        ("gold", Align::Right),
-        ("prediction", Align::Right),
-        ("difference", Align::Right),
-        ("context", Align::Left),
-        ("anchor", Align::Left),
-        ("target", Align::Left),
-        ("id", Align::Left),
-    ]);
+    let headings = ["gold", "prediction", "difference", "context", "anchor", "target", "id"];
+    let mut table = TextTable::new("rrrllll", &headings);
     for row in rows {
         table.push(vec![
             row.gold.to_string(),

@@ -34,7 +34,7 @@ pub struct WorstRow {
 /// The mean of the squared differences is `2(1 - r)`, so a row's squared difference is proportional
 /// to its share of `1 - r`.
 pub(super) fn worst_rows(sample: &Sample, count: usize) -> Vec<WorstRow> {
-    let (gold_z, prediction_z) = (z_scores(sample.gold()), z_scores(sample.predicted()));
+    let (gold_z, prediction_z) = (z_scores(&sample.gold), z_scores(&sample.predicted));
     let (Some(gold_z), Some(prediction_z)) = (gold_z, prediction_z) else {
         return Vec::new();
     };
@@ -43,14 +43,14 @@ pub(super) fn worst_rows(sample: &Sample, count: usize) -> Vec<WorstRow> {
     order.sort_by(|&a, &b| difference(b).abs().total_cmp(&difference(a).abs()));
     order.truncate(count);
     let worst_row = |i: usize| {
-        let row = sample.rows()[i];
+        let row = sample.rows[i];
         WorstRow {
             id: row.id.clone(),
             anchor: row.anchor.clone(),
             target: row.target.clone(),
             context: row.context.clone(),
             gold: row.score,
-            prediction: sample.predicted()[i],
+            prediction: sample.predicted[i],
             gold_z: gold_z[i],
             prediction_z: prediction_z[i],
             difference: difference(i),

@@ -50,11 +50,11 @@ const DROPPED_TOKENS: [&str; 17] = [
 /// assert_eq!(tokenize(&["the plan b.", "two dogs"])[0], "the plan b.");
 /// ```
 pub fn tokenize<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
-    tokenize_all(lines, PART_LINES, &without_punctuation)
+    tokenize_all(lines, PART_LINES, false)
 }
 
-/// Tokenizes `lines` in parts. `collect` adds the tokens of a line to the result of its part;
-/// `take` receives the results in order.
+/// Tokenizes `lines`. `collect` adds the tokens of a line without punctuation to the result of a part
+/// of the lines; `take` receives the results in order.
 ///
 /// The number of tokenized lines can differ from the number of captions. Line ends inside captions
 /// add lines; a tag with line ends removes lines. pycocoevalcap pairs lines and captions in order,
@@ -67,15 +67,26 @@ pub(crate) fn tokenize_into<S, R>(
     S: AsRef<str> + Sync,
     R: Default + Send,
 {
-    let collect_part = |part: Split<'_, char>| {
+    tokenize_parts(lines, PART_LINES, &part_collector(false, collect), take);
+}
+
+/// A function that collects the lines of a part, with or without punctuation.
+fn part_collector<R: Default>(
+    raw: bool,
+    collect: impl Fn(&mut R, &str) + Sync,
+) -> impl Fn(Split<'_, char>) -> R + Sync {
+    move |part| {
         let (mut collected, mut filtered) = (R::default(), String::new());
         for line in part {
-            write_kept_tokens(line, &mut filtered);
-            collect(&mut collected, &filtered);
+            if raw {
+                collect(&mut collected, line);
+            } else {
+                write_kept_tokens(line, &mut filtered);
+                collect(&mut collected, &filtered);
+            }
         }
         collected
-    };
-    tokenize_parts(lines, PART_LINES, &collect_part, take);
+    }
 }
 
 /// The tokens of each line with punctuation, joined by spaces.
@@ -86,7 +97,7 @@ pub(crate) fn tokenize_into<S, R>(
 /// assert_eq!(tokenize_raw(&["The clock says \"4:45pm\"?!"]), ["the clock says `` 4:45 pm '' ?!"]);
 /// ```
 pub fn tokenize_raw<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
-    tokenize_all(lines, PART_LINES, &|line: &str| line.to_owned())
+    tokenize_all(lines, PART_LINES, true)
 }
 
 /// Whether a caption contains a line end of the tokenizer. Such a character shifts all later
@@ -98,15 +109,14 @@ pub fn has_line_end(caption: &str) -> bool {
     caption.contains(['\r', '\u{B}', '\u{C}', '\u{2028}', '\u{2029}'])
 }
 
-/// Returns one tokenized line for each of `lines`, after `finish`.
-fn tokenize_all<S, F>(lines: &[S], part_lines: usize, finish: &F) -> Vec<String>
+/// Returns one tokenized line for each of `lines`; `raw` keeps the punctuation.
+fn tokenize_all<S>(lines: &[S], part_lines: usize, raw: bool) -> Vec<String>
 where
     S: AsRef<str> + Sync,
-    F: Fn(&str) -> String + Sync,
 {
-    let collect_part = |part: Split<'_, char>| part.map(finish).collect::<Vec<_>>();
+    let collect = part_collector(raw, |part: &mut Vec<String>, line| part.push(line.to_owned()));
     let mut tokenized = Vec::with_capacity(lines.len());
-    tokenize_parts(lines, part_lines, &collect_part, |part| tokenized.extend(part));
+    tokenize_parts(lines, part_lines, &collect, |part| tokenized.extend(part));
     tokenized.resize(lines.len(), String::new());
     tokenized
 }
@@ -153,13 +163,6 @@ fn tokenize_part<S: AsRef<str>, R>(
         _ => &output,
     };
     (collect(output.split('\n')), extends)
-}
-
-/// The tokens of a raw line that pycocoevalcap keeps, joined by spaces.
-fn without_punctuation(line: &str) -> String {
-    let mut filtered = String::with_capacity(line.len());
-    write_kept_tokens(line, &mut filtered);
-    filtered
 }
 
 /// Replaces `filtered` by the tokens of a raw line that pycocoevalcap keeps.
@@ -302,11 +305,10 @@ mod tests {
             "It",
             "he",
         ];
-        let raw = |line: &str| line.to_owned();
-        let collect_part = |part: Split<'_, char>| part.map(raw).collect::<Vec<_>>();
-        let whole = tokenize_part(&mut Lexer::new(), &lines, &[], &collect_part).0;
+        let collect = |part: Split<'_, char>| part.map(str::to_owned).collect::<Vec<_>>();
+        let whole = tokenize_part(&mut Lexer::new(), &lines, &[], &collect).0;
         for part_lines in 1..lines.len() {
-            let parts = tokenize_all(&lines, part_lines, &raw);
+            let parts = tokenize_all(&lines, part_lines, true);
             assert_eq!(parts, whole[..lines.len()], "{part_lines}");
         }
     }

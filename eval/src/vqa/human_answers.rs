@@ -3,13 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use serde::{Deserialize, Deserializer};
 
 use crate::ids::Id;
 use crate::json::{Text, objects};
-
-/// Up to this number of answers, a linear search is faster than a hash table.
-const MAX_LINEAR_SEARCH: usize = 16;
 
 /// One human answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,16 +56,8 @@ pub(super) fn deserialize_answers<'de: 'a, 'a, D: Deserializer<'de>>(
 
 /// For each answer, the index of the first answer with the same id, confidence and raw answer.
 fn first_equal(written: &[WrittenAnswer<'_>]) -> Vec<u32> {
-    if written.len() <= MAX_LINEAR_SEARCH {
-        let first_index = |(index, answer): (usize, &WrittenAnswer<'_>)| {
-            let has_equal_fields = |earlier: &WrittenAnswer<'_>| {
-                earlier.distinguishing_fields() == answer.distinguishing_fields()
-            };
-            written[..index].iter().position(has_equal_fields).unwrap_or(index) as u32
-        };
-        return written.iter().enumerate().map(first_index).collect();
-    }
-    let mut first_indices = HashMap::with_capacity(written.len());
+    let mut first_indices =
+        HashMap::with_capacity_and_hasher(written.len(), RandomState::default());
     let indexed_answers = written.iter().zip(0..);
     indexed_answers
         .map(|(answer, index)| {
@@ -105,9 +95,5 @@ mod tests {
             r#"{"answer": "g", "other": 5}"#,
         ];
         assert_eq!(first_indices(&written), [0, 1, 1, 3, 4, 4, 0]);
-        // More than `MAX_LINEAR_SEARCH` answers: uses the hash table.
-        let long = first_indices(&written.repeat(5));
-        assert_eq!(long[..7], [0, 1, 1, 3, 4, 4, 0]);
-        assert_eq!(long[28..], long[..7]);
     }
 }

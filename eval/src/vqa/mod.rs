@@ -4,19 +4,20 @@
 //! |---|---|
 //! | `accuracy` | scores one answer |
 //! | [`answer`] | normalises an answer as the script does |
-//! | `contractions` | the script's contraction table |
 //! | [`human_answers`] | compact storage of human answers |
 //! | [`read`] | reads annotations and results from JSON |
 //!
 //! ```
-//! use engram_eval::vqa::{VqaOptions, evaluate, read};
+//! use engram_eval::vqa::{evaluate, read};
 //!
 //! let annotations = r#"{"annotations": [{"question_id": 1, "question_type": "what", "answer_type": "other",
 //!     "answers": [{"answer": "a cat", "answer_id": 1}, {"answer": "cat", "answer_id": 2},
 //!                 {"answer": "the cat", "answer_id": 3}, {"answer": "dog", "answer_id": 4}]}]}"#;
 //! let annotations = read::parse_annotations("annotations", annotations)?;
 //! let results = read::parse_results("results", r#"[{"question_id": 1, "answer": "Cat."}]"#)?;
-//! let report = evaluate("annotations", &annotations, "results", &results, &VqaOptions::default())?;
+//! let (questions, options) = Default::default();
+//! let report =
+//!     evaluate("annotations", &annotations, "results", &results, &questions, &options)?;
 //! // Each of the four is compared with the other three: 2/3, 2/3, 2/3 and 1.
 //! assert!((report.evaluation.primary.value - 75.0).abs() < 1e-12);
 //! # Ok::<(), engram_eval::EvalError>(())
@@ -24,7 +25,6 @@
 
 mod accuracy;
 pub mod answer;
-mod contractions;
 pub mod human_answers;
 pub mod read;
 
@@ -36,13 +36,13 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::bootstrap::{BootstrapOptions, measure_of_mean};
-use crate::error::EvalError;
-use crate::groups::rows_by_label;
+use crate::bootstrap::measure_of_mean;
+use crate::error::{EvalError, no_rows};
+use crate::groups::{lowest_rows, rows_by_label};
 use crate::ids::{FileIds, Id, join};
-use crate::items::{Item, Statistic};
+use crate::items::{Item, mean_items};
 use crate::metric::{MetricInfo, Unit};
-use crate::result::{Breakdown, Evaluation, SourceFile};
+use crate::result::{Breakdown, Evaluation, ReportOptions};
 use crate::text::{self, breakdown};
 use accuracy::Scorer;
 use read::{Annotation, Questions};
@@ -58,21 +58,6 @@ const ANSWER_WIDTH: usize = 60;
 /// Maximum number of distinct human answers per question in the text report.
 const ANSWERS_SHOWN: usize = 10;
 
-/// Options for [`evaluate`].
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct VqaOptions<'a> {
-    /// Resamples, confidence level and seed of the intervals.
-    pub bootstrap: BootstrapOptions,
-    /// Number of lowest-scoring questions to list.
-    pub worst: usize,
-    /// Whether to fill [`VqaReport::items`].
-    pub items: bool,
-    /// The question texts, for [`VqaReport::worst`]; may be empty.
-    pub questions: Questions<'a>,
-    /// The input files.
-    pub sources: Vec<SourceFile>,
-}
-
 /// All metrics of an evaluation. The JSON form is [`Evaluation`] with more fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VqaReport {
@@ -83,7 +68,7 @@ pub struct VqaReport {
     /// the order of the annotations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worst: Vec<WorstQuestion>,
-    /// The accuracy of each question; empty if [`VqaOptions::items`] is false.
+    /// The accuracy of each question; empty if [`ReportOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
 }
@@ -103,29 +88,31 @@ pub struct WorstQuestion {
     pub human_answers: Vec<(String, u64)>,
 }
 
-/// Scores results against annotations, by question id. The file names are for messages.
+/// Scores results against annotations, by question id. The file names are for messages, the
+/// question texts for [`VqaReport::worst`]; there may be none.
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions in one
-/// file only; [`EvalError::Empty`] without questions; [`EvalError::InvalidOption`]
+/// file only; [`EvalError::Text`] without questions; [`EvalError::InvalidOption`]
 pub fn evaluate<'n, 'a>(
     annotation_file: &str,
     annotations: &'n [Annotation<'a>],
     result_file: &str,
     results: &HashMap<Id<'a>, Cow<'a, str>>,
-    options: &VqaOptions<'_>,
+    questions: &Questions<'_>,
+    options: &ReportOptions,
 ) -> Result<VqaReport, EvalError> {
     options.bootstrap.validate()?;
     if annotations.is_empty() {
-        return Err(EvalError::Empty { file: annotation_file.to_owned() });
+        return Err(no_rows(annotation_file));
     }
     let mut results: Vec<(&Id<'_>, &Cow<'_, str>)> = results.iter().collect();
     results.sort_unstable();
     let (result_ids, answers): (Vec<_>, Vec<_>) = results.into_iter().unzip();
-    let questions = annotations.iter().map(|annotation| (&*annotation.question_id.0, None));
-    let questions = FileIds { file: annotation_file, rows: questions.collect() };
-    let result_ids = result_ids.into_iter().map(|id| (&*id.0, None)).collect();
-    let joined = join(&questions, &FileIds { file: result_file, rows: result_ids }, false)?;
+    let ids = annotations.iter().map(|annotation| &*annotation.question_id.0);
+    let ids = FileIds::without_lines(annotation_file, ids);
+    let result_ids = FileIds::without_lines(result_file, result_ids.into_iter().map(|id| &*id.0));
+    let joined = join(&ids, &result_ids, false)?;
     let predicted: Vec<&str> =
         joined.into_iter().flatten().map(|index| &**answers[index]).collect();
     let scores: Vec<f64> = annotations
@@ -149,31 +136,36 @@ pub fn evaluate<'n, 'a>(
         breakdown_by("question type", |annotation| &annotation.question_type),
         breakdown_by("answer type", |annotation| &annotation.answer_type),
     ];
-    let accuracies = |table: &Breakdown| -> Value {
-        let named_value =
-            |row: &crate::result::BreakdownRow| (row.name.clone(), Value::from(row.value));
-        table.rows.iter().map(named_value).collect::<Map<String, Value>>().into()
+    let accuracies = |table: &Breakdown| -> Map<String, Value> {
+        table.rows.iter().map(|row| (row.name.clone(), row.value.into())).collect()
     };
-    let (by_question, by_answer) = (accuracies(&breakdowns[0]), accuracies(&breakdowns[1]));
+    let [by_question, by_answer] = [0, 1].map(|table: usize| accuracies(&breakdowns[table]));
     let primary = measure(&scores);
     let value = primary.value;
     let mut evaluation = Evaluation::new(primary, Vec::new(), breakdowns, options.sources.clone());
     evaluation.normaliser = "vqa, GT-Vision-Lab/VQA a013f00".to_owned();
     evaluation.detail = Map::from_iter([
         ("accuracy".to_owned(), Value::from(value)),
-        ("per_question_type".to_owned(), by_question),
-        ("per_answer_type".to_owned(), by_answer),
+        ("per_question_type".to_owned(), by_question.into()),
+        ("per_answer_type".to_owned(), by_answer.into()),
     ]);
-    let item = |(annotation, score): (&Annotation<'_>, &f64)| {
-        let (id, statistic) = (&annotation.question_id.0, Statistic::Mean { value: *score });
-        Item::new(&INFO, &evaluation.normaliser, id, None, statistic)
+    let ids = annotations.iter().map(|annotation| &annotation.question_id.0);
+    let items = mean_items(options, &INFO, &evaluation.normaliser, ids, &scores);
+    let worst_question = |row: usize| {
+        let annotation = &annotations[row];
+        WorstQuestion {
+            id: annotation.question_id.0.to_string(),
+            accuracy: scores[row],
+            question: questions
+                .get(&annotation.question_id)
+                .map(Cow::to_string)
+                .unwrap_or_default(),
+            answer: predicted[row].to_owned(),
+            human_answers: count_answers(annotation.answers.iter().map(|human| &*human.answer)),
+        }
     };
-    let items = if options.items {
-        annotations.iter().zip(&scores).map(item).collect()
-    } else {
-        Vec::new()
-    };
-    let worst = worst_questions(annotations, &scores, &predicted, options);
+    let worst = lowest_rows(&scores, 100.0, options.worst);
+    let worst = worst.into_iter().map(worst_question).collect();
     Ok(VqaReport { evaluation, worst, items })
 }
 
@@ -190,31 +182,6 @@ pub(crate) fn count_answers<'a>(answers: impl Iterator<Item = &'a str>) -> Vec<(
     }
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     counts
-}
-
-fn worst_questions(
-    annotations: &[Annotation<'_>],
-    scores: &[f64],
-    predicted: &[&str],
-    options: &VqaOptions<'_>,
-) -> Vec<WorstQuestion> {
-    let mut order: Vec<usize> = (0..scores.len()).filter(|row| scores[*row] < 100.0).collect();
-    order.sort_by(|a, b| scores[*a].total_cmp(&scores[*b]));
-    order.truncate(options.worst);
-    let question = |row: usize| {
-        let annotation = &annotations[row];
-        WorstQuestion {
-            id: annotation.question_id.0.to_string(),
-            accuracy: scores[row],
-            question: options
-                .questions
-                .get(&annotation.question_id)
-                .map_or_else(String::new, |question| question.to_string()),
-            answer: predicted[row].to_owned(),
-            human_answers: count_answers(annotation.answers.iter().map(|human| &*human.answer)),
-        }
-    };
-    order.into_iter().map(question).collect()
 }
 
 impl VqaReport {

@@ -7,7 +7,7 @@ use engram_textfile::Object;
 use serde::Deserialize;
 
 use super::human_answers::{HumanAnswer, deserialize_answers};
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 use crate::ids::Id;
 use crate::json::{objects, parse, parse_list};
 
@@ -46,22 +46,19 @@ struct Answer<'a> {
 /// `{"annotations": [{"question_id", "question_type", "answer_type", "answers"}]}`.
 ///
 /// # Errors
-/// [`EvalError::Malformed`]
+/// [`EvalError::Text`]
 pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation<'a>>, EvalError> {
     let remedy = "give the annotations of VQA v2 or OK-VQA: {\"annotations\": [{\"question_id\", \
                   \"answers\": [{\"answer\"}]}]}";
     let Object(Annotations { annotations }) = parse(file, text, remedy)?;
-    let malformed = |reason: String| EvalError::Malformed {
-        location: Location::new(file, None),
-        reason,
-        remedy: "give every question at least one answer",
-    };
+    let remedy = "give every question at least one answer";
     if annotations.is_empty() {
-        return Err(malformed("has no annotations".to_owned()));
+        return Err(malformed(file, None, "has no annotations", remedy));
     }
     let unanswered = annotations.iter().find(|annotation| annotation.answers.is_empty());
     if let Some(Annotation { question_id, .. }) = unanswered {
-        return Err(malformed(format!("question `{}` has no answers", question_id.for_message())));
+        let reason = format!("question `{}` has no answers", question_id.for_message());
+        return Err(malformed(file, None, reason, remedy));
     }
     refuse_duplicates(file, annotations.iter().map(|annotation| &annotation.question_id))?;
     Ok(annotations)
@@ -70,7 +67,7 @@ pub fn parse_annotations<'a>(file: &str, text: &'a str) -> Result<Vec<Annotation
 /// Reads results, `[{"question_id", "answer"}]`.
 ///
 /// # Errors
-/// [`EvalError::Malformed`]
+/// [`EvalError::Text`]
 pub fn parse_results<'a>(
     file: &str,
     text: &'a str,
@@ -101,7 +98,7 @@ struct Question<'a> {
 /// Reads questions, `{"questions": [{"question_id", "question"}]}`.
 ///
 /// # Errors
-/// [`EvalError::Malformed`]
+/// [`EvalError::Text`]
 pub fn parse_questions<'a>(file: &str, text: &'a str) -> Result<Questions<'a>, EvalError> {
     let remedy = "give questions as {\"questions\": [{\"question_id\", \"question\"}]}";
     let Object(QuestionFile { questions }) = parse(file, text, remedy)?;
@@ -117,16 +114,9 @@ pub(crate) fn refuse_duplicates<'i, 'a: 'i>(
     let mut entry_by_id = HashMap::new();
     for (entry, id) in ids.enumerate() {
         if let Some(first) = entry_by_id.insert(id, entry) {
-            return Err(EvalError::Malformed {
-                location: Location::new(file, None),
-                reason: format!(
-                    "has the question `{}` twice (entries {} and {})",
-                    id.for_message(),
-                    first + 1,
-                    entry + 1
-                ),
-                remedy: "keep one of them",
-            });
+            let (id, first, entry) = (id.for_message(), first + 1, entry + 1);
+            let reason = format!("has the question `{id}` twice (entries {first} and {entry})");
+            return Err(malformed(file, None, reason, "keep one of them"));
         }
     }
     Ok(())

@@ -5,11 +5,10 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::PairAligner;
 use super::alignment::Edit;
 use super::read::Pairs;
-use super::tokens::{TokenUnit, words};
-use crate::normalise::characters::strip;
+use super::tokens::TokenUnit;
+use super::{PairAligner, Step};
 
 /// The most frequent confusions of each kind with their counts. Equally frequent confusions are in
 /// alphabetical order.
@@ -32,17 +31,6 @@ impl Confusions {
     }
 }
 
-/// The tokens of a text.
-pub(super) fn tokens(text: &str, unit: TokenUnit) -> Vec<&str> {
-    match unit {
-        TokenUnit::Word => words(text).collect(),
-        TokenUnit::Char => {
-            let text = strip(text);
-            text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]).collect()
-        }
-    }
-}
-
 /// Returns the `count` most frequent confusions of each kind.
 pub fn confusions(pairs: &Pairs<'_>, unit: TokenUnit, count: usize) -> Confusions {
     let mut aligner = PairAligner::new(pairs.alignment);
@@ -52,22 +40,17 @@ pub fn confusions(pairs: &Pairs<'_>, unit: TokenUnit, count: usize) -> Confusion
         if reference == hypothesis {
             continue;
         }
-        let (reference_tokens, hypothesis_tokens) =
-            (tokens(reference, unit), tokens(hypothesis, unit));
-        let (mut i, mut j) = (0, 0);
-        for edit in aligner.align(unit, reference, hypothesis) {
+        for Step { edit, reference, hypothesis } in
+            aligner.align_tokens(unit, reference, hypothesis)
+        {
             match edit {
                 Edit::Hit => {}
                 Edit::Substitution => {
-                    *substitutions
-                        .entry((reference_tokens[i], hypothesis_tokens[j]))
-                        .or_default() += 1
+                    *substitutions.entry((reference, hypothesis)).or_default() += 1
                 }
-                Edit::Deletion => *deletions.entry(reference_tokens[i]).or_default() += 1,
-                Edit::Insertion => *insertions.entry(hypothesis_tokens[j]).or_default() += 1,
+                Edit::Deletion => *deletions.entry(reference).or_default() += 1,
+                Edit::Insertion => *insertions.entry(hypothesis).or_default() += 1,
             }
-            i += usize::from(*edit != Edit::Insertion);
-            j += usize::from(*edit != Edit::Deletion);
         }
     }
     let single = |counts: HashMap<&str, u64>| {

@@ -35,14 +35,16 @@ impl EditCounts {
     /// The sum over a resample in which pair `i` occurs `counts[i]` times.
     pub fn sum(pairs: &[Self], counts: &[u32]) -> Self {
         let mut sum = Self::default();
-        for (pair, count) in pairs.iter().zip(counts) {
-            let times = u64::from(*count);
-            sum.hits += pair.hits * times;
-            sum.substitutions += pair.substitutions * times;
-            sum.deletions += pair.deletions * times;
-            sum.insertions += pair.insertions * times;
-        }
+        pairs.iter().zip(counts).for_each(|(pair, count)| sum.add(pair, u64::from(*count)));
         sum
+    }
+
+    /// Adds `times` copies of `other`.
+    fn add(&mut self, other: &Self, times: u64) {
+        self.hits += other.hits * times;
+        self.substitutions += other.substitutions * times;
+        self.deletions += other.deletions * times;
+        self.insertions += other.insertions * times;
     }
 
     /// Number of errors.
@@ -98,10 +100,7 @@ impl EditCounts {
 
 impl std::ops::AddAssign for EditCounts {
     fn add_assign(&mut self, other: Self) {
-        self.hits += other.hits;
-        self.substitutions += other.substitutions;
-        self.deletions += other.deletions;
-        self.insertions += other.insertions;
+        self.add(&other, 1);
     }
 }
 

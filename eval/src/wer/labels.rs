@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use engram_textfile::{Input, Table, UniqueIds, shortened};
 
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 
 /// A tab-separated table with a header and one row per utterance.
 pub struct LabelTable<'a> {
@@ -32,17 +32,16 @@ impl<'a> LabelTable<'a> {
     /// Returns the value of a column for each id, in the order of `ids`.
     ///
     /// # Errors
-    /// [`EvalError::Text`] for a missing column; [`EvalError::Malformed`] for an id that
-    /// is not in the table
+    /// [`EvalError::Text`] for a missing column, and for an id that is not in the table
     pub fn column<S: AsRef<str>>(&self, name: &str, ids: &[S]) -> Result<Vec<String>, EvalError> {
         let column = self.table.column(name)?;
         let value = |id: &S| match self.rows.get(id.as_ref().trim()) {
             Some(fields) => Ok(fields[column].clone()),
-            None => Err(EvalError::Malformed {
-                location: Location::new(self.table.file(), None),
-                reason: format!("has no line for the id `{}`", shortened(id.as_ref(), 60)),
-                remedy: "add one line per utterance to the table",
-            }),
+            None => {
+                let reason = format!("has no line for the id `{}`", shortened(id.as_ref(), 60));
+                let remedy = "add one line per utterance to the table";
+                Err(malformed(self.table.file(), None, reason, remedy))
+            }
         };
         ids.iter().map(value).collect()
     }
@@ -63,25 +62,10 @@ mod tests {
         );
         assert!(error("set", "u3").starts_with("t: has no line for the id `u3`"));
         let error_message = |text: &str| LabelTable::parse("t", text).err().unwrap().to_string();
-        assert!(error_message("id\ta\n1\n").starts_with("t:2: 1 fields where the header has 2"));
-        assert!(
-            error_message("id\ta\n1\tx\n1\ty\n")
-                .starts_with("t:3: id `1` was already given at t:2")
-        );
-        assert!(error_message("a\tb\n").contains("column `id` is missing"));
-        assert!(error_message("id\ta\n").starts_with("t: a header but no rows"));
+        let duplicate = error_message("id\ta\n1\tx\n1\ty\n");
+        assert!(duplicate.starts_with("t:3: id `1` was already given at t:2"), "{duplicate}");
         assert!(error_message("id\ta\n \tx\n").starts_with("t:2: id is empty"));
-        let with_duplicate_column = LabelTable::parse("t", "\nid\ta\ta\n1\tx\ty\n").unwrap();
-        let error = with_duplicate_column.column("a", &["1"]).unwrap_err().to_string();
-        assert!(error.starts_with("t:2: column `a` occurs twice"), "{error}");
         let after_blank_lines = LabelTable::parse("t", "\n\nid\ta\n u1 \tx\n").unwrap();
         assert_eq!(after_blank_lines.column("a", &["u1"]).unwrap(), ["x"]);
-        assert!(
-            after_blank_lines
-                .column("b", &["u1"])
-                .unwrap_err()
-                .to_string()
-                .starts_with("t:3: column `b`")
-        );
     }
 }

@@ -29,7 +29,7 @@ pub mod rare_words;
 pub mod read;
 pub mod report;
 mod sclite;
-pub mod text;
+pub(crate) mod text;
 pub mod tokens;
 
 use rayon::prelude::*;
@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::EvalError;
 use alignment::{Aligner, Edit};
 use counts::EditCounts;
-use tokens::{TokenUnit, Vocabulary};
+use tokens::{TokenUnit, Vocabulary, tokens};
 
 /// Maximum number of cells of one alignment. 200,000 by 200,000 tokens with little in common need
 /// this number, and so do longer texts that are more similar. Such an alignment takes about 10 s.
@@ -72,7 +72,8 @@ pub struct ErrorCounts {
     pub pairs: Vec<EditCounts>,
 }
 
-/// Counts the word errors of each hypothesis against the reference with the same index.
+/// Counts the word errors of each hypothesis against the reference with the same index, aligned as in
+/// jiwer.
 ///
 /// # Errors
 /// [`EvalError::LengthMismatch`]
@@ -81,7 +82,7 @@ where
     R: AsRef<str> + Sync,
     H: AsRef<str> + Sync,
 {
-    count_errors(TokenUnit::Word, references, hypotheses)
+    count_errors(Alignment::Jiwer, TokenUnit::Word, references, hypotheses)
 }
 
 /// Counts the errors of hypotheses in words or characters. Runs in parallel over pairs; the result
@@ -90,19 +91,6 @@ where
 /// # Errors
 /// [`EvalError::LengthMismatch`]
 pub fn count_errors<R, H>(
-    unit: TokenUnit,
-    references: &[R],
-    hypotheses: &[H],
-) -> Result<ErrorCounts, EvalError>
-where
-    R: AsRef<str> + Sync,
-    H: AsRef<str> + Sync,
-{
-    count_errors_aligned(Alignment::Jiwer, unit, references, hypotheses)
-}
-
-/// Like [`count_errors`], with the given alignment.
-fn count_errors_aligned<R, H>(
     alignment: Alignment,
     unit: TokenUnit,
     references: &[R],
@@ -112,12 +100,7 @@ where
     R: AsRef<str> + Sync,
     H: AsRef<str> + Sync,
 {
-    if references.len() != hypotheses.len() {
-        return Err(EvalError::LengthMismatch {
-            references: references.len(),
-            hypotheses: hypotheses.len(),
-        });
-    }
+    check_equal_lengths(references.len(), hypotheses.len())?;
     let pairs: Vec<EditCounts> = references
         .par_iter()
         .zip(hypotheses)
@@ -130,6 +113,12 @@ where
         )
         .collect();
     Ok(ErrorCounts { total: pairs.iter().copied().sum(), pairs })
+}
+
+/// Returns an error if there is not one hypothesis for each reference.
+pub(crate) fn check_equal_lengths(references: usize, hypotheses: usize) -> Result<(), EvalError> {
+    let error = EvalError::LengthMismatch { references, hypotheses };
+    if references == hypotheses { Ok(()) } else { Err(error) }
 }
 
 /// Returns the alignment of one pair, in text order.
@@ -146,7 +135,7 @@ pub fn align(unit: TokenUnit, reference: &str, hypothesis: &str) -> Vec<Edit> {
 
 /// Aligns pairs one after the other, with reused buffers.
 #[derive(Default)]
-struct PairAligner<'a> {
+pub(crate) struct PairAligner<'a> {
     alignment: Alignment,
     edits: Vec<Edit>,
     vocabulary: Vocabulary<'a>,
@@ -156,7 +145,7 @@ struct PairAligner<'a> {
 }
 
 impl<'a> PairAligner<'a> {
-    fn new(alignment: Alignment) -> Self {
+    pub(crate) fn new(alignment: Alignment) -> Self {
         Self { alignment, ..Self::default() }
     }
 
@@ -184,25 +173,16 @@ impl<'a> PairAligner<'a> {
         self.encode(unit, reference, hypothesis);
         let (reference_tokens, hypothesis_tokens) = (self.reference.len(), self.hypothesis.len());
         let vocabulary = self.vocabulary.size(unit);
-        let limit = match is_sclite {
-            true if sclite::is_too_long(reference_tokens, hypothesis_tokens) => {
-                sclite::MAX_CELLS as u64
-            }
-            false if reference_tokens as u64 * hypothesis_tokens as u64 <= MAX_CELLS => {
-                return None;
-            }
-            false
-                if self.aligner.estimate_cells(&self.reference, &self.hypothesis, vocabulary)
-                    > MAX_CELLS =>
-            {
-                MAX_CELLS
-            }
-            _ => return None,
-        };
-        let tokens = match unit {
-            TokenUnit::Word => "words",
-            TokenUnit::Char => "characters",
-        };
+        let limit = if is_sclite {
+            let is_too_long = sclite::is_too_long(reference_tokens, hypothesis_tokens);
+            is_too_long.then_some(sclite::MAX_CELLS as u64)
+        } else {
+            let is_too_long = reference_tokens as u64 * hypothesis_tokens as u64 > MAX_CELLS
+                && self.aligner.estimate_cells(&self.reference, &self.hypothesis, vocabulary)
+                    > MAX_CELLS;
+            is_too_long.then_some(MAX_CELLS)
+        }?;
+        let tokens = unit.plural();
         let qualifier = if is_sclite { "" } else { ", with little in common" };
         Some(format!(
             "has {reference_tokens} and {hypothesis_tokens} {tokens}{qualifier}: needs more \
@@ -219,4 +199,34 @@ impl<'a> PairAligner<'a> {
         let vocabulary = self.vocabulary.size(unit);
         self.aligner.align(&self.reference, &self.hypothesis, vocabulary)
     }
+
+    /// Aligns a pair; returns the steps with their tokens, in text order.
+    pub(crate) fn align_tokens(
+        &mut self,
+        unit: TokenUnit,
+        reference: &'a str,
+        hypothesis: &'a str,
+    ) -> Vec<Step<'a>> {
+        let [references, hypotheses] = [reference, hypothesis].map(|text| tokens(text, unit));
+        let (mut i, mut j) = (0, 0);
+        let step = |edit: &Edit| {
+            let step = Step {
+                edit: *edit,
+                reference: if *edit == Edit::Insertion { "" } else { references[i] },
+                hypothesis: if *edit == Edit::Deletion { "" } else { hypotheses[j] },
+            };
+            i += usize::from(*edit != Edit::Insertion);
+            j += usize::from(*edit != Edit::Deletion);
+            step
+        };
+        self.align(unit, reference, hypothesis).iter().map(step).collect()
+    }
+}
+
+/// A step of an alignment: the edit, the reference token and the hypothesis token. The reference
+/// token of an insertion and the hypothesis token of a deletion are empty.
+pub(crate) struct Step<'a> {
+    pub(crate) edit: Edit,
+    pub(crate) reference: &'a str,
+    pub(crate) hypothesis: &'a str,
 }

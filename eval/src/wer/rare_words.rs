@@ -13,11 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::PairAligner;
 use super::alignment::Edit;
-use super::confusions::tokens;
 use super::counts::EditCounts;
 use super::read::{Pairs, check_ids};
 use super::tokens::{TokenUnit, words};
-use crate::error::{EvalError, Location};
+use crate::error::{EvalError, malformed};
 
 const BIASING_REMEDY: &str =
     "give a line for each utterance: id<TAB>text<TAB>JSON list of its rare words";
@@ -58,49 +57,42 @@ pub struct RareWordErrors {
 /// Parses a list of rare words, one word per line.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] for a line of several words, which would never match, and for a file
+/// [`EvalError::Text`] for a line of several words, which would never match, and for a file
 /// without words
 pub fn parse_word_list(file: &str, text: &str) -> Result<HashSet<String>, EvalError> {
-    let malformed = |line: Option<u64>, reason: &str| EvalError::Malformed {
-        location: Location::new(file, line),
-        reason: reason.to_owned(),
-        remedy: "give one word per line",
-    };
+    let remedy = "give one word per line";
     check_line_ends(file, text)?;
     let mut list = HashSet::new();
     for (line, row) in non_blank_lines(text) {
         let word = row.trim();
         if word.contains(' ') {
-            return Err(malformed(Some(line), "has more than one word"));
+            return Err(malformed(file, line, "has more than one word", remedy));
         }
         list.insert(word.to_owned());
     }
-    if list.is_empty() { Err(malformed(None, "has no words")) } else { Ok(list) }
+    if list.is_empty() { Err(malformed(file, None, "has no words", remedy)) } else { Ok(list) }
 }
 
 /// Parses the rare words of each pair from lines `id<TAB>text<TAB>JSON list`. The text is ignored.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
+/// [`EvalError::Text`] with the line, also for an empty or duplicate id
 pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalError> {
-    let malformed = |line: Option<u64>, reason: String| EvalError::Malformed {
-        location: Location::new(file, line),
-        reason,
-        remedy: BIASING_REMEDY,
-    };
     check_line_ends(file, text)?;
     let mut lists: Vec<(&str, u64, HashSet<String>)> = Vec::new();
     for (line, row) in non_blank_lines(text) {
         let mut fields = row.split('\t');
         let (id, words) = (fields.next().unwrap_or_default().trim(), fields.nth(1));
-        let words = words.ok_or_else(|| malformed(Some(line), "has no third field".to_owned()))?;
+        let words =
+            words.ok_or_else(|| malformed(file, line, "has no third field", BIASING_REMEDY))?;
         let words = serde_json::from_str(words).map_err(|error| {
-            malformed(Some(line), format!("has no list of words: {}", message_in_line(&error)))
+            let reason = format!("has no list of words: {}", message_in_line(&error));
+            malformed(file, line, reason, BIASING_REMEDY)
         })?;
         lists.push((id, line, words));
     }
     if lists.is_empty() {
-        return Err(malformed(None, "has no lines".to_owned()));
+        return Err(malformed(file, None, "has no lines", BIASING_REMEDY));
     }
     check_ids(file, lists.iter().map(|(id, line, _)| (*id, *line)))?;
     let of_pair = lists.into_iter().map(|(id, _, words)| (id.to_owned(), words)).collect();
@@ -110,7 +102,7 @@ pub fn parse_biasing_lists(file: &str, text: &str) -> Result<BiasingLists, EvalE
 /// Counts the errors of rare words and of the other words.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] for a pair without a list
+/// [`EvalError::Text`] for a pair without a list
 pub fn rare_word_errors(
     pairs: &Pairs<'_>,
     rare_words: &RareWords,
@@ -128,10 +120,9 @@ pub fn rare_word_errors(
         let pair_list = match rare_words {
             RareWords::PerPair(lists) => {
                 let id = id.trim();
-                Some(lists.of_pair.get(id).ok_or_else(|| EvalError::Malformed {
-                    location: Location::new(&lists.file, None),
-                    reason: format!("has no line for the utterance `{}`", shortened(id, 60)),
-                    remedy: BIASING_REMEDY,
+                Some(lists.of_pair.get(id).ok_or_else(|| {
+                    let reason = format!("has no line for the utterance `{}`", shortened(id, 60));
+                    malformed(&lists.file, None, reason, BIASING_REMEDY)
                 })?)
             }
             _ => None,
@@ -143,16 +134,11 @@ pub fn rare_word_errors(
                 pair_list.is_some_and(|pair_list| pair_list.contains(word))
             }
         };
-        let (reference_tokens, hypothesis_tokens) =
-            (tokens(reference, TokenUnit::Word), tokens(hypothesis, TokenUnit::Word));
-        let (mut i, mut j) = (0, 0);
-        for edit in aligner.align(TokenUnit::Word, reference, hypothesis) {
-            let word =
-                if *edit == Edit::Insertion { hypothesis_tokens[j] } else { reference_tokens[i] };
+        for step in aligner.align_tokens(TokenUnit::Word, reference, hypothesis) {
+            let is_insertion = step.edit == Edit::Insertion;
+            let word = if is_insertion { step.hypothesis } else { step.reference };
             let counts = if is_rare(word) { &mut rare } else { &mut others };
-            *counts += EditCounts::of(&[*edit]);
-            i += usize::from(*edit != Edit::Insertion);
-            j += usize::from(*edit != Edit::Deletion);
+            *counts += EditCounts::of(&[step.edit]);
         }
     }
     let (b_wer, u_wer) = (rare.error_rate(), others.error_rate());
@@ -178,16 +164,16 @@ mod tests {
         let lists = parse_biasing_lists("f", "u1\ta b\t[\"b\"]\n\n u2 \t\t[]\tmore\n").unwrap();
         assert_eq!(lists.of_pair["u1"], HashSet::from(["b".to_owned()]));
         assert!(lists.of_pair["u2"].is_empty());
-        let error_message = |text: &str| parse_biasing_lists("f", text).unwrap_err().to_string();
-        assert!(error_message("").starts_with("f: has no lines; give a line for each utterance"));
-        assert!(error_message("\nu1\tx\n").starts_with("f:2: has no third field"));
-        assert!(
-            error_message("u1\tx\t[1]\n").starts_with("f:1: has no list of words: invalid type")
-        );
-        assert!(
-            error_message("u1\tx\t[]\nu1\tx\t[]\n").starts_with("f:2: id `u1` was already given")
-        );
-        assert!(error_message("\tx\t[]\n").starts_with("f:1: id is empty"));
+        for (text, expected) in [
+            ("", "f: has no lines; give a line for each utterance"),
+            ("\nu1\tx\n", "f:2: has no third field"),
+            ("u1\tx\t[1]\n", "f:1: has no list of words: invalid type"),
+            ("u1\tx\t[]\nu1\tx\t[]\n", "f:2: id `u1` was already given"),
+            ("\tx\t[]\n", "f:1: id is empty"),
+        ] {
+            let error = parse_biasing_lists("f", text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 
     #[test]

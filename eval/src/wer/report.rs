@@ -11,14 +11,14 @@ use super::counts::EditCounts;
 use super::rare_words::{RareWordErrors, RareWords, rare_word_errors};
 use super::read::{LENGTH_REMEDY, Pairs};
 use super::tokens::TokenUnit;
-use super::{Alignment, ErrorCounts, PairAligner, count_errors_aligned};
-use crate::bootstrap::{BootstrapOptions, Distribution, Resampling, bootstrap_many};
-use crate::error::{EvalError, Location};
+use super::{Alignment, ErrorCounts, PairAligner, count_errors};
+use crate::bootstrap::{BootstrapOptions, Resampling, interval, intervals};
+use crate::error::{EvalError, malformed};
 use crate::groups::rows_by_label;
 use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
 use crate::normalise::Normaliser;
-use crate::result::{Breakdown, Evaluation, Measure, SourceFile};
+use crate::result::{Breakdown, Evaluation, Interval, Measure, SourceFile};
 
 /// Word error rate.
 pub const WER: MetricInfo = MetricInfo::lower("wer", Unit::Fraction);
@@ -35,7 +35,7 @@ pub const SENTENCE_ERROR_RATE: MetricInfo =
     MetricInfo::lower("sentence_error_rate", Unit::Fraction);
 
 /// Options of [`evaluate`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct WerOptions {
     /// The unit of the primary metric, of counts and of alignments: words or characters.
     pub unit: TokenUnit,
@@ -61,24 +61,6 @@ pub struct WerOptions {
     pub other_normalisers: Vec<Normaliser>,
     /// The input files.
     pub sources: Vec<SourceFile>,
-}
-
-impl Default for WerOptions {
-    fn default() -> Self {
-        Self {
-            unit: TokenUnit::Word,
-            bootstrap: BootstrapOptions::default(),
-            cluster: None,
-            by: Vec::new(),
-            rare_words: None,
-            worst: 0,
-            confusions: 0,
-            items: false,
-            normaliser: Normaliser::None,
-            other_normalisers: Vec::new(),
-            sources: Vec::new(),
-        }
-    }
 }
 
 /// One label per pair.
@@ -249,8 +231,8 @@ fn check_lengths(pairs: &Pairs<'_>) -> Result<(), EvalError> {
     for (id, (reference, hypothesis)) in texts {
         for unit in [TokenUnit::Word, TokenUnit::Char] {
             if let Some(reason) = aligner.too_long_reason(unit, reference, hypothesis) {
-                let location = Location::new(format!("utterance {}", shortened(id, 60)), None);
-                return Err(EvalError::Malformed { location, reason, remedy: LENGTH_REMEDY });
+                let utterance = format!("utterance {}", shortened(id, 60));
+                return Err(malformed(&utterance, None, reason, LENGTH_REMEDY));
             }
         }
     }
@@ -267,16 +249,13 @@ struct Scores {
 impl Scores {
     fn new(pairs: &Pairs<'_>, options: &WerOptions) -> Result<Self, EvalError> {
         let (references, hypotheses) = (&pairs.references, &pairs.hypotheses);
-        let measure = |unit| count_errors_aligned(pairs.alignment, unit, references, hypotheses);
+        let measure = |unit| count_errors(pairs.alignment, unit, references, hypotheses);
         // Words and characters in parallel, so that a single long pair uses two threads.
         let (words, chars) = rayon::join(|| measure(TokenUnit::Word), || measure(TokenUnit::Char));
         Ok(Self {
             words: words?,
             chars: chars?,
-            resampling: match &options.cluster {
-                Some(labels) => Resampling::by_group(&labels.name, &labels.of_pair),
-                None => Resampling::by_named_row("utterance", pairs.ids.len()),
-            },
+            resampling: resampling(options, 0..pairs.ids.len()),
         })
     }
 
@@ -289,18 +268,24 @@ impl Scores {
         let pairs = chosen.0.pairs.len();
         let infos = [chosen.1, other.1, MER, WIL, WIP, SENTENCE_ERROR_RATE];
         let values = rates(chosen.0, other.0, &vec![1; pairs]);
-        let distributions = (options.bootstrap.resamples > 0).then(|| {
-            bootstrap_many(&self.resampling, &options.bootstrap, |counts| {
-                rates(chosen.0, other.0, counts)
-            })
+        let intervals = intervals(&self.resampling, &options.bootstrap, |counts| {
+            rates(chosen.0, other.0, counts)
         });
-        let measure = |(metric, info): (usize, &MetricInfo)| {
-            let interval = |distributions: &[Distribution; 6]| {
-                distributions[metric].interval(&self.resampling, &options.bootstrap)
-            };
-            Measure::new(info, pairs, Ok(values[metric]), distributions.as_ref().map(interval))
+        let measure = |((info, value), interval): ((&MetricInfo, f64), Option<Interval>)| {
+            Measure::new(info, pairs, Ok(value), interval)
         };
-        infos.iter().enumerate().map(measure).collect()
+        infos.iter().zip(values).zip(intervals).map(measure).collect()
+    }
+}
+
+/// The sampling units of some of the pairs: groups of pairs, or single pairs.
+fn resampling(options: &WerOptions, pairs: impl ExactSizeIterator<Item = usize>) -> Resampling {
+    match &options.cluster {
+        Some(labels) => {
+            let labels_of_pairs: Vec<&String> = pairs.map(|pair| &labels.of_pair[pair]).collect();
+            Resampling::by_group(&labels.name, &labels_of_pairs)
+        }
+        None => Resampling::by_named_row("utterance", pairs.len()),
     }
 }
 
@@ -334,15 +319,8 @@ fn breakdown(
     let measure = |(label, rows): &(&str, Vec<usize>)| {
         let pairs: Vec<EditCounts> = rows.iter().map(|pair| errors.pairs[*pair]).collect();
         let value = pairs.iter().copied().sum::<EditCounts>().error_rate();
-        let resampling = match &options.cluster {
-            Some(labels) => {
-                let group_labels: Vec<&String> =
-                    rows.iter().map(|pair| &labels.of_pair[*pair]).collect();
-                Resampling::by_group(&labels.name, &group_labels)
-            }
-            None => Resampling::by_named_row("utterance", pairs.len()),
-        };
-        let interval = crate::bootstrap::interval(&resampling, &options.bootstrap, |counts| {
+        let resampling = resampling(options, rows.iter().copied());
+        let interval = interval(&resampling, &options.bootstrap, |counts| {
             EditCounts::sum(&pairs, counts).error_rate()
         });
         ((*label).to_owned(), Measure::new(info, pairs.len(), Ok(value), interval))
@@ -353,11 +331,9 @@ fn breakdown(
 /// Counts the pairs without reference words, and the insertions of the chosen unit in them.
 fn count_empty_references(words: &ErrorCounts, chosen: &ErrorCounts) -> EmptyReferences {
     let pairs = words.pairs.iter().zip(&chosen.pairs);
-    let empty_pairs = pairs.filter(|(words, _)| words.reference_tokens() == 0);
-    empty_pairs.fold(EmptyReferences::default(), |sum, (_, pair)| EmptyReferences {
-        pairs: sum.pairs + 1,
-        insertions: sum.insertions + pair.insertions,
-    })
+    let empty = pairs.filter(|(words, _)| words.reference_tokens() == 0);
+    let insertions = empty.clone().map(|(_, pair)| pair.insertions).sum();
+    EmptyReferences { pairs: empty.count() as u64, insertions }
 }
 
 /// The pairs with the most errors. Ties: the higher rate first, then the earlier pair.

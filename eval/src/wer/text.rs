@@ -6,36 +6,26 @@ use engram_textfile::shortened;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
 use super::alignment::Edit;
-use super::confusions::{Confusions, tokens};
+use super::confusions::Confusions;
 use super::counts::EditCounts;
 use super::report::{NormaliserValue, WerReport, WorstPair};
 use super::tokens::TokenUnit;
 use super::{Alignment, PairAligner};
-use crate::table::{Align, TextTable, limits, number};
+use crate::table::{TextTable, limits, number};
 use crate::text::{breakdown, metrics, sources};
-
-/// Whether the text uses terminal colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Colour {
-    /// No escape sequences.
-    Never,
-    /// Substitutions yellow, deletions red, insertions green.
-    Ansi,
-}
 
 /// Width of an alignment line, in columns.
 const LINE_WIDTH: usize = 100;
 
 impl WerReport {
-    /// Formats the report as aligned plain text. `unit` must be the unit of the evaluation.
-    pub fn to_text(&self, unit: TokenUnit, colour: Colour) -> String {
+    /// Formats the report as aligned plain text. `unit` must be the unit of the evaluation. With
+    /// `colour`, escape sequences colour the errors for a terminal: substitutions yellow, deletions
+    /// red, insertions green.
+    pub fn to_text(&self, unit: TokenUnit, colour: bool) -> String {
         let evaluation = &self.evaluation;
-        let title = match unit {
-            TokenUnit::Word => "Word error rate",
-            TokenUnit::Char => "Character error rate",
-        };
         let heading = format!(
-            "{title}, {} utterances, normaliser {}\n{}",
+            "{}, {} utterances, normaliser {}\n{}",
+            unit.error_rate(),
             evaluation.primary.n,
             evaluation.normaliser,
             sources(evaluation)
@@ -46,11 +36,7 @@ impl WerReport {
         };
         let mut paragraphs = vec![heading, metrics(evaluation), self.counts(unit)];
         if !self.normalisers.is_empty() {
-            let mut table = TextTable::new(&[
-                ("normaliser", Align::Left),
-                ("error rate", Align::Right),
-                ("interval", Align::Left),
-            ]);
+            let mut table = TextTable::new("lrl", &["normaliser", "error rate", "interval"]);
             for NormaliserValue { normaliser, measure } in &self.normalisers {
                 let interval = limits(measure.interval.as_ref());
                 table.push(vec![normaliser.clone(), number(measure.value), interval]);
@@ -59,14 +45,9 @@ impl WerReport {
         }
         paragraphs.extend(evaluation.breakdowns.iter().map(breakdown));
         paragraphs.extend(self.rare_words.as_ref().map(|rare| {
-            let mut table = TextTable::new(&[
-                ("words", Align::Left),
-                ("error rate", Align::Right),
-                ("reference", Align::Right),
-                ("substitutions", Align::Right),
-                ("deletions", Align::Right),
-                ("insertions", Align::Right),
-            ]);
+            let headings =
+                ["words", "error rate", "reference", "substitutions", "deletions", "insertions"];
+            let mut table = TextTable::new("lrrrrr", &headings);
             for (name, rate, counts) in [
                 ("rare (B-WER)", rare.b_wer, rare.rare),
                 ("others (U-WER)", rare.u_wer, rare.others),
@@ -91,10 +72,7 @@ impl WerReport {
 
     fn counts(&self, unit: TokenUnit) -> String {
         let EditCounts { hits, substitutions, deletions, insertions } = self.counts;
-        let tokens = match unit {
-            TokenUnit::Word => "words",
-            TokenUnit::Char => "characters",
-        };
+        let tokens = unit.plural();
         let mut text = format!(
             "{} reference {tokens}: {hits} hits, {substitutions} substitutions, {deletions} \
              deletions; {insertions} insertions\n",
@@ -111,32 +89,20 @@ impl WerReport {
 }
 
 fn confusions_table(confusions: &Confusions) -> String {
-    let mut table = TextTable::new(&[
-        ("substitutions", Align::Left),
-        ("n", Align::Right),
-        ("deletions", Align::Left),
-        ("n", Align::Right),
-        ("insertions", Align::Left),
-        ("n", Align::Right),
-    ]);
+    let headings = ["substitutions", "n", "deletions", "n", "insertions", "n"];
+    let mut table = TextTable::new("lrlrlr", &headings);
     let Confusions { substitutions, deletions, insertions } = confusions;
     let word = |word: &str| shortened(&visible(word), 24);
     for row in 0..substitutions.len().max(deletions.len()).max(insertions.len()) {
-        let substitution = substitutions.get(row);
         let single = |list: &[(String, u64)]| match list.get(row) {
             Some((token, n)) => [word(token), n.to_string()],
-            None => [String::new(), String::new()],
+            None => Default::default(),
         };
-        let [deletion, deletion_count] = single(deletions);
-        let [insertion, insertion_count] = single(insertions);
-        table.push(vec![
-            substitution.map_or_else(String::new, |(a, b, _)| format!("{} → {}", word(a), word(b))),
-            substitution.map_or_else(String::new, |(_, _, n)| n.to_string()),
-            deletion,
-            deletion_count,
-            insertion,
-            insertion_count,
-        ]);
+        let pair = match substitutions.get(row) {
+            Some((a, b, n)) => [format!("{} → {}", word(a), word(b)), n.to_string()],
+            None => Default::default(),
+        };
+        table.push([pair, single(deletions), single(insertions)].concat());
     }
     format!("Most frequent confusions\n{table}")
 }
@@ -159,40 +125,9 @@ pub(crate) fn visible(token: &str) -> Cow<'_, str> {
     }
 }
 
-/// A column of an alignment: the edit, the reference token and the hypothesis token.
-pub(crate) struct Column<'a> {
-    pub(crate) edit: Edit,
-    pub(crate) reference: &'a str,
-    pub(crate) hypothesis: &'a str,
-}
-
-/// The columns of the alignment of a pair, in text order.
-pub(crate) fn columns(pair: &WorstPair, unit: TokenUnit, alignment: Alignment) -> Vec<Column<'_>> {
-    let WorstPair { reference, hypothesis, .. } = pair;
-    let (reference_tokens, hypothesis_tokens) = (tokens(reference, unit), tokens(hypothesis, unit));
-    let (mut i, mut j) = (0, 0);
-    let column = |edit: Edit| {
-        let column = Column {
-            edit,
-            reference: if edit == Edit::Insertion { "" } else { reference_tokens[i] },
-            hypothesis: if edit == Edit::Deletion { "" } else { hypothesis_tokens[j] },
-        };
-        i += usize::from(edit != Edit::Insertion);
-        j += usize::from(edit != Edit::Deletion);
-        column
-    };
-    let mut aligner = PairAligner::new(alignment);
-    aligner.align(unit, reference, hypothesis).iter().copied().map(column).collect()
-}
-
 /// Formats an alignment: the reference above the hypothesis, with a letter below each error. Long
 /// alignments are wrapped.
-fn alignment_text(
-    pair: &WorstPair,
-    unit: TokenUnit,
-    alignment: Alignment,
-    colour: Colour,
-) -> String {
+fn alignment_text(pair: &WorstPair, unit: TokenUnit, alignment: Alignment, colour: bool) -> String {
     let counts = &pair.counts;
     let mut text = format!(
         "{}: {} of {} wrong ({} substituted, {} deleted, {} inserted)\n",
@@ -205,9 +140,10 @@ fn alignment_text(
     );
     let mut lines = [String::from("REF"), String::from("HYP"), String::from("   ")];
     let mut width = 0;
-    for column in columns(pair, unit, alignment) {
+    let mut aligner = PairAligner::new(alignment);
+    for step in aligner.align_tokens(unit, &pair.reference, &pair.hypothesis) {
         let [reference, hypothesis] =
-            [column.reference, column.hypothesis].map(|token| shortened(token, 60));
+            [step.reference, step.hypothesis].map(|token| shortened(token, 60));
         let lengths = [&reference, &hypothesis].map(|token| token.chars().count());
         let cell_width = lengths[0].max(lengths[1]);
         if width > 0 && width + cell_width + 1 > LINE_WIDTH {
@@ -215,7 +151,7 @@ fn alignment_text(
             width = 0;
         }
         width += cell_width + 1;
-        let (escape, letter) = match column.edit {
+        let (escape, letter) = match step.edit {
             Edit::Hit => ("", ""),
             Edit::Substitution => ("\u{1b}[33m", "S"),
             Edit::Deletion => ("\u{1b}[31m", "D"),
@@ -225,15 +161,12 @@ fn alignment_text(
         {
             let padding = " ".repeat(cell_width - cell.chars().count());
             *line += " ";
-            match colour {
-                Colour::Ansi if !escape.is_empty() => *line += &format!("{escape}{cell}\u{1b}[0m"),
-                _ if cell.is_empty() && !escape.is_empty() => *line += &"*".repeat(cell_width),
-                _ => *line += cell,
-            }
-            let is_starred = colour == Colour::Never && cell.is_empty() && !escape.is_empty();
-            if !is_starred {
-                *line += &padding;
-            }
+            *line += &match (escape, cell) {
+                ("", cell) => format!("{cell}{padding}"),
+                (escape, cell) if colour => format!("{escape}{cell}\u{1b}[0m{padding}"),
+                (_, "") => "*".repeat(cell_width),
+                (_, cell) => format!("{cell}{padding}"),
+            };
         }
     }
     push_lines(&mut text, &mut lines);
@@ -281,10 +214,10 @@ mod tests {
             "      D          I\n",
         ];
         assert_eq!(
-            alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Never),
+            alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, false),
             expected.join("\n")
         );
-        let coloured = alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, Colour::Ansi);
+        let coloured = alignment_text(&pair, TokenUnit::Word, Alignment::Jiwer, true);
         assert!(coloured.contains("\u{1b}[31mcat\u{1b}[0m"), "{coloured}");
     }
 }

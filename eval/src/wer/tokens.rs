@@ -8,13 +8,32 @@ use foldhash::fast::RandomState;
 use crate::normalise::characters::{is_space, strip};
 
 /// The kind of token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TokenUnit {
     /// Words, separated by U+0020 or by two or more white-space characters of any kind. As in
     /// jiwer, a single tab or no-break space does not separate words.
+    #[default]
     Word,
     /// Code points, including white space inside the text.
     Char,
+}
+
+impl TokenUnit {
+    /// The unit in the plural.
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Self::Word => "words",
+            Self::Char => "characters",
+        }
+    }
+
+    /// The name of the error rate.
+    pub(crate) fn error_rate(self) -> &'static str {
+        match self {
+            Self::Word => "Word error rate",
+            Self::Char => "Character error rate",
+        }
+    }
 }
 
 /// The words of a text.
@@ -64,6 +83,17 @@ fn first_gap(text: &str) -> (usize, usize) {
         at += run.chars().next().map_or(1, char::len_utf8);
     }
     (text.len(), text.len())
+}
+
+/// The words or characters of a text.
+pub(super) fn tokens(text: &str, unit: TokenUnit) -> Vec<&str> {
+    match unit {
+        TokenUnit::Word => words(text).collect(),
+        TokenUnit::Char => {
+            let text = strip(text);
+            text.char_indices().map(|(at, c)| &text[at..at + c.len_utf8()]).collect()
+        }
+    }
 }
 
 /// Maps words and characters to integers; equal tokens get equal integers until

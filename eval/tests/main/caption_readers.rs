@@ -3,8 +3,8 @@
 
 use engram_eval::EvalError;
 use engram_eval::caption::{
-    CaptionOptions, CaptionScores, DomainFrequency, EvaluatedImages, evaluate, parse_annotations,
-    parse_document_frequency, parse_results,
+    CaptionOptions, CaptionScores, evaluate, parse_annotations, parse_document_frequency,
+    parse_results,
 };
 use engram_eval::metric::mean::mean;
 
@@ -38,8 +38,9 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     let all_scores = scores(RESULTS, &CaptionOptions::default()).unwrap();
     let ids: Vec<String> = all_scores.images.iter().map(|image| image.id.to_string()).collect();
     assert_eq!(ids, ["3", "1", "x", "2"]);
-    let domains: Vec<_> = all_scores.domains.iter().map(|d| (d.name.as_str(), d.images)).collect();
-    assert_eq!(domains, [("in-domain", 2), ("out-domain", 1)]);
+    let domains: Vec<_> =
+        all_scores.domains.iter().map(|d| (d.name.as_str(), &*d.images)).collect();
+    assert_eq!(domains, [("in-domain", &[1, 3][..]), ("out-domain", &[0][..])]);
     assert!(all_scores.warnings.is_empty(), "{:?}", all_scores.warnings);
     let expected =
         mean(&[all_scores.images[1].metrics.cider_d, all_scores.images[3].metrics.cider_d]);
@@ -47,8 +48,7 @@ fn images_keep_their_order_and_domains_are_parts_of_the_whole() {
     assert_eq!(all_scores.domains[1].metrics.bleu, all_scores.images[0].metrics.bleu);
 
     // With its own document frequencies, a domain is scored as if its images were evaluated alone.
-    let options =
-        CaptionOptions { domain_frequency: DomainFrequency::OwnImages, ..Default::default() };
+    let options = CaptionOptions { own_frequencies: true, ..Default::default() };
     let own_frequencies = scores(RESULTS, &options).unwrap();
     let mut annotations = parse_annotations("a.json", ANNOTATIONS).unwrap();
     let mut results = parse_results("r.json", RESULTS).unwrap();
@@ -69,7 +69,7 @@ fn missing_results_are_accepted_only_on_request() {
         error_message(partial_results),
         "r.json: no prediction for id `3` (a.json), 3 of 4 ids are missing; give one row per gold row"
     );
-    let options = CaptionOptions { images: EvaluatedImages::WithResult, ..Default::default() };
+    let options = CaptionOptions { only_with_result: true, ..Default::default() };
     let scored = scores(partial_results, &options).unwrap();
     assert_eq!((scored.images.len(), scored.corpus.cider_d), (1, 0.0));
     assert_eq!(scored.warnings.len(), 2);
@@ -122,16 +122,6 @@ fn invalid_results_are_refused() {
         ("", "r.json:1: is not as expected: EOF while parsing a value at line 1 column 0"),
     ] {
         assert_eq!(error_message(text), format!("{reason}{remedy}"), "{text}");
-    }
-    for text in [
-        r#"[{"image_id": 1, "caption": ["a"]}]"#,
-        r#"[{"image_id": 99999999999999999999, "caption": "a"}]"#,
-        r#"[{"image_id": 7, "caption": null}]"#,
-        r#"[{"image_id": 1, "caption": "\ud800"}]"#,
-        "[1]",
-        "[{\"image_id\": 1, \"caption\": \"a\"}",
-    ] {
-        assert!(error_message(text).ends_with(remedy), "{}", error_message(text));
     }
 }
 

@@ -2,6 +2,7 @@
 //! `properties` tests them on random inputs.
 
 mod caption_readers;
+#[path = "../../../tests/fuzz/corpus.rs"]
 mod fuzz_corpus;
 mod parity;
 mod phrase;

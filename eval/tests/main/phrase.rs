@@ -1,15 +1,12 @@
 //! Tests of the phrase evaluation: metrics, breakdowns, worst rows, JSON and text.
 
-use engram_eval::EvalError;
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::metric::pearson::pearson;
 use engram_eval::metric::registry::{Metric, RowMetric};
 use engram_eval::metric::{MetricError, MetricInfo, Range, Unit};
-use engram_eval::phrase::{
-    GoldRow, PhraseOptions, PhraseReport, Prediction, ResampleUnit, compare, evaluate,
-};
-use engram_eval::result::{Breakdown, BreakdownRow};
+use engram_eval::phrase::{GoldRow, PhraseOptions, PhraseReport, Prediction, compare, evaluate};
+use engram_eval::result::Breakdown;
 use serde_json::Value;
 
 const CLASSES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
@@ -28,8 +25,7 @@ fn sample(anchors: usize) -> (Vec<GoldRow>, Vec<Prediction>) {
             target: format!("target {i}"),
             context: CONTEXTS[anchor % 3].to_owned(),
             score,
-            rating: None,
-            line: None,
+            ..GoldRow::default()
         };
         let slope = 1.0 + 1.2 * wave(anchor, 12.9898);
         let score = slope * score + 0.2 * wave(i, 78.233);
@@ -43,10 +39,6 @@ fn table<'a>(report: &'a PhraseReport, name: &str, metric: &str) -> &'a Breakdow
     tables.iter().find(|table| table.name == name && table.metric == metric).expect("in the report")
 }
 
-fn row_named<'a>(table: &'a Breakdown, name: &str) -> &'a BreakdownRow {
-    table.rows.iter().find(|row| row.name == name).expect("in the report")
-}
-
 #[test]
 fn the_order_of_the_predictions_does_not_matter() {
     let (gold, mut predictions) = sample(12);
@@ -58,24 +50,6 @@ fn the_order_of_the_predictions_does_not_matter() {
     let gold_scores: Vec<f64> = gold.iter().map(|row| row.score).collect();
     let predicted: Vec<f64> = predictions.iter().rev().map(|row| row.score).collect();
     assert_eq!(report.evaluation.primary.value, pearson(&gold_scores, &predicted).unwrap());
-}
-
-#[test]
-fn intervals_by_anchor_are_wider_than_by_row() {
-    let (gold, predictions) = sample(40);
-    let interval = |unit| {
-        let options = PhraseOptions { unit, ..PhraseOptions::default() };
-        let report = evaluate(&gold, &predictions, &options).unwrap();
-        assert!(report.warnings.is_empty(), "{:?}", report.warnings);
-        let (value, interval) =
-            (report.evaluation.primary.value, report.evaluation.primary.interval.unwrap());
-        assert!(interval.low < value && value < interval.high);
-        interval
-    };
-    let (by_anchor, by_row) = (interval(ResampleUnit::Anchor), interval(ResampleUnit::Row));
-    assert_eq!(by_anchor.method, "percentile bootstrap by anchor");
-    assert_eq!(by_row.method, "percentile bootstrap by row");
-    assert!(by_anchor.high - by_anchor.low > 1.3 * (by_row.high - by_row.low));
 }
 
 #[test]
@@ -100,8 +74,8 @@ fn breakdowns_hold_every_row_once() {
         in_section.iter().map(|&i| value(i)).collect()
     };
     let expected = pearson(&values(&|i| gold[i].score), &values(&|i| predictions[i].score));
-    let section = row_named(table(&report, "section", "pearson"), "G Physics");
-    assert_eq!(section.value, expected.unwrap());
+    // The second section is `G Physics`.
+    assert_eq!(table(&report, "section", "pearson").rows[1].value, expected.unwrap());
 
     let anchors = &table(&report, "anchor", "pearson").rows;
     assert_eq!(anchors.len(), 12);
@@ -261,17 +235,6 @@ fn errors_name_unmatched_and_invalid_rows() {
         failure(&gold[..1], &predictions[..1]),
         "pearson: needs at least 2 rows, got 1; add rows"
     );
-}
-
-#[test]
-fn a_level_outside_0_to_1_is_refused() {
-    let (gold, predictions) = sample(2);
-    for level in [0.0, 1.0, 95.0, f64::NAN] {
-        let bootstrap = BootstrapOptions { level, ..BootstrapOptions::default() };
-        let options = PhraseOptions { bootstrap, ..PhraseOptions::default() };
-        let error = evaluate(&gold, &predictions, &options).unwrap_err();
-        assert!(matches!(error, EvalError::InvalidOption { option: "level", .. }), "{error}");
-    }
 }
 
 #[test]

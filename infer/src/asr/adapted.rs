@@ -353,7 +353,7 @@ impl AdaptedAsrModel {
         let shape = (image_counts.iter().sum::<usize>(), width);
         let embeddings = Tensor::from_vec(values, shape, &Device::Cpu)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &image_counts };
-        let embedded = self.asr_model.embed(avformer.asr_model(), &samples, *silence)?;
+        let embedded = self.asr_model.embed(&avformer.asr_model, &samples, *silence)?;
         let audio = avformer.encode(embedded, Some(&visual), &Mode::inference())?;
         let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
         self.asr_model.texts_of(&audio, &lengths)

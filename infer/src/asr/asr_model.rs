@@ -58,7 +58,7 @@ impl AsrModel {
     /// The maximum length of a clip in seconds.
     pub fn max_seconds(&self) -> f64 {
         samples_to_seconds(match self {
-            Self::Whisper(whisper) => whisper.whisper.config().max_samples(),
+            Self::Whisper(whisper) => whisper.whisper.config.max_samples(),
             Self::Conformer(_) => WINDOW,
         })
     }

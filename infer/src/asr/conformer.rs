@@ -177,7 +177,7 @@ impl ConformerAsr {
             return Ok(paths);
         }
         let (packed, lengths) = packed(frames)?;
-        let encoder = self.model.encoder();
+        let encoder = &self.model.encoder;
         let embedded = encoder.embed(&packed, &lengths)?;
         let audio = encoder.forward(embedded, &Adapters::NONE, &Mode::inference())?;
         let searches: Vec<BeamSearchOptions> =
@@ -201,7 +201,7 @@ impl ConformerAsr {
 
     /// The tokens of a path with their times.
     fn timed_tokens(&self, path: &BestPath) -> Vec<TimedToken> {
-        let factor = self.model.encoder().config().subsampling_factor;
+        let factor = self.model.encoder.config.subsampling_factor;
         let tokens = path.tokens.iter().zip(&path.states).zip(&path.log_probabilities);
         let timed = |((token, state), log_probability): ((&u32, &usize), &f32)| TimedToken {
             time: samples_to_seconds(state * factor * HOP),

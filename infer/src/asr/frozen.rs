@@ -43,9 +43,7 @@ impl AsrModel {
     pub fn min_samples(&self) -> usize {
         match self {
             Self::Whisper(_) => HOP,
-            Self::Conformer(conformer) => {
-                HOP * conformer.model.encoder().config().subsampling_factor
-            }
+            Self::Conformer(conformer) => HOP * conformer.model.encoder.config.subsampling_factor,
         }
     }
 
@@ -105,7 +103,7 @@ impl AsrModel {
             )),
             (Err(error), _) => Some(error.to_string()),
             (Ok(tokens), Self::Whisper(whisper)) => {
-                let positions = whisper.whisper.config().max_target_positions;
+                let positions = whisper.whisper.config.max_target_positions;
                 let count = tokens.len() + whisper.prompt().map_or(0, |prompt| prompt.len());
                 (count > positions).then(|| {
                     format!(

@@ -84,7 +84,7 @@ impl WhisperAsr {
             .enumerate()
             .map(|(i, samples)| Clip { samples, boost: boost(i) })
             .collect();
-        let max_samples = self.whisper.config().max_samples();
+        let max_samples = self.whisper.config.max_samples();
         if let Some(clip) = clips.iter().find(|clip| clip.samples.len() > max_samples) {
             let seconds = samples_to_seconds(clip.samples.len());
             let reason = format!(
@@ -168,7 +168,7 @@ impl WhisperAsr {
 
     /// The log-mel frames of a clip with its padding.
     fn frames(&self, clip: &[f32], padding: Padding) -> Frames {
-        let max_samples = self.whisper.config().max_samples();
+        let max_samples = self.whisper.config.max_samples();
         match padding {
             Padding::Silence => self.mel.frames(clip, max_samples),
             Padding::Short => self.mel.frames(clip, (clip.len() + SHORT_SILENCE).min(max_samples)),
@@ -207,13 +207,13 @@ impl WhisperAsr {
         rules: &DecodingRules,
         num_beams: usize,
     ) -> Result<Vec<WhisperTranscript>> {
-        let positions = self.whisper.config().max_target_positions;
+        let positions = self.whisper.config.max_target_positions;
         let search = GenerateOptions {
             max_new_tokens: positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS),
             num_beams,
             ..GenerateOptions::default()
         };
-        Ok(self.whisper.decoder().generate(audio, prompt, rules, &search)?)
+        Ok(self.whisper.decoder.generate(audio, prompt, rules, &search)?)
     }
 
     /// The encoder states of clips.

@@ -62,20 +62,20 @@ pub(super) fn open_both(
     let builder = ParameterBuilder::frozen(compute);
     let source = Arc::new(Weights::open(&weights.path)?);
     let clip = Clip::new(&clip_config, &builder.with_weights(source))?;
-    let default_limit = clip.config().text_config.max_position_embeddings;
+    let default_limit = clip.config.text_config.max_position_embeddings;
     let (tokenizer, positions) = (Arc::new(tokenizer), Some(default_limit));
     let tokens = TextTokens { tokenizer, settings, config, default_limit, positions };
     let identity = Inputs::of_config(&read_text(config_path)?)
         .texts(&json, &tokens.forms(), &layout.prompts)
         .images(&preprocessing)
         .with_weights(weights.sha256);
-    let images = ClipImageModel { vision: clip.vision().clone(), preprocessing };
+    let images = ClipImageModel { vision: clip.vision.clone(), preprocessing };
     Ok((ClipTextModel(clip), tokens, images, identity))
 }
 
 impl TextEncoder for ClipTextModel {
     fn width(&self) -> usize {
-        self.0.vision().config().projection_dim
+        self.0.vision.config.projection_dim
     }
 
     fn embed(&self, batch: PackedTokens) -> Result<Tensor> {
@@ -107,7 +107,7 @@ impl ClipImageModel {
 
 impl ImageEncoder for ClipImageModel {
     fn width(&self) -> usize {
-        self.vision.config().projection_dim
+        self.vision.config.projection_dim
     }
 
     fn preprocessing(&self) -> &Preprocessing {
@@ -115,7 +115,7 @@ impl ImageEncoder for ClipImageModel {
     }
 
     fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
-        let size = self.vision.config().image_size;
+        let size = self.vision.config.image_size;
         let mut vectors = Vec::new();
         for batch in images.chunks(IMAGE_BATCH) {
             let shape = (batch.len(), 3, size, size);

@@ -84,7 +84,7 @@ impl Forward<'_> {
     /// The options of answer generation: greedy search, up to the recipe's `max_answer_tokens`.
     pub fn generation(&self) -> GenerateOptions {
         let max_new_tokens = self.sequencer.max_answer_tokens() + 1;
-        let t5 = &self.model.config().t5;
+        let t5 = &self.model.config.t5;
         let greedy = GenerateOptions::greedy(t5.decoder_start_token_id, t5.eos_token_id);
         GenerateOptions { max_new_tokens, ..greedy }
     }
@@ -182,7 +182,7 @@ impl Forward<'_> {
         let values = match (fused.len(), others.len()) {
             // Without entries to fuse, the value table is empty.
             (0, _) => {
-                let width = self.model.config().t5.d_model;
+                let width = self.model.config.t5.d_model;
                 Tensor::zeros((0, width), keys.dtype(), keys.device())?
             }
             (_, 0) => self.model.value(&states, mode)?,
@@ -217,7 +217,7 @@ impl Forward<'_> {
             }
         };
         let rows: Vec<u32> = entries.iter().map(row).collect();
-        let tokens = self.model.config().value_tokens as u32;
+        let tokens = self.model.config.value_tokens as u32;
         let value_rows: Arc<[u32]> =
             rows.iter().flat_map(|row| row * tokens..(row + 1) * tokens).collect();
         let counts: Vec<usize> = query_entries.iter().map(Vec::len).collect();
@@ -247,7 +247,7 @@ impl Forward<'_> {
         rows: &[Row],
         device: &Device,
     ) -> Result<(Tensor, Tensor)> {
-        let config = self.model.config();
+        let config = &self.model.config;
         let stored = match (self.retriever, rows.is_empty()) {
             (Some(retriever), false) => {
                 let (keys, values) = retriever.read(rows)?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use engram_data::world::haystack::{WorldId, YesNoQuestion};
 use engram_memory::MemoryError;
+use engram_memory::search::Filter;
 use engram_models::kernels::Mode;
 use engram_textfile::{Location, TextError, base_folder, non_blank_lines, read_text};
 use serde::{Deserialize, Serialize};
@@ -82,7 +83,8 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
             Some(retriever) => {
                 let (queries, gates) =
                     (queries.narrow(0, first_query, count)?, gates.narrow(0, first_query, count)?);
-                let results = retriever.search_among(&queries, &gates, forward.k, &task.haystack);
+                let filter = Filter { ids: Some(task.haystack.clone()), ..Filter::default() };
+                let results = retriever.filtered(&queries, &gates, forward.k, filter);
                 let results = results.map_err(|error| {
                     let remedy = match &error {
                         InferError::Memory(error)

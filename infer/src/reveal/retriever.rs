@@ -68,7 +68,7 @@ impl Retriever {
         (items, stop): (Range<usize>, &Stop),
     ) -> Result<()> {
         remove_memory(folder)?;
-        let config = model.config();
+        let config = &model.config;
         let values = ValueFormat { tokens: config.value_tokens, width: config.t5.d_model, dtype };
         let format =
             MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) };
@@ -185,17 +185,6 @@ impl Retriever {
         self.filtered(queries, gates, k, Filter { excluded_documents, ..Filter::default() })
     }
 
-    /// Retrieves the best `k` entries of each query among the entries with these ids.
-    pub(crate) fn search_among(
-        &self,
-        queries: &Tensor,
-        gates: &Tensor,
-        k: usize,
-        ids: &[i64],
-    ) -> Result<SearchResults> {
-        self.filtered(queries, gates, k, Filter { ids: Some(ids.to_vec()), ..Filter::default() })
-    }
-
     /// Retrieves the best `k` entries of each query among the entries that pass a filter. If
     /// `filter.sources` is `None`, the sources left by [`Retriever::without_sources`] are searched.
     pub fn filtered(
@@ -279,7 +268,7 @@ impl<'a> ItemEncoder<'a> {
 
     /// Computes the keys and values of items, flattened; fastest in the order of the corpus.
     pub fn encode(&mut self, indices: &[usize]) -> Result<(Vec<f32>, Vec<f32>)> {
-        let config = self.model.config();
+        let config = &self.model.config;
         let (key_size, value_size) = (config.key_dim, config.value_tokens * config.t5.d_model);
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         for index in indices {

@@ -47,9 +47,7 @@ pub struct Sequencer {
     items: Vec<Vec<u32>>,
     /// The number of truncated items.
     truncated_items: usize,
-    max_entry_tokens: usize,
-    max_query_tokens: usize,
-    max_answer_tokens: usize,
+    settings: SequenceSettings,
     image_size: usize,
 }
 
@@ -78,9 +76,7 @@ impl Sequencer {
             knowledge: tokens.encode(knowledge)?,
             items: Vec::new(),
             truncated_items: 0,
-            max_entry_tokens: settings.max_entry_tokens,
-            max_query_tokens: settings.max_query_tokens,
-            max_answer_tokens: settings.max_answer_tokens,
+            settings: settings.clone(),
             image_size,
             tokens,
         };
@@ -94,7 +90,7 @@ impl Sequencer {
 
     /// The sequence of an entry's text, and whether it was truncated.
     pub fn entry(&self, text: &str) -> Result<(Vec<u32>, bool)> {
-        self.prompted(&self.knowledge, text, self.max_entry_tokens)
+        self.prompted(&self.knowledge, text, self.settings.max_entry_tokens)
     }
 
     /// The sequence of a prompt and a text of at most `max_tokens`, and whether it was truncated.
@@ -121,8 +117,9 @@ impl Sequencer {
                 usize::from(example.task == Task::Answer && self.question(&example.text)?.1);
             let length = |answer: &String| Ok(self.tokens.encode(answer)?.len());
             let lengths = example.answers.iter().map(length).collect::<Result<Vec<usize>>>()?;
-            answers +=
-                usize::from(lengths.into_iter().any(|length| length > self.max_answer_tokens));
+            answers += usize::from(
+                lengths.into_iter().any(|length| length > self.settings.max_answer_tokens),
+            );
         }
         let counts = [
             (
@@ -130,10 +127,10 @@ impl Sequencer {
                 self.truncated_items,
                 self.items.len(),
                 "max_entry_tokens",
-                self.max_entry_tokens,
+                self.settings.max_entry_tokens,
             ),
-            ("questions", questions, examples, "max_query_tokens", self.max_query_tokens),
-            ("answers", answers, examples, "max_answer_tokens", self.max_answer_tokens),
+            ("questions", questions, examples, "max_query_tokens", self.settings.max_query_tokens),
+            ("answers", answers, examples, "max_answer_tokens", self.settings.max_answer_tokens),
         ];
         let truncated = counts.into_iter().filter(|(_, count, ..)| *count > 0);
         let warnings = truncated.map(|(kind, count, total, key, limit)| {
@@ -149,12 +146,12 @@ impl Sequencer {
 
     /// The maximum number of answer tokens.
     pub fn max_answer_tokens(&self) -> usize {
-        self.max_answer_tokens
+        self.settings.max_answer_tokens
     }
 
     /// The sequence of a question, and whether it was truncated.
     pub fn question(&self, text: &str) -> Result<(Vec<u32>, bool)> {
-        self.prompted(&self.question, text, self.max_query_tokens)
+        self.prompted(&self.question, text, self.settings.max_query_tokens)
     }
 
     /// The sequence that requests a caption of an image.
@@ -175,7 +172,7 @@ impl Sequencer {
 
     /// The decoder target of a text, which is truncated to the maximum number of answer tokens.
     pub fn target(&self, text: &[u32]) -> Target {
-        let text = &text[..text.len().min(self.max_answer_tokens)];
+        let text = &text[..text.len().min(self.settings.max_answer_tokens)];
         let mut input = vec![self.tokens.begin];
         input.extend(text);
         let mut output = text.to_vec();
@@ -194,7 +191,8 @@ impl Sequencer {
     /// target (prefix language modelling).
     pub fn continuation(&self, text: &str, fraction: f64) -> Result<(Vec<u32>, Target)> {
         let ids = self.tokens.encode(text)?;
-        let max_prefix = ids.len().saturating_sub(1).min(self.max_query_tokens.saturating_sub(2));
+        let max_prefix =
+            ids.len().saturating_sub(1).min(self.settings.max_query_tokens.saturating_sub(2));
         let split_at = (1 + (fraction * max_prefix as f64) as usize).min(ids.len());
         let mut query = vec![self.tokens.begin];
         query.extend(&self.caption);

@@ -93,8 +93,8 @@ impl Scorer {
     pub fn lookups<'a>(&'a self, input: &'a Input) -> Result<Vec<Lookup<'a>>> {
         let (Input::Spans(tokens, _) | Input::Phrases(tokens, _)) = input;
         let encoder = match self {
-            Self::Cross(model) => model.encoder(),
-            Self::Bi(model) => model.encoder(),
+            Self::Cross(model) => &model.encoder,
+            Self::Bi(model) => &model.encoder,
         };
         Ok(encoder.lookups(tokens)?)
     }
@@ -120,7 +120,7 @@ impl Scorer {
         let mut sums = vec![0.0; rows.len()];
         for pass in 0..settings.passes {
             let mut rng = ChaCha8Rng::seed_from_u64(pass as u64);
-            for batch in sequencer.batches(rows, limits, &mut rng)? {
+            for batch in sequencer.batches(rows, limits, &mut rng, false)? {
                 stop.check()?;
                 let scores = self.score(&batch.input, &Mode::inference())?;
                 let scores = to_host(&scores)?;

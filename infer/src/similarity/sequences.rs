@@ -107,7 +107,8 @@ impl Sequencer {
         &self.settings
     }
 
-    /// Batches all rows in order. Targets that share a sequence are shuffled.
+    /// Batches all rows. Targets that share a sequence are shuffled, and with `shuffled` also the
+    /// sequences.
     ///
     /// # Errors
     /// [`DataError`] for a phrase that cannot be tokenized.
@@ -116,36 +117,17 @@ impl Sequencer {
         rows: &[PhrasePair],
         limits: BatchLimits,
         rng: &mut ChaCha8Rng,
+        shuffled: bool,
     ) -> Result<Vec<RowBatch>, DataError> {
-        let sequences = self.sequences(rows, rng)?;
-        Ok(self.pack_all(sequences, limits))
-    }
-
-    /// Like [`batches`](Self::batches), with the sequences in random order.
-    ///
-    /// # Errors
-    /// [`DataError`] for a phrase that cannot be tokenized.
-    pub fn shuffled_batches(
-        &self,
-        rows: &[PhrasePair],
-        limits: BatchLimits,
-        rng: &mut ChaCha8Rng,
-    ) -> Result<Vec<RowBatch>, DataError> {
-        let mut sequences = self.sequences(rows, rng)?;
-        sequences.shuffle(rng);
-        Ok(self.pack_all(sequences, limits))
-    }
-
-    fn sequences(
-        &self,
-        rows: &[PhrasePair],
-        rng: &mut ChaCha8Rng,
-    ) -> Result<Vec<Sequence>, DataError> {
-        match self.settings.layout {
-            Layout::Listwise => self.listwise(rows, rng),
-            Layout::Pairs => self.pairs(rows, rng),
-            Layout::BiEncoder => self.phrases(rows),
+        let mut sequences = match self.settings.layout {
+            Layout::Listwise => self.listwise(rows, rng)?,
+            Layout::Pairs => self.pairs(rows, rng)?,
+            Layout::BiEncoder => self.phrases(rows)?,
+        };
+        if shuffled {
+            sequences.shuffle(rng);
         }
+        Ok(self.pack_all(sequences, limits))
     }
 
     /// Packs sequences into batches.

@@ -36,7 +36,9 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use engram_memory::{Batch, Entry, Memory, MemoryFormat, ValueDtype, ValueFormat, Writer};
+//! use engram_memory::{
+//!     Batch, Entry, Memory, MemoryFormat, Snapshot, ValueDtype, ValueFormat, Writer,
+//! };
 //! use engram_memory_objects::{TierSettings, ValueTiers};
 //!
 //! let folder = tempfile::tempdir()?;

@@ -9,8 +9,9 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::part::Part;
 use crate::record::GenerationRecord;
+use crate::rows::insert_generation;
 use crate::server::Server;
-use crate::tables::{NEVER, create_rows, rows_table};
+use crate::tables::{NEVER, create_graphs, create_indexes, create_rows, rows_table};
 
 /// A transaction of a server, with the lock of its writer.
 pub(crate) struct Change {
@@ -50,6 +51,28 @@ impl Change {
             record.create_sources(connection, &names)
         })
     }
+}
+
+/// Inserts the record of the generation `number` on each server. Returns its stamp.
+pub(crate) fn insert_on_all(parts: &mut [Change], number: u64) -> Result<String, MemoryError> {
+    let mut stamp: Option<String> = None;
+    for part in parts {
+        let insert = |connection: &mut Connection, record: &mut GenerationRecord| {
+            insert_generation(connection, number, record, stamp.as_deref())
+        };
+        stamp = Some(part.attempt(insert)?);
+    }
+    Ok(stamp.unwrap_or_default())
+}
+
+/// Indexes the rows of a generation that were written anew, and builds their graphs.
+pub(crate) fn index(
+    connection: &mut Connection,
+    record: &mut GenerationRecord,
+) -> Result<(), Failure> {
+    create_indexes(connection, record.base)?;
+    let shape = (record.base, record.width);
+    record.graph.map_or(Ok(()), |settings| create_graphs(connection, shape, settings))
 }
 
 /// Removes the entries of the base with these ids. Returns their ids.

@@ -4,7 +4,7 @@
 //! Source: <https://www.postgresql.org/docs/current/sql-copy.html>, "Binary Format".
 
 use bytes::{BufMut, Bytes, BytesMut};
-use engram_memory::stored_rows::StoredRow;
+use engram_memory::stored_rows::EncodedRow;
 
 use crate::tables::NEVER;
 
@@ -16,7 +16,7 @@ const PART_BYTES: usize = 1 << 20;
 /// Encodes rows with the columns of [`COLUMNS`](crate::tables::COLUMNS). Each row has its number, and
 /// `generation` adds all of them.
 pub(crate) fn encode<'a>(
-    rows: impl Iterator<Item = (i64, &'a StoredRow<'a>)>,
+    rows: impl Iterator<Item = (i64, &'a EncodedRow<'a>)>,
     generation: i64,
     has_values: bool,
 ) -> impl Iterator<Item = Bytes> {
@@ -46,7 +46,7 @@ pub(crate) fn encode<'a>(
 fn put_row(
     part: &mut BytesMut,
     number: i64,
-    row: &StoredRow<'_>,
+    row: &EncodedRow<'_>,
     generation: i64,
     has_values: bool,
 ) {
@@ -65,14 +65,17 @@ fn put_row(
     part.put_u16(0);
     row.key.iter().for_each(|component| part.put_f32(*component));
     if has_values {
-        part.put_i32(row.value.len() as i32);
-        part.put_slice(row.value);
+        let mut value = Vec::new();
+        row.value.append_to(&mut value);
+        part.put_i32(value.len() as i32);
+        part.put_slice(&value);
     } else {
         // The length of NULL.
         part.put_i32(-1);
     }
-    part.put_i32(row.entry.len() as i32);
-    part.put_slice(row.entry);
+    let entry = row.line.trim_ascii_end();
+    part.put_i32(entry.len() as i32);
+    part.put_slice(entry);
 }
 
 fn put_bigint(part: &mut BytesMut, number: i64) {

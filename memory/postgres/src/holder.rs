@@ -45,15 +45,19 @@ impl Locks {
         (number % (1 << 31)) as i32
     }
 
+    /// Calls a function of PostgreSQL for a lock of this memory.
+    fn call(self, connection: &mut Connection, function: &str, lock: i32) -> Result<bool, Failure> {
+        let sql = format!("SELECT {function}($1, $2)");
+        Ok(connection.query(&sql, &[&self.class, &lock])?[0].get(0))
+    }
+
     /// Takes the lock of the writer, for the connection. Returns false if another process has it.
     pub(crate) fn try_writer(self, connection: &mut Connection) -> Result<bool, Failure> {
-        let sql = "SELECT pg_try_advisory_lock($1, $2)";
-        Ok(connection.query(sql, &[&self.class, &WRITER])?[0].get(0))
+        self.call(connection, "pg_try_advisory_lock", WRITER)
     }
 
     pub(crate) fn release_writer(self, connection: &mut Connection) -> Result<(), Failure> {
-        let sql = "SELECT pg_advisory_unlock($1, $2)";
-        connection.query(sql, &[&self.class, &WRITER]).map(drop)
+        self.call(connection, "pg_advisory_unlock", WRITER).map(drop)
     }
 
     /// Takes the exclusive lock of a generation until the end of the transaction. Returns false if
@@ -63,18 +67,15 @@ impl Locks {
         connection: &mut Connection,
         number: u64,
     ) -> Result<bool, Failure> {
-        let sql = "SELECT pg_try_advisory_xact_lock($1, $2)";
-        Ok(connection.query(sql, &[&self.class, &Self::of(number)])?[0].get(0))
+        self.call(connection, "pg_try_advisory_xact_lock", Self::of(number))
     }
 
     fn try_hold(self, connection: &mut Connection, number: u64) -> Result<bool, Failure> {
-        let sql = "SELECT pg_try_advisory_lock_shared($1, $2)";
-        Ok(connection.query(sql, &[&self.class, &Self::of(number)])?[0].get(0))
+        self.call(connection, "pg_try_advisory_lock_shared", Self::of(number))
     }
 
     fn release(self, connection: &mut Connection, number: u64) -> Result<(), Failure> {
-        let sql = "SELECT pg_advisory_unlock_shared($1, $2)";
-        connection.query(sql, &[&self.class, &Self::of(number)]).map(drop)
+        self.call(connection, "pg_advisory_unlock_shared", Self::of(number)).map(drop)
     }
 }
 

@@ -10,20 +10,19 @@ use engram_memory::{Batch, EncoderRecord, Generation, MemoryError, Row, Snapshot
 use sha2::{Digest, Sha256};
 
 use crate::address::Connect;
-use crate::change::Change;
+use crate::change::{Change, index, insert_on_all};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::fan_out::each;
 use crate::holder::{Stored, exists, newest};
 use crate::record::{GenerationRecord, GraphSettings, Share};
-use crate::rows::{insert_generation, write};
+use crate::rows::write;
 use crate::server::Server;
 use crate::servers::Servers;
 use crate::snapshot::PostgresSnapshot;
 use crate::store::{check_graph, check_width};
 use crate::tables::{
-    create_build, create_generations, create_graphs, create_indexes, create_rows, drop_build,
-    has_build, has_table,
+    create_build, create_generations, create_rows, drop_build, has_build, has_table,
 };
 use crate::undo::undo_later;
 
@@ -261,14 +260,8 @@ impl Push<'_> {
         let built = each(self.parts.iter_mut(), |_, (part, _)| {
             part.attempt(|connection, record| {
                 connection.begin()?;
-                create_indexes(connection, record.base)?;
                 record.graph = graph;
-                match graph {
-                    Some(settings) => {
-                        create_graphs(connection, (record.base, record.width), settings)
-                    }
-                    None => Ok(()),
-                }
+                index(connection, record)
             })
         });
         built.into_iter().collect()
@@ -300,13 +293,8 @@ fn create_schema(connection: &mut Connection) -> Result<(), Failure> {
 
 /// Commits the new generation, on the first server last. Then removes the marks of the unfinished build.
 fn commit_first(parts: &mut [Change]) -> Result<(), MemoryError> {
-    let mut stamp: Option<String> = None;
-    for part in parts.iter_mut() {
-        let insert = |connection: &mut Connection, record: &mut GenerationRecord| {
-            insert_generation(connection, record.base, record, stamp.as_deref())
-        };
-        stamp = Some(part.attempt(insert)?);
-    }
+    let number = parts[0].record.base;
+    insert_on_all(parts, number)?;
     for index in (0..parts.len()).rev() {
         parts[index].attempt(|connection, _| connection.commit())?;
     }

@@ -1,6 +1,6 @@
 //! Writes rows to the servers, by binary COPY.
 
-use engram_memory::stored_rows::{StoredRow, encode};
+use engram_memory::stored_rows::{EncodedRow, encode};
 use engram_memory::{Batch, MemoryError};
 
 use crate::change::Change;
@@ -39,7 +39,7 @@ pub(crate) fn write(
     let longest_key = encode(&mut description, rows, batches, |rows| {
         let written = each(changes.iter_mut(), |_, change| {
             let share = change.record.share;
-            let own: Vec<&StoredRow<'_>> = rows.iter().filter(|row| share.has(row.id)).collect();
+            let own: Vec<EncodedRow<'_>> = rows.rows().filter(|row| share.has(row.id)).collect();
             if own.is_empty() {
                 return Ok(());
             }
@@ -61,7 +61,7 @@ pub(crate) fn write(
 }
 
 impl Change {
-    fn copy(&mut self, number: u64, rows: &[&StoredRow<'_>]) -> Result<(), Failure> {
+    fn copy(&mut self, number: u64, rows: &[EncodedRow<'_>]) -> Result<(), Failure> {
         let sources = rows.iter().map(|row| row.source as usize + 1).max().unwrap_or(0);
         let record = &mut self.record;
         // Names follow once all rows are written.
@@ -70,7 +70,7 @@ impl Change {
             record.sources[row.source as usize].entries += 1;
         }
         let (first, step) = (record.next_row.cast_signed(), u64::from(record.share.servers));
-        let numbered = (first..).step_by(step as usize).zip(rows.iter().copied());
+        let numbered = (first..).step_by(step as usize).zip(rows);
         let parts = copy::encode(numbered, number.cast_signed(), record.values.is_some());
         let sql = format!("COPY {} ({COLUMNS}) FROM STDIN BINARY", rows_table(record.base));
         self.connection.copy_in(&sql, parts)?;

@@ -42,7 +42,7 @@ pub(crate) fn search(
     };
     let row = |position: Row| texts.rows.get(position.number() as usize).copied();
     let mut results =
-        texts.index.search_rows(&snapshot.description, queries, k, filter, |position| {
+        texts.index.search(&snapshot.description, queries, k, filter, |position| {
             let allowed = |row: &TextRow| {
                 sources.as_ref().is_none_or(|sources| sources.contains(&row.source))
                     && ids.as_ref().is_none_or(|ids| ids.contains(&row.id))

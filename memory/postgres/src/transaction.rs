@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 
 use engram_memory::{Batch, Batches, EncoderRecord, MemoryError, Row, Snapshot, Transaction};
 
-use crate::change::{Change, check_not_live, remove, replace};
+use crate::change::{Change, check_not_live, index, insert_on_all, remove, replace};
 use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::fan_out::each;
 use crate::holder::current;
 use crate::record::{GenerationRecord, GraphSettings, server_of};
-use crate::rows::{insert_generation, write};
+use crate::rows::write;
 use crate::servers::{Servers, Shared};
 use crate::snapshot::PostgresSnapshot;
 use crate::store::check_width;
 use crate::sweep::sweep;
-use crate::tables::{create_graphs, create_indexes, drop_build};
+use crate::tables::{create_graphs, drop_build};
 use crate::undo::undo_later;
 
 /// The maximum number of rows, and of key and value components, that are encoded again at once.
@@ -195,16 +195,7 @@ impl PostgresTransaction {
     /// Commits. Returns the connections, which still have the locks of the writer.
     fn finish(&mut self) -> Result<Vec<Connection>, MemoryError> {
         let number = self.number;
-        let stamp = self.attempt(|change| {
-            let mut stamp: Option<String> = None;
-            for part in &mut change.parts {
-                let insert = |connection: &mut Connection, record: &mut GenerationRecord| {
-                    insert_generation(connection, number, record, stamp.as_deref())
-                };
-                stamp = Some(part.attempt(insert)?);
-            }
-            stamp.ok_or(MemoryError::Transaction { reason: FAILED })
-        })?;
+        let stamp = self.attempt(|change| insert_on_all(&mut change.parts, number))?;
         self.has_failed = true;
         for part in self.parts.iter_mut().skip(1) {
             part.attempt(|connection, _| connection.commit())?;
@@ -350,15 +341,7 @@ impl Transaction for PostgresTransaction {
             });
             let changes = change.parts.iter_mut().collect();
             write(changes, number, rows.len(), batches, |_, _| Ok(()))?;
-            change.on_each(|connection, record| {
-                create_indexes(connection, record.base)?;
-                match record.graph {
-                    Some(settings) => {
-                        create_graphs(connection, (record.base, record.width), settings)
-                    }
-                    None => Ok(()),
-                }
-            })?;
+            change.on_each(index)?;
             change.has_encoded = true;
             Ok(())
         })

@@ -31,8 +31,8 @@ use unicode_segmentation::UnicodeSegmentation;
 use crate::error::MemoryError;
 use crate::generation::{Generation, Row};
 use crate::search::ranking::by_score;
-use crate::search::{Filter, Hit, PreparedFilter, SearchResults};
-use crate::store::Description;
+use crate::search::{Filter, Hit, PreparedFilter, SearchResults, hidden_rows};
+use crate::store::{Description, Snapshot};
 
 /// The saturation of repeated words: with a smaller number, they count less.
 pub const K1: f64 = 1.2;
@@ -92,24 +92,11 @@ pub struct TextRow {
     pub id: i64,
     /// The index of its source.
     pub source: u32,
-    /// The [hash](crate::stored_rows::StoredRow::document) of its document; 0 without a document.
+    /// The [hash](crate::stored_rows::EncodedRow::document) of its document; 0 without a document.
     pub document: u64,
 }
 
 impl TextIndex {
-    /// Reads the [texts](engram_entry::Entry::text) of all entries of a generation, on all threads.
-    ///
-    /// # Errors
-    /// [`MemoryError::Corrupt`]
-    pub fn build(generation: &Generation) -> Result<Self, MemoryError> {
-        let rows: Vec<Row> = generation.live_rows().collect();
-        let texts = rows.chunks(READ_ROWS).map(|rows| {
-            let text = |row: &Row| Ok((*row, generation.entry(*row)?.text()));
-            rows.par_iter().map(text).collect()
-        });
-        Self::of_texts(generation.manifest().generation, texts)
-    }
-
     /// Indexes the texts of all rows of a generation, in the order of the rows. `texts` returns them
     /// in batches.
     ///
@@ -150,68 +137,27 @@ impl TextIndex {
     /// Returns the best `k` entries for each query text, best first, among the entries that the
     /// filter allows and that have a word of the query. Scores are multiplied by the filter's gates.
     /// The frequencies of words are of all entries, whatever the filter. Equal scores are sorted by
+    /// id. `row` returns the entry of a row; `None` if the filter does not allow its source or its
     /// id.
-    ///
-    /// # Errors
-    /// [`MemoryError::InvalidOption`] for another generation and for a filter that does not match
-    /// the queries; [`MemoryError::UnknownSource`], [`MemoryError::UnknownId`];
-    /// [`MemoryError::Corrupt`]
-    pub fn search<T: AsRef<str> + Sync>(
-        &self,
-        generation: &Generation,
-        queries: &[T],
-        k: usize,
-        filter: &Filter,
-    ) -> Result<SearchResults, MemoryError> {
-        generation.check_is(self.generation)?;
-        let prepared = PreparedFilter::of_queries(generation, queries.len(), k, filter)?;
-        self.search_prepared(&prepared, queries, |row| {
-            let number = generation.part_index(row);
-            let part = &generation.parts()[number];
-            let (segment, row) = (&part.segment, row.0 as usize - part.start);
-            if prepared.hidden[number].has(row) {
-                return Ok(None);
-            }
-            Ok(Some(TextRow {
-                id: segment.ids()?[row],
-                source: segment.sources()?[row],
-                document: segment.documents()?[row],
-            }))
-        })
-    }
-
-    /// Like [`TextIndex::search`], for a store outside of this crate. `row` returns the entry of a
-    /// row; `None` if the filter does not allow its source or its id.
     ///
     /// # Errors
     /// [`MemoryError::InvalidOption`] for a filter that does not match the queries; the errors of
     /// `row`
-    pub fn search_rows<T: AsRef<str> + Sync>(
+    pub fn search(
         &self,
         description: &Description,
-        queries: &[T],
+        queries: &[&str],
         k: usize,
         filter: &Filter,
         row: impl Fn(Row) -> Result<Option<TextRow>, MemoryError> + Sync,
     ) -> Result<SearchResults, MemoryError> {
         let prepared = PreparedFilter::without_rows(description, queries.len(), k, filter)?;
-        self.search_prepared(&prepared, queries, row)
-    }
-
-    fn search_prepared<T: AsRef<str> + Sync>(
-        &self,
-        prepared: &PreparedFilter<'_>,
-        queries: &[T],
-        row: impl Fn(Row) -> Result<Option<TextRow>, MemoryError> + Sync,
-    ) -> Result<SearchResults, MemoryError> {
         let hits = queries
             .par_iter()
             .enumerate()
             .map_init(
                 || vec![0.0; self.lengths.len()],
-                |scores, (query, text)| {
-                    self.search_one(prepared, query, text.as_ref(), scores, &row)
-                },
+                |scores, (query, text)| self.search_one(&prepared, query, text, scores, &row),
             )
             .collect::<Result<_, MemoryError>>()?;
         Ok(SearchResults { generation: self.generation, hits })
@@ -261,6 +207,36 @@ impl TextIndex {
         found.sort_unstable_by(by_score);
         Ok(found.into_iter().map(|(_, hit)| hit).collect())
     }
+}
+
+/// Searches the [texts](engram_entry::Entry::text) of all entries of a generation, which are read on
+/// all threads.
+pub(crate) fn search(
+    generation: &Generation,
+    queries: &[&str],
+    k: usize,
+    filter: &Filter,
+) -> Result<SearchResults, MemoryError> {
+    let hidden = hidden_rows(generation, filter)?;
+    let rows: Vec<Row> = generation.live_rows().collect();
+    let texts = rows.chunks(READ_ROWS).map(|rows| {
+        let text = |row: &Row| Ok((*row, generation.entry(*row)?.text()));
+        rows.par_iter().map(text).collect()
+    });
+    let index = TextIndex::of_texts(generation.manifest().generation, texts)?;
+    index.search(generation.description(), queries, k, filter, |row| {
+        let number = generation.part_index(row);
+        let part = &generation.parts()[number];
+        let (segment, row) = (&part.segment, row.0 as usize - part.start);
+        if hidden[number].has(row) {
+            return Ok(None);
+        }
+        Ok(Some(TextRow {
+            id: segment.ids()?[row],
+            source: segment.sources()?[row],
+            document: segment.documents()?[row],
+        }))
+    })
 }
 
 /// The words of a text, each with its number, in the order in which they first occur.

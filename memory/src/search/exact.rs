@@ -16,7 +16,7 @@ use super::query_codes::QueryCodes;
 use super::ranking::{Score, by_score};
 use super::scan::{Block, Scan};
 use super::top_k::{Candidate, TopK};
-use super::{Filter, Hit, Index, PreparedFilter, Queries, SearchResults, norm};
+use super::{Filter, Hit, PreparedFilter, Queries, SearchResults, norm};
 use crate::error::MemoryError;
 use crate::generation::{Generation, Row};
 
@@ -32,24 +32,18 @@ pub fn instructions() -> &'static str {
     Kernel::selected().name()
 }
 
-/// Exact search, the default.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Exact;
-
-impl Index for Exact {
-    fn search(
-        &self,
-        generation: &Generation,
-        queries: Queries<'_>,
-        filter: &Filter,
-    ) -> Result<SearchResults, MemoryError> {
-        let prepared = PreparedFilter::new(generation, queries, filter)?;
-        let mut hits = Vec::with_capacity(prepared.queries);
-        for batch in QueryBatch::batches(generation, &prepared, queries) {
-            hits.extend(batch.search()?);
-        }
-        Ok(SearchResults { generation: generation.manifest().generation, hits })
+/// Returns the best `k` entries for each query. Compares all keys.
+pub(crate) fn search(
+    generation: &Generation,
+    queries: Queries<'_>,
+    filter: &Filter,
+) -> Result<SearchResults, MemoryError> {
+    let prepared = PreparedFilter::new(generation, queries, filter)?;
+    let mut hits = Vec::with_capacity(prepared.queries);
+    for batch in QueryBatch::batches(generation, &prepared, queries) {
+        hits.extend(batch.search()?);
     }
+    Ok(SearchResults { generation: generation.manifest().generation, hits })
 }
 
 /// A batch of the queries.

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use super::exact::QueryBatch;
 use super::graph::{Beam, GraphQueries, GraphQuery};
 use super::top_k::Candidate;
-use super::{Filter, Hidden, Hit, Index, PreparedFilter, Queries, SearchResults};
+use super::{Filter, Hidden, Hit, PreparedFilter, Queries, SearchResults};
 use crate::error::MemoryError;
 use crate::generation::{Bits, Generation, Part};
 
@@ -18,115 +18,50 @@ use crate::generation::{Bits, Generation, Part};
 /// applies to the searchable rows of each source.
 const MIN_FRACTION: f64 = 0.05;
 
-/// Search through the graphs of a generation, of any kind.
-pub struct GraphSearch {
-    /// The number of the generation.
-    generation: u64,
-    ef_search: usize,
-}
-
-impl GraphSearch {
-    /// The default `ef_search`.
-    pub const EF_SEARCH: usize = 96;
-
-    /// Prepares a search of this generation, and checks its graphs if they have not been checked
-    /// yet. A graph search returns `ef_search` candidates, but at least `2 k`. The generation has
-    /// its graphs open, so later changes of the memory do not matter.
-    ///
-    /// # Errors
-    /// [`MemoryError::Corrupt`]
-    pub fn open(generation: &Generation, ef_search: usize) -> Result<Self, MemoryError> {
-        for part in generation.parts() {
-            part.graph()?;
-        }
-        Ok(Self { generation: generation.manifest().generation, ef_search })
-    }
-
-    /// Divides the rows of each segment between graph search and exact search.
-    fn plan(
-        &self,
-        generation: &Generation,
-        prepared: &PreparedFilter<'_>,
-    ) -> Result<Plan, MemoryError> {
-        let mut plan = Plan { groups: Vec::new(), hidden_from_exact: prepared.hidden.clone() };
-        for (number, part) in generation.parts().iter().enumerate() {
-            if part.graph()?.is_none() {
-                continue;
-            }
-            let (hidden, rows) = (&prepared.hidden[number], part.segment.rows);
-            if matches!(hidden, Hidden::Nothing) && prepared.gates.is_none() {
-                plan.hidden_from_exact[number] = Hidden::Everything;
-                plan.groups.push(Group { part: number, source: None, rows });
-                continue;
-            }
-            let sources = part.segment.sources()?;
-            // With gates, the best entries of each source are needed, because a gate does not
-            // change the order within a source.
-            let by_source = prepared.gates.is_some();
-            let num_groups = if by_source { prepared.sources } else { 1 };
-            let group_of = |row: usize| if by_source { sources[row] as usize } else { 0 };
-            // The number of searchable rows of each group.
-            let mut visible = vec![0; num_groups];
-            (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
-            let uses_graph =
-                |visible: usize| visible > 0 && visible as f64 >= MIN_FRACTION * rows as f64;
-            let mut skipped = Bits::zeros(rows);
-            let is_skipped = |row: &usize| hidden.has(*row) || uses_graph(visible[group_of(*row)]);
-            (0..rows).filter(is_skipped).for_each(|row| skipped.set(row));
-            plan.hidden_from_exact[number] = Hidden::Rows(skipped);
-            for (group, rows) in visible.iter().enumerate().filter(|(_, rows)| uses_graph(**rows)) {
-                let source = by_source.then_some(group as u32);
-                plan.groups.push(Group { part: number, source, rows: *rows });
+/// Returns the best `k` entries for each query. The graphs return `candidates` candidates, but at
+/// least `2 k`.
+pub(crate) fn search(
+    generation: &Generation,
+    candidates: usize,
+    queries: Queries<'_>,
+    filter: &Filter,
+) -> Result<SearchResults, MemoryError> {
+    let prepared = PreparedFilter::new(generation, queries, filter)?;
+    let plan = plan(generation, &prepared, candidates)?;
+    let exact_filter =
+        PreparedFilter { hidden: plan.hidden_from_exact.clone(), ..prepared.clone() };
+    let mut hits = Vec::with_capacity(prepared.queries);
+    for batch in QueryBatch::batches(generation, &exact_filter, queries) {
+        let (first, count) = (batch.first_query, batch.norms.len());
+        let vectors = GraphQueries::new(batch.vectors, prepared.width);
+        let from_graphs: Vec<Option<Vec<Candidate>>> = (0..count)
+            .into_par_iter()
+            .map_init(Beam::default, |beam, i| {
+                let query = (first + i, vectors.get(i));
+                graph_candidates(generation, &prepared, &plan, query, beam)
+            })
+            .collect::<Result<_, _>>()?;
+        let mut candidates = batch.candidates()?;
+        let mut without_graphs = Vec::new();
+        for (i, from_graphs) in from_graphs.into_iter().enumerate() {
+            match from_graphs {
+                Some(from_graphs) => candidates[i].extend(from_graphs),
+                None => without_graphs.push(i),
             }
         }
-        Ok(plan)
-    }
-
-    /// Returns the graphs' candidates for a query; `None` if the query must be searched exactly.
-    fn graph_candidates(
-        &self,
-        generation: &Generation,
-        prepared: &PreparedFilter<'_>,
-        plan: &Plan,
-        (query, vector): (usize, GraphQuery<'_>),
-        beam: &mut Beam,
-    ) -> Result<Option<Vec<Candidate>>, MemoryError> {
-        let k = prepared.k;
-        let excluded = prepared.excluded.get(query);
-        let mut candidates = Vec::new();
-        for group in &plan.groups {
-            let gate = group.source.map_or(1.0, |source| prepared.gate(query, source));
-            // With a gate of 0 all scores are equal, and a negative gate reverses their order.
-            if gate <= 0.0 {
-                return Ok(None);
-            }
-            let part: &Part = &generation.parts()[group.part];
-            let hidden = &prepared.hidden[group.part];
-            let (sources, documents) = (part.segment.sources()?, part.segment.documents()?);
-            let is_visible = |row: usize| {
-                !hidden.has(row)
-                    && group.source.is_none_or(|source| sources[row] == source)
-                    && !excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
-            };
-            let Some(graph) = part.graph()? else { return Ok(None) };
-            let count = self.ef_search.max(2 * k);
-            let found = graph.search(&part.segment, vector, count, is_visible, beam)?;
-            if found.len() < k.min(group.rows) {
-                return Ok(None);
-            }
-            candidates.extend(found.into_iter().map(|Candidate { score, error, row }| Candidate {
-                score: gate * score,
-                // One rounding error more.
-                error: (gate * error).next_up() + gate * f32::EPSILON,
-                row: part.start as u32 + row,
-            }));
+        let mut batch_hits = batch.rank_all(candidates)?;
+        for i in without_graphs {
+            batch_hits[i] = search_exactly(generation, &prepared, queries, first + i)?;
         }
-        Ok(Some(candidates))
+        hits.extend(batch_hits);
     }
+    Ok(SearchResults { generation: generation.manifest().generation, hits })
 }
 
 /// The search method of each row.
 struct Plan {
+    /// The number of candidates that a graph returns.
+    candidates: usize,
     /// The rows to search through graphs.
     groups: Vec<Group>,
     /// For each segment, the rows that the exact search skips.
@@ -143,45 +78,86 @@ struct Group {
     rows: usize,
 }
 
-impl Index for GraphSearch {
-    fn search(
-        &self,
-        generation: &Generation,
-        queries: Queries<'_>,
-        filter: &Filter,
-    ) -> Result<SearchResults, MemoryError> {
-        generation.check_is(self.generation)?;
-        let prepared = PreparedFilter::new(generation, queries, filter)?;
-        let plan = self.plan(generation, &prepared)?;
-        let exact_filter =
-            PreparedFilter { hidden: plan.hidden_from_exact.clone(), ..prepared.clone() };
-        let mut hits = Vec::with_capacity(prepared.queries);
-        for batch in QueryBatch::batches(generation, &exact_filter, queries) {
-            let (first, count) = (batch.first_query, batch.norms.len());
-            let vectors = GraphQueries::new(batch.vectors, prepared.width);
-            let from_graphs: Vec<Option<Vec<Candidate>>> = (0..count)
-                .into_par_iter()
-                .map_init(Beam::default, |beam, i| {
-                    let query = (first + i, vectors.get(i));
-                    self.graph_candidates(generation, &prepared, &plan, query, beam)
-                })
-                .collect::<Result<_, _>>()?;
-            let mut candidates = batch.candidates()?;
-            let mut without_graphs = Vec::new();
-            for (i, from_graphs) in from_graphs.into_iter().enumerate() {
-                match from_graphs {
-                    Some(from_graphs) => candidates[i].extend(from_graphs),
-                    None => without_graphs.push(i),
-                }
-            }
-            let mut batch_hits = batch.rank_all(candidates)?;
-            for i in without_graphs {
-                batch_hits[i] = search_exactly(generation, &prepared, queries, first + i)?;
-            }
-            hits.extend(batch_hits);
+/// Divides the rows of each segment between graph search and exact search.
+fn plan(
+    generation: &Generation,
+    prepared: &PreparedFilter<'_>,
+    candidates: usize,
+) -> Result<Plan, MemoryError> {
+    let candidates = candidates.max(2 * prepared.k);
+    let hidden_from_exact = prepared.hidden.clone();
+    let mut plan = Plan { candidates, groups: Vec::new(), hidden_from_exact };
+    for (number, part) in generation.parts().iter().enumerate() {
+        if part.graph()?.is_none() {
+            continue;
         }
-        Ok(SearchResults { generation: self.generation, hits })
+        let (hidden, rows) = (&prepared.hidden[number], part.segment.rows);
+        if matches!(hidden, Hidden::Nothing) && prepared.gates.is_none() {
+            plan.hidden_from_exact[number] = Hidden::Everything;
+            plan.groups.push(Group { part: number, source: None, rows });
+            continue;
+        }
+        let sources = part.segment.sources()?;
+        // With gates, the best entries of each source are needed, because a gate does not
+        // change the order within a source.
+        let by_source = prepared.gates.is_some();
+        let num_groups = if by_source { prepared.sources } else { 1 };
+        let group_of = |row: usize| if by_source { sources[row] as usize } else { 0 };
+        // The number of searchable rows of each group.
+        let mut visible = vec![0; num_groups];
+        (0..rows).filter(|row| !hidden.has(*row)).for_each(|row| visible[group_of(row)] += 1);
+        let uses_graph =
+            |visible: usize| visible > 0 && visible as f64 >= MIN_FRACTION * rows as f64;
+        let mut skipped = Bits::zeros(rows);
+        let is_skipped = |row: &usize| hidden.has(*row) || uses_graph(visible[group_of(*row)]);
+        (0..rows).filter(is_skipped).for_each(|row| skipped.set(row));
+        plan.hidden_from_exact[number] = Hidden::Rows(skipped);
+        for (group, rows) in visible.iter().enumerate().filter(|(_, rows)| uses_graph(**rows)) {
+            let source = by_source.then_some(group as u32);
+            plan.groups.push(Group { part: number, source, rows: *rows });
+        }
     }
+    Ok(plan)
+}
+
+/// Returns the graphs' candidates for a query; `None` if the query must be searched exactly.
+fn graph_candidates(
+    generation: &Generation,
+    prepared: &PreparedFilter<'_>,
+    plan: &Plan,
+    (query, vector): (usize, GraphQuery<'_>),
+    beam: &mut Beam,
+) -> Result<Option<Vec<Candidate>>, MemoryError> {
+    let k = prepared.k;
+    let excluded = prepared.excluded.get(query);
+    let mut candidates = Vec::new();
+    for group in &plan.groups {
+        let gate = group.source.map_or(1.0, |source| prepared.gate(query, source));
+        // With a gate of 0 all scores are equal, and a negative gate reverses their order.
+        if gate <= 0.0 {
+            return Ok(None);
+        }
+        let part: &Part = &generation.parts()[group.part];
+        let hidden = &prepared.hidden[group.part];
+        let (sources, documents) = (part.segment.sources()?, part.segment.documents()?);
+        let is_visible = |row: usize| {
+            !hidden.has(row)
+                && group.source.is_none_or(|source| sources[row] == source)
+                && !excluded.is_some_and(|excluded| excluded.contains(&documents[row]))
+        };
+        let Some(graph) = part.graph()? else { return Ok(None) };
+        let found = graph.search(&part.segment, vector, plan.candidates, is_visible, beam)?;
+        if found.len() < k.min(group.rows) {
+            return Ok(None);
+        }
+        candidates.extend(found.into_iter().map(|Candidate { score, error, row }| Candidate {
+            score: gate * score,
+            // One rounding error more.
+            error: (gate * error).next_up() + gate * f32::EPSILON,
+            row: part.start as u32 + row,
+        }));
+    }
+    Ok(Some(candidates))
 }
 
 /// Runs the exact search for the query with this index.

@@ -6,7 +6,7 @@
 //! | `scan` | finds the keys whose scores may be among the best, from bounds |
 //! | `query_codes` | the codes of queries, and the bounds of the scores of codes |
 //! | `kernels` | products of codes, compiled for several processors |
-//! | [`graph_search`] | searches graphs over the keys: faster for many keys, nearly exact |
+//! | `graph_search` | searches graphs over the keys: faster for many keys, nearly exact |
 //! | [`graph`] | the graphs of segments: Vamana or HNSW |
 //! | `products` | dot products, compiled for several processors |
 //! | [`ranking`] | scores in double precision, and the order of hits |
@@ -19,7 +19,7 @@
 
 pub mod exact;
 pub mod graph;
-pub mod graph_search;
+pub(crate) mod graph_search;
 mod kernels;
 pub(crate) mod products;
 mod query_codes;
@@ -122,23 +122,6 @@ impl SearchResults {
     }
 }
 
-/// A search method for a generation.
-pub trait Index {
-    /// Returns the best `k` entries for each query among the entries that the filter allows.
-    ///
-    /// # Errors
-    /// [`MemoryError::Width`], [`MemoryError::BadVector`] and
-    /// [`MemoryError::InvalidOption`] for queries and filters that do not match the memory, and for
-    /// zero query vectors if scores are cosines; [`MemoryError::UnknownSource`],
-    /// [`MemoryError::UnknownId`]; [`MemoryError::Corrupt`]
-    fn search(
-        &self,
-        generation: &Generation,
-        queries: Queries<'_>,
-        filter: &Filter,
-    ) -> Result<SearchResults, MemoryError>;
-}
-
 /// The maximum score, far below the largest f32 number.
 const MAX_SCORE: f64 = 1e37;
 
@@ -192,17 +175,6 @@ impl<'a> PreparedFilter<'a> {
         let segments = generation.manifest().segments.iter();
         let longest_key = segments.fold(0f32, |maximum, record| maximum.max(record.longest_key));
         let prepared = Self::of_keys(generation.description(), longest_key, queries, filter)?;
-        Ok(Self { hidden: hidden_rows(generation, filter)?, ..prepared })
-    }
-
-    /// Prepares the filter of `count` queries, of any kind.
-    pub(crate) fn of_queries(
-        generation: &Generation,
-        count: usize,
-        k: usize,
-        filter: &'a Filter,
-    ) -> Result<Self, MemoryError> {
-        let prepared = Self::without_rows(generation.description(), count, k, filter)?;
         Ok(Self { hidden: hidden_rows(generation, filter)?, ..prepared })
     }
 
@@ -344,7 +316,10 @@ pub(crate) fn norm(vector: &[f32]) -> f64 {
 }
 
 /// Returns the deleted rows, and the rows of sources and entries that are not searched.
-fn hidden_rows(generation: &Generation, filter: &Filter) -> Result<Vec<Hidden>, MemoryError> {
+pub(crate) fn hidden_rows(
+    generation: &Generation,
+    filter: &Filter,
+) -> Result<Vec<Hidden>, MemoryError> {
     let by_source = hidden_by_source(generation, filter)?;
     let Some(ids) = &filter.ids else { return Ok(by_source) };
     let (mut unknown, mut rows) = (Vec::new(), Vec::with_capacity(ids.len()));

@@ -77,10 +77,12 @@ impl MappedValues {
         format: ValueFormat,
     ) -> Result<Self, MemoryError> {
         let (dtype, shape) = format.numbers(rows);
-        let numbers = columns.bytes(NUMBERS, dtype, &shape)?;
+        let numbers = columns.tensor_file(NUMBERS)?.bytes(NUMBERS, dtype, &shape)?;
         let scales = match format.scales(rows) {
             None => None,
-            Some((dtype, shape)) => Some(columns.bytes(SCALES, dtype, &shape)?),
+            Some((dtype, shape)) => {
+                Some(columns.tensor_file(SCALES)?.bytes(SCALES, dtype, &shape)?)
+            }
         };
         Ok(Self { format, numbers, scales })
     }

@@ -173,7 +173,7 @@ impl<'a, S: Subject> Sequence<'a, S> {
         let before = self.generation();
         let ids = self.some_ids(2);
         let new = self.plain.new_id(&mut self.rng);
-        let rows = batch(&mut self.rng, self.format, &[new]);
+        let rows = batch(&mut self.rng, self.format, [new]);
         let mut transaction = self.store().begin().unwrap();
         assert!(matches!(self.store().begin(), Err(MemoryError::Locked { .. })));
         transaction.delete(&ids).unwrap();

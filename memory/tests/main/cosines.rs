@@ -2,26 +2,21 @@
 
 use std::path::Path;
 
+use tempfile::TempDir;
+
 use crate::support::*;
 use engram_memory::vectors::VectorFile;
 
 const WIDTH: usize = 24;
 const ROWS: usize = 600;
 
-fn memory(folder: &Path, normalised: bool) -> (Writer, Vec<f32>) {
+/// A memory with its folder and its keys.
+fn memory(normalised: bool) -> (TempDir, Writer, Vec<f32>) {
     let mut rng = Rng::new(14);
     let keys: Vec<f32> = (0..ROWS * WIDTH).map(|_| 5.0 * rng.uniform()).collect();
-    let batch = bare(0, keys.clone(), WIDTH);
     let format = MemoryFormat { width: WIDTH, normalised, values: None };
-    (create(folder, format, batch), keys)
-}
-
-fn norm(vector: &[f32]) -> f64 {
-    vector.iter().map(|number| f64::from(*number).powi(2)).sum::<f64>().sqrt()
-}
-
-fn product(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    let (folder, writer) = temporary(format, bare(0, keys.clone(), WIDTH));
+    (folder, writer, keys)
 }
 
 /// Returns queries of different scales, from 1e-3 to 1e3. The first is five times the first row's
@@ -42,7 +37,8 @@ fn check(results: &SearchResults, queries: &[f32], keys: &[f32], gate: impl Fn(u
         assert_eq!(hits.len(), 10);
         for hit in hits {
             let key = &keys[hit.id as usize * WIDTH..][..WIDTH];
-            let cosine = product(query, key) / norm(query) / norm(key);
+            let cosine =
+                product(query, key) / product(query, query).sqrt() / product(key, key).sqrt();
             let expected = gate(i) * cosine;
             assert!(
                 (f64::from(hit.score) - expected).abs() < 1e-6 * gate(i),
@@ -56,38 +52,35 @@ fn check(results: &SearchResults, queries: &[f32], keys: &[f32], gate: impl Fn(u
 
 #[test]
 fn exact_and_graph_scores_are_cosines() {
-    let temporary = folder();
-    let (mut writer, keys) = memory(&temporary.path().join("m"), true);
+    let (_folder, mut writer, keys) = memory(true);
     writer.index(GraphSettings::default(), || ()).unwrap();
     let generation = writer.generation();
-    let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
     for count in [1, 5, 40] {
         let queries = queries(&keys, count);
-        for index in [&Exact as &dyn Index, &graphs] {
+        for method in [Method::Exact, Method::GRAPH] {
             let request = Queries { keys: &queries, k: 10 };
-            let results = index.search(generation, request, &Filter::default()).unwrap();
+            let results = generation.search(method, request, &Filter::default()).unwrap();
             check(&results, &queries, &keys, |_| 1.0);
             assert!(results.hits[0][0].id == 0 && results.hits[0][0].score > 0.999_999);
-            let weights = (0..count).map(|i| 0.5 + i as f32).collect();
-            let gates = Gates { sources: vec!["memory".to_owned()], weights };
-            let filter = Filter { gates: Some(gates), ..Filter::default() };
-            let results = index.search(generation, request, &filter).unwrap();
+            let filter = with_gates(&["memory".to_owned()], (0..count).map(|i| 0.5 + i as f32));
+            let results = generation.search(method, request, &filter).unwrap();
             check(&results, &queries, &keys, |i| 0.5 + i as f64);
         }
     }
     let mut zero = queries(&keys, 3);
     zero[WIDTH..2 * WIDTH].fill(0.0);
-    for index in [&Exact as &dyn Index, &graphs] {
+    for method in [Method::Exact, Method::GRAPH] {
         let request = Queries { keys: &zero, k: 10 };
-        let error = index.search(generation, request, &Filter::default()).unwrap_err().to_string();
-        assert!(error.contains("query 1 is a zero vector"), "{error}");
+        assert_refused(
+            generation.search(method, request, &Filter::default()),
+            ["query 1 is a zero vector"],
+        );
     }
 }
 
 #[test]
 fn scores_of_unnormalised_keys_are_dot_products() {
-    let temporary = folder();
-    let (writer, keys) = memory(&temporary.path().join("m"), false);
+    let (_folder, writer, keys) = memory(false);
     let mut queries = queries(&keys, 5);
     queries[WIDTH..2 * WIDTH].fill(0.0);
     let results = exact(writer.generation(), &queries, 10, &Filter::default());
@@ -97,23 +90,20 @@ fn scores_of_unnormalised_keys_are_dot_products() {
             assert!((f64::from(hit.score) - expected).abs() <= 1e-6 * expected.abs());
         }
     }
-    let ids: Vec<i64> = results.hits[1].iter().map(|hit| hit.id).collect();
-    assert_eq!(ids, (0..10).collect::<Vec<i64>>());
+    assert_eq!(ids(&results)[1], (0..10).collect::<Vec<i64>>());
 }
 
 #[test]
 fn k_above_the_number_of_entries_returns_all_entries() {
-    let temporary = folder();
-    let (mut writer, keys) = memory(&temporary.path().join("m"), true);
+    let (_folder, mut writer, keys) = memory(true);
     writer.index(GraphSettings::default(), || ()).unwrap();
     writer.delete(&[3]).unwrap();
     let generation = writer.generation();
-    let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
     let queries = queries(&keys, 40);
-    for index in [&Exact as &dyn Index, &graphs] {
+    for method in [Method::Exact, Method::GRAPH] {
         let search = |k| {
             let request = Queries { keys: &queries, k };
-            index.search(generation, request, &Filter::default()).unwrap().hits
+            generation.search(method, request, &Filter::default()).unwrap().hits
         };
         let all_entries = search(ROWS - 1);
         assert!(all_entries.iter().all(|hits| hits.len() == ROWS - 1));
@@ -135,11 +125,8 @@ fn cosines_equal_numpy() {
     let (keys, _, width) = read("keys.npy");
     let (queries, count, _) = read("queries.npy");
     let (expected, _, k) = read("expected_cosines.npy");
-    let temporary = folder();
     let format = MemoryFormat { width, normalised: true, values: None };
-    let batch = bare(0, keys, width);
-    let folder = temporary.path().join("m");
-    let writer = create(&folder, format, batch);
+    let (_folder, writer) = temporary(format, bare(0, keys, width));
     let results = exact(writer.generation(), &queries, k, &Filter::default());
     assert_eq!(results.hits.len(), count);
     for (hit, expected) in results.hits.iter().flatten().zip(&expected) {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use tempfile::TempDir;
 
 use crate::support::{Rng, *};
 
@@ -42,7 +43,14 @@ fn rows(first_id: i64, keys: &[f32], width: usize) -> Batch {
     rows
 }
 
-fn build(folder: &Path, kind: GraphKind, keys: &[f32], width: usize) -> Writer {
+/// Builds a memory with a graph in a temporary folder.
+fn build(kind: GraphKind, keys: &[f32], width: usize) -> (TempDir, Writer) {
+    let folder = folder();
+    let writer = build_in(folder.path(), kind, keys, width);
+    (folder, writer)
+}
+
+fn build_in(folder: &Path, kind: GraphKind, keys: &[f32], width: usize) -> Writer {
     let format = MemoryFormat { width, normalised: true, values: None };
     let mut writer = create(folder, format, rows(0, keys, width));
     writer.index(GraphSettings::of(kind), || ()).unwrap();
@@ -52,18 +60,18 @@ fn build(folder: &Path, kind: GraphKind, keys: &[f32], width: usize) -> Writer {
 /// The results of a search through the graphs, and of an exact search.
 fn search(
     generation: &Generation,
-    ef_search: usize,
+    candidates: usize,
     (keys, k): (&[f32], usize),
     filter: &Filter,
 ) -> (SearchResults, SearchResults) {
-    let graphs = GraphSearch::open(generation, ef_search).unwrap();
-    let found = graphs.search(generation, Queries { keys, k }, filter).unwrap();
+    let method = Method::Graph { candidates };
+    let found = generation.search(method, Queries { keys, k }, filter).unwrap();
     (found, exact(generation, keys, k, filter))
 }
 
 /// The recall of a search through the graphs. Checks that its scores are the exact ones.
 fn recall(generation: &Generation, queries: &[f32], k: usize, filter: &Filter) -> f64 {
-    let (found, exact) = search(generation, GraphSearch::EF_SEARCH, (queries, k), filter);
+    let (found, exact) = search(generation, Method::CANDIDATES, (queries, k), filter);
     for (hits, exact_hits) in found.hits.iter().zip(&exact.hits) {
         assert_eq!(hits.len(), exact_hits.len());
         for exact_hit in exact_hits {
@@ -88,9 +96,8 @@ fn recall_is_high_for_all_widths() {
         for (width, rows) in
             [(1, 50), (2, 1000), (3, 1000), (63, 3000), (64, 3000), (100, 5000), (4096, 300)]
         {
-            let temporary = folder();
             let (keys, queries) = clustered(rows, width);
-            let writer = build(&temporary.path().join("m"), kind, &keys, width);
+            let (_folder, writer) = build(kind, &keys, width);
             let name = format!("{kind:?}, width {width}");
             check_recall(&name, &writer, &queries, &Filter::default(), 0.97);
         }
@@ -106,7 +113,7 @@ fn equal_keys_give_the_same_graph_on_any_number_of_threads() {
         let files = [1, 2, 5].map(|threads| {
             let folder = temporary.path().join(threads.to_string());
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| drop(build(&folder, kind, &keys, width)));
+            pool.install(|| drop(build_in(&folder, kind, &keys, width)));
             let mut files: Vec<_> = fs::read_dir(folder.join("gen-000002"))
                 .unwrap()
                 .map(|entry| entry.unwrap().path())
@@ -125,9 +132,8 @@ fn equal_keys_give_the_same_graph_on_any_number_of_threads() {
 fn memories_of_few_rows_are_searched() {
     for (kind, width) in KINDS.into_iter().flat_map(|kind| [(kind, 2), (kind, WIDTH)]) {
         for count in [0, 1, 2, 3] {
-            let temporary = folder();
             let (keys, queries) = clustered(count, width);
-            let writer = build(&temporary.path().join("m"), kind, &keys, width);
+            let (_folder, writer) = build(kind, &keys, width);
             let (found, exact) = search(writer.generation(), 8, (&queries, 5), &Filter::default());
             assert_eq!(found, exact, "{count} rows");
             assert!(found.hits.iter().all(|hits| hits.len() == count));
@@ -138,7 +144,6 @@ fn memories_of_few_rows_are_searched() {
 #[test]
 fn thousands_of_equal_keys_do_not_split_the_graph_or_hide_other_keys() {
     for (kind, width) in KINDS.into_iter().flat_map(|kind| [(kind, 16), (kind, WIDTH)]) {
-        let temporary = folder();
         let (mut keys, queries) = clustered(6000, width);
         // Half of the rows have the same key, the others one of a thousand keys.
         let (repeated, keys_of_others) = keys.split_at_mut(3000 * width);
@@ -146,7 +151,7 @@ fn thousands_of_equal_keys_do_not_split_the_graph_or_hide_other_keys() {
         repeated.chunks_mut(width).for_each(|copy| copy.copy_from_slice(&key));
         keys_of_others.copy_within(..1000 * width, 1000 * width);
         keys_of_others.copy_within(..1000 * width, 2000 * width);
-        let mut writer = build(&temporary.path().join("m"), kind, &keys, width);
+        let (_folder, mut writer) = build(kind, &keys, width);
         // Of some keys, the first row is deleted, but its copies stay.
         writer.delete(&(0..10).chain(3000..3100).collect::<Vec<_>>()).unwrap();
         let name = format!("{kind:?}, width {width}");
@@ -160,7 +165,6 @@ fn thousands_of_equal_keys_do_not_split_the_graph_or_hide_other_keys() {
 #[test]
 fn thousands_of_nearly_equal_keys_do_not_split_the_graph() {
     for width in [16, WIDTH] {
-        let temporary = folder();
         let (mut keys, queries) = clustered(6000, width);
         let mut rng = Rng::new(8);
         // Closer than codes can tell.
@@ -168,7 +172,7 @@ fn thousands_of_nearly_equal_keys_do_not_split_the_graph() {
         for near in keys[..3000 * width].chunks_mut(width) {
             near.iter_mut().zip(&key).for_each(|(near, x)| *near = x + 1e-4 * rng.uniform());
         }
-        let writer = build(&temporary.path().join("m"), GraphKind::Vamana, &keys, width);
+        let (_folder, writer) = build(GraphKind::Vamana, &keys, width);
         check_recall(&format!("width {width}"), &writer, &queries, &Filter::default(), 0.97);
         let (found, _) = search(writer.generation(), 64, (&key, 20), &Filter::default());
         assert!(found.hits[0].iter().all(|hit| hit.id < 3000));
@@ -178,40 +182,34 @@ fn thousands_of_nearly_equal_keys_do_not_split_the_graph() {
 #[test]
 fn filters_and_deletes_keep_the_recall() {
     for kind in KINDS {
-        let temporary = folder();
         let (keys, queries) = clustered(5000, WIDTH);
-        let mut writer = build(&temporary.path().join("m"), kind, &keys, WIDTH);
+        let (_folder, mut writer) = build(kind, &keys, WIDTH);
         let deleted = |id: &i64| id % 5 == 2;
         writer.delete(&(0..5000).filter(deleted).collect::<Vec<_>>()).unwrap();
         let sources = writer.generation().manifest().sources.clone();
         let allow = |every: i64| {
-            let ids = (0..5000).filter(|id| !deleted(id) && id % every == 0).collect();
-            Filter { ids: Some(ids), ..Filter::default() }
+            let ids = (0..5000).filter(|id| !deleted(id) && id % every == 0);
+            of_ids(&ids.collect::<Vec<_>>())
         };
-        let of_source =
-            |name: &str| Filter { sources: Some(vec![name.to_owned()]), ..Filter::default() };
-        let with_gates = |gate: &dyn Fn(usize, &str) -> f32| {
-            let weights =
-                (0..QUERIES).flat_map(|query| sources.iter().map(move |name| gate(query, name)));
-            let gates = Gates { weights: weights.collect(), sources: sources.clone() };
-            Filter { gates: Some(gates), ..Filter::default() }
+        let gated = |gate: &dyn Fn(usize, &str) -> f32| {
+            let gates = |query| sources.iter().map(move |name| gate(query, name));
+            with_gates(&sources, (0..QUERIES).flat_map(gates))
         };
-        let excluded_documents =
-            (0..QUERIES).map(|query| vec![format!("d{}", query % 5)]).collect();
+        let documents = (0..QUERIES).map(|query| vec![format!("d{}", query % 5)]);
         let gate = |query: usize, name: &str| {
             if name == "kg" { 1.0 } else { 0.5 + (query % 3) as f32 / 4.0 }
         };
         for (name, filter, lowest) in [
             ("no filter", Filter::default(), 0.97),
             ("10 %", allow(10), 0.97),
-            ("a source", of_source("wit"), 0.97),
-            ("documents", Filter { excluded_documents, ..Filter::default() }, 0.97),
-            ("gates", with_gates(&gate), 0.97),
+            ("a source", of_sources(&["wit"]), 0.97),
+            ("documents", without(documents), 0.97),
+            ("gates", gated(&gate), 0.97),
             // If few rows remain, or a gate is 0 or below, the search is exact.
             ("1 %", allow(100), 1.0),
-            ("a rare source", of_source("rare"), 1.0),
-            ("gates of 0", with_gates(&|_, name| f32::from(u8::from(name == "rare"))), 1.0),
-            ("negative gates", with_gates(&|_, _| -1.0), 1.0),
+            ("a rare source", of_sources(&["rare"]), 1.0),
+            ("gates of 0", gated(&|_, name| f32::from(u8::from(name == "rare"))), 1.0),
+            ("negative gates", gated(&|_, _| -1.0), 1.0),
         ] {
             check_recall(&format!("{kind:?}, {name}"), &writer, &queries, &filter, lowest);
         }
@@ -222,10 +220,9 @@ fn filters_and_deletes_keep_the_recall() {
 
 #[test]
 fn added_rows_are_found_before_and_after_the_next_index() {
-    let temporary = folder();
     let (keys, queries) = clustered(4000, WIDTH);
     let (first, added) = keys.split_at(3000 * WIDTH);
-    let mut writer = build(&temporary.path().join("m"), GraphKind::Vamana, first, WIDTH);
+    let (_folder, mut writer) = build(GraphKind::Vamana, first, WIDTH);
     add(&mut writer, rows(3000, added, WIDTH));
     let settings = |writer: &Writer| -> Vec<(GraphSettings, String)> {
         let segments = &writer.generation().manifest().segments;
@@ -250,17 +247,15 @@ fn added_rows_are_found_before_and_after_the_next_index() {
 
 #[test]
 fn a_generation_searches_its_graph_after_its_files_are_removed() {
-    let temporary = folder();
-    let folder = temporary.path().join("m");
     let (keys, queries) = clustered(2000, WIDTH);
-    let mut writer = build(&folder, GraphKind::Vamana, &keys, WIDTH);
-    let generation = Memory::open(&folder).unwrap().generation();
+    let (folder, mut writer) = build(GraphKind::Vamana, &keys, WIDTH);
+    let generation = Memory::open(folder.path()).unwrap().generation();
     let search = || search(&generation, 64, (&queries, 10), &Filter::default());
     let before = search();
     writer.delete(&[0, 1, 2]).unwrap();
     writer.compact(|_| ()).unwrap();
     assert_eq!(search(), before);
-    fs::remove_dir_all(&folder).unwrap();
+    fs::remove_dir_all(folder.path()).unwrap();
     assert_eq!(search(), before);
 }
 
@@ -275,7 +270,7 @@ fn damaged_files_of_a_graph_are_detected() {
     for (kind, file) in KINDS.into_iter().flat_map(|kind| files.map(|file| (kind, file))) {
         let folder = temporary.path().join(format!("{kind:?}"));
         if !folder.exists() {
-            drop(build(&folder, kind, &keys, WIDTH));
+            drop(build_in(&folder, kind, &keys, WIDTH));
         }
         let path = folder.join("gen-000002").join(file);
         let original = fs::read(&path).unwrap();
@@ -289,8 +284,7 @@ fn damaged_files_of_a_graph_are_detected() {
             fs::remove_file(&path).unwrap();
             fs::write(&path, bytes).unwrap();
             let generation = Memory::open(&folder).unwrap().generation();
-            let searched = GraphSearch::open(&generation, 64)
-                .and_then(|graphs| graphs.search(&generation, request, &Filter::default()));
+            let searched = generation.search(Method::GRAPH, request, &Filter::default());
             assert!(matches!(&searched, Err(MemoryError::Corrupt { .. })), "{searched:?}");
             assert!(searched.unwrap_err().to_string().contains(file));
             assert_eq!(generation.verify().len(), 1);
@@ -306,18 +300,21 @@ fn damaged_files_of_a_graph_are_detected() {
 
 #[test]
 fn invalid_settings_and_keys_that_are_not_normalised_are_refused() {
-    let temporary = folder();
     let format = MemoryFormat { width: 2, normalised: true, values: None };
-    let mut writer = create(&temporary.path().join("m"), format, rows(0, &[1.0, 2.0], 2));
+    let (_folder, mut writer) = temporary(format, rows(0, &[1.0, 2.0], 2));
     for (connections, ef_construction) in [(1, 10), (257, 10), (16, 0), (16, 1 << 50)] {
         let settings = GraphSettings { connections, ef_construction, ..GraphSettings::default() };
-        let error = writer.index(settings, || ()).unwrap_err().to_string();
-        assert!(error.contains("must be 2 to 256, with 1 to 100,000 candidates"), "{error}");
+        assert_refused(
+            writer.index(settings, || ()),
+            ["must be 2 to 256, with 1 to 100,000 candidates"],
+        );
     }
     let format = MemoryFormat { normalised: false, ..format };
-    let mut writer = create(&temporary.path().join("n"), format, rows(0, &[1.0, 2.0], 2));
-    let error = writer.index(GraphSettings::default(), || ()).unwrap_err().to_string();
-    assert!(error.contains("normalised for a graph; use exact search"), "{error}");
+    let (_folder, mut writer) = temporary(format, rows(0, &[1.0, 2.0], 2));
+    assert_refused(
+        writer.index(GraphSettings::default(), || ()),
+        ["normalised for a graph; use exact search"],
+    );
 }
 
 proptest! {
@@ -336,7 +333,6 @@ proptest! {
         k in 1usize..20,
         filtered in any::<bool>(),
     ) {
-        let temporary = folder();
         let mut rng = Rng::new(seed);
         // Small integers give many equal keys and scores.
         let mut keys: Vec<f32> = (0..count * width).map(|_| rng.small()).collect();
@@ -348,16 +344,13 @@ proptest! {
             key[0] = 1.0;
         }
         let format = MemoryFormat { width, normalised: true, values: None };
-        let mut writer = create(&temporary.path().join("m"), format, rows(0, &keys, width));
+        let (_folder, mut writer) = temporary(format, rows(0, &keys, width));
         let settings =
             GraphSettings { connections, ef_construction: 10, ..GraphSettings::default() };
         writer.index(settings, || ()).unwrap();
         writer.delete(&(1..count as i64).filter(|id| id % 7 == 3).collect::<Vec<_>>()).unwrap();
         let queries: Vec<f32> = (0..5 * width).map(|_| 0.01 + rng.uniform()).collect();
-        let filter = Filter {
-            sources: filtered.then(|| vec!["kg".to_owned()]),
-            ..Filter::default()
-        };
+        let filter = if filtered { of_sources(&["kg"]) } else { Filter::default() };
         let (found, exact) = search(writer.generation(), count, (&queries, k), &filter);
         prop_assert_eq!(found, exact);
     }

@@ -7,6 +7,7 @@ mod conformance;
 mod cosines;
 mod damage;
 mod exact;
+#[path = "../../../tests/fuzz/corpus.rs"]
 mod fuzz_corpus;
 mod graphs;
 mod local_store;
@@ -19,6 +20,9 @@ mod segments;
 #[path = "../support/mod.rs"]
 mod support;
 mod sweep;
+#[path = "../../fuzz/targets.rs"]
+mod targets;
 mod text_search;
 mod transactions;
 mod values;
+mod write_corpus;

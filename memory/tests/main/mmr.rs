@@ -7,10 +7,7 @@ use engram_memory::retrieval::mmr::maximal_marginal_relevance;
 /// each step.
 fn by_formula(generation: &Generation, candidates: &[Hit], lambda: f64, k: usize) -> Vec<i64> {
     let key = |hit: &Hit| generation.key(hit.row).unwrap().to_vec();
-    let product = |a: &Hit, b: &Hit| -> f64 {
-        let (a, b) = (key(a), key(b));
-        a.iter().zip(&b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-    };
+    let product = |a: &Hit, b: &Hit| product(&key(a), &key(b));
     let mut chosen: Vec<Hit> = Vec::new();
     while chosen.len() < k.min(candidates.len()) {
         let marginal = |hit: &Hit| {
@@ -39,18 +36,16 @@ fn choices_equal_the_formula() {
     let mut rng = Rng::new(17);
     let mut differs_from_search = 0;
     for (round, width) in (0..24).zip([1, 2, 3, 5, 8, 40].into_iter().cycle()) {
-        let folder = folder();
         let format = MemoryFormat { width, normalised: round % 2 == 0, values: None };
         // Small integers as components, so there are equal keys and equal scores.
-        let rows = batch(&mut rng, format, &(0..80).collect::<Vec<_>>());
-        let mut writer = create(&folder.path().join("m"), format, rows);
+        let rows = batch(&mut rng, format, 0..80);
+        let (_folder, mut writer) = temporary(format, rows);
         writer.delete(&[4, 5]).unwrap();
         let generation = writer.generation();
         let keys: Vec<f32> = (0..3 * width).map(|_| rng.uniform()).collect();
-        let weights = (0..9).map(|_| rng.uniform()).collect();
-        let gates = Gates { sources: generation.manifest().sources.clone(), weights };
-        let gates = Some(gates).filter(|_| round % 3 == 0);
-        let filter = Filter { gates, ..Filter::default() };
+        let weights: Vec<f32> = (0..9).map(|_| rng.uniform()).collect();
+        let sources = &generation.manifest().sources;
+        let filter = if round % 3 == 0 { with_gates(sources, weights) } else { Filter::default() };
         let found = exact(generation, &keys, 40, &filter);
         for lambda in [0.0, 0.3, 0.5, 0.8, 1.0] {
             for k in [1, 7, 100] {
@@ -71,13 +66,8 @@ fn choices_equal_the_formula() {
 
 /// A memory with these keys of width 2, whose ids are 0, 1, …
 fn memory_of(keys: &[[f32; 2]]) -> (tempfile::TempDir, Writer) {
-    let folder = folder();
     let format = MemoryFormat { width: 2, normalised: true, values: None };
-    let entries: Vec<Entry> = (0..keys.len() as i64).map(Entry::bare).collect();
-    let batch = Batch { entries, keys: keys.concat(), values: vec![] };
-    let writer =
-        Writer::create(folder.path().join("m"), format, keys.len(), [Ok(batch)].into_iter());
-    (folder, writer.unwrap())
+    temporary(format, bare(0, keys.concat(), 2))
 }
 
 #[test]
@@ -85,8 +75,7 @@ fn near_copies_give_way_to_another_entry() {
     // Entries 0 to 2 are almost the same; 3 is less relevant, but different.
     let (_folder, writer) = memory_of(&[[1.0, 0.0], [1.0, 0.01], [1.0, 0.02], [0.7, -0.7]]);
     let generation = writer.generation();
-    let queries = Queries { keys: &[1.0, -0.2], k: 4 };
-    let found = Exact.search(generation, queries, &Filter::default()).unwrap();
+    let found = exact(generation, &[1.0, -0.2], 4, &Filter::default());
     assert_eq!(hit_ids(&found.hits[0]), [0, 1, 2, 3]);
     let diverse = maximal_marginal_relevance(generation.as_ref(), &found, 0.5, 2).unwrap();
     assert_eq!(hit_ids(&diverse.hits[0]), [0, 3]);
@@ -98,8 +87,7 @@ fn near_copies_give_way_to_another_entry() {
 fn thousands_of_equal_keys_are_chosen_by_id() {
     let (_folder, writer) = memory_of(&[[0.6, 0.8]; 3000]);
     let generation = writer.generation();
-    let queries = Queries { keys: &[1.0, 0.0, 0.0, 1.0], k: 2000 };
-    let found = Exact.search(generation, queries, &Filter::default()).unwrap();
+    let found = exact(generation, &[1.0, 0.0, 0.0, 1.0], 2000, &Filter::default());
     let diverse = maximal_marginal_relevance(generation.as_ref(), &found, 0.4, 50).unwrap();
     for hits in &diverse.hits {
         assert_eq!(hit_ids(hits), (0..50).collect::<Vec<_>>());
@@ -110,27 +98,25 @@ fn thousands_of_equal_keys_are_chosen_by_id() {
 fn an_invalid_lambda_and_other_generations_are_refused() {
     let (_folder, mut writer) = memory_of(&[[1.0, 0.0], [0.0, 1.0]]);
     let before = std::sync::Arc::clone(writer.generation());
-    let queries = Queries { keys: &[1.0, 0.0], k: 2 };
-    let found = Exact.search(&before, queries, &Filter::default()).unwrap();
+    let found = exact(&before, &[1.0, 0.0], 2, &Filter::default());
     for lambda in [-0.1, 1.1, f64::NAN] {
-        let error = maximal_marginal_relevance(before.as_ref(), &found, lambda, 1).unwrap_err();
-        assert!(error.to_string().contains("must be from 0 to 1"), "{error}");
+        assert_refused(
+            maximal_marginal_relevance(before.as_ref(), &found, lambda, 1),
+            ["must be from 0 to 1"],
+        );
     }
     writer.delete(&[0]).unwrap();
-    let error =
-        maximal_marginal_relevance(writer.generation().as_ref(), &found, 0.5, 1).unwrap_err();
-    assert!(error.to_string().contains("the generation of the candidates is 1"), "{error}");
+    assert_refused(
+        maximal_marginal_relevance(writer.generation().as_ref(), &found, 0.5, 1),
+        ["the generation of the candidates is 1"],
+    );
 }
 
 #[test]
 fn a_minimum_score_keeps_equal_and_higher_scores() {
     let (_folder, writer) = memory_of(&[[1.0, 0.0], [0.6, 0.8], [0.6, -0.8], [-1.0, 0.0]]);
-    let queries = Queries { keys: &[1.0, 0.0, 0.0, 1.0], k: 4 };
-    let found = Exact.search(writer.generation(), queries, &Filter::default()).unwrap();
-    let at_least = |score: f32| -> Vec<Vec<i64>> {
-        let SearchResults { hits, .. } = found.clone().with_min_score(score);
-        hits.iter().map(|hits| hit_ids(hits)).collect()
-    };
+    let found = exact(writer.generation(), &[1.0, 0.0, 0.0, 1.0], 4, &Filter::default());
+    let at_least = |score: f32| ids(&found.clone().with_min_score(score));
     assert_eq!(at_least(-1.0), [vec![0, 1, 2, 3], vec![1, 0, 3, 2]]);
     assert_eq!(at_least(0.6), [vec![0, 1, 2], vec![1]]);
     assert_eq!(at_least(0.61), [vec![0], vec![1]]);

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use engram_memory::vectors::{VectorFile, npy_bytes};
 
+use crate::support::assert_refused;
+
 /// A file of `memory/tests/fixtures/npy`, written by its `make.py`.
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/npy").join(name)
@@ -64,8 +66,7 @@ fn a_long_file_in_fortran_order_is_read_in_parts_and_a_short_one_is_refused() {
 
     let mut file = VectorFile::open(&path, "keys").unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 40]).unwrap();
-    let error = file.read_rows(rows).unwrap_err().to_string();
-    assert!(error.contains("keys.npy: ends before its last row"), "{error}");
+    assert_refused(file.read_rows(rows), ["keys.npy: ends before its last row"]);
     let error = VectorFile::open(&path, "keys").err().unwrap().to_string();
     assert!(error.contains("keys.npy: ends before its last row"), "{error}");
 }

@@ -27,22 +27,13 @@ fn encoded(batch: Batch, width: usize) -> Batch {
 #[test]
 fn keys_get_another_width_and_everything_else_stays() {
     for dtype in ValueDtype::ALL {
-        let folder = folder();
         let values = Some(ValueFormat { tokens: 2, width: 4, dtype });
         let format = MemoryFormat { width: 3, normalised: true, values };
-        let rows = batch(&mut Rng::new(2), format, &(10..2600).collect::<Vec<_>>());
-        let path = folder.path().join("m");
-        let records = encoder("a", 3);
-        let mut writer = Writer::create_encoded(
-            &path,
-            format,
-            records,
-            rows.entries.len(),
-            [Ok(rows)].into_iter(),
-        )
-        .unwrap();
+        let rows = batch(&mut Rng::new(2), format, 10..2600);
+        let (folder, mut writer) = temporary(format, rows);
         writer.delete(&[12, 2599]).unwrap();
-        let memory = Memory::open(&path).unwrap();
+        writer.re_encode(encoder("a", 3), 3, Ok).unwrap();
+        let memory = Memory::open(folder.path()).unwrap();
         let before = memory.generation();
         let old_query = [1.0, 0.5, 0.25];
         let old_search = || exact(&before, &old_query, 20, &Filter::default());
@@ -62,12 +53,13 @@ fn keys_get_another_width_and_everything_else_stays() {
             assert_eq!(after.entry(new).unwrap(), before.entry(old).unwrap());
             assert_eq!(after.values(&[new]).unwrap(), before.values(&[old]).unwrap());
         }
-        let queries = Queries { keys: &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], k: 2 };
-        let hits = Exact.search(&after, queries, &Filter::default()).unwrap();
-        assert_eq!(hits.hits[0][0].id, 10);
+        let nearest = exact(&after, &[1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], 2, &Filter::default());
+        assert_eq!(nearest.hits[0][0].id, 10);
         let queries = Queries { keys: &old_query, k: 2 };
-        let error = Exact.search(&after, queries, &Filter::default()).unwrap_err();
-        assert!(error.to_string().contains("of width 3, but the memory has width 7"), "{error}");
+        assert_refused(
+            after.search(Method::Exact, queries, &Filter::default()),
+            ["of width 3, but the memory has width 7"],
+        );
         assert!(after.verify().is_empty());
         // Later changes keep the new width.
         writer.compact(|_| {}).unwrap();
@@ -78,18 +70,10 @@ fn keys_get_another_width_and_everything_else_stays() {
 
 #[test]
 fn an_error_of_the_encoder_leaves_the_memory_unchanged() {
-    let folder = folder();
     let format = MemoryFormat { width: 3, normalised: true, values: None };
-    let rows = batch(&mut Rng::new(2), format, &(0..3000).collect::<Vec<_>>());
-    let path = folder.path().join("m");
-    let mut writer = create(&path, format, rows);
-    let names = || {
-        let entries = std::fs::read_dir(&path).unwrap();
-        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
-        names.sort();
-        names
-    };
-    let files = names();
+    let rows = batch(&mut Rng::new(2), format, 0..3000);
+    let (folder, mut writer) = temporary(format, rows);
+    let files = file_names(folder.path());
     let mut batches = 0;
     let failed = writer.re_encode(encoder("b", 5), 5, |batch| {
         batches += 1;
@@ -101,17 +85,20 @@ fn an_error_of_the_encoder_leaves_the_memory_unchanged() {
     assert_eq!(failed.unwrap_err().to_string(), "the model cannot encode an image");
     assert_eq!(batches, 2);
     // Keys of another width than announced, zero keys, and a width of 0.
-    let error = writer.re_encode(encoder("b", 5), 5, |batch| Ok(encoded(batch, 4))).unwrap_err();
-    assert!(error.to_string().contains("key components"), "{error}");
+    assert_refused(
+        writer.re_encode(encoder("b", 5), 5, |batch| Ok(encoded(batch, 4))),
+        ["key components"],
+    );
     let zero = |batch: Batch| Ok(Batch { keys: vec![0.0; 5 * batch.entries.len()], ..batch });
-    let error = writer.re_encode(encoder("b", 5), 5, zero).unwrap_err();
-    assert!(error.to_string().contains("the key of row 0 is a zero vector"), "{error}");
-    let error = writer.re_encode(encoder("b", 0), 0, Ok).unwrap_err();
-    assert!(error.to_string().contains("the width of a key is 0"), "{error}");
-    let reopened = Memory::open(&path).unwrap().generation();
+    assert_refused(
+        writer.re_encode(encoder("b", 5), 5, zero),
+        ["the key of row 0 is a zero vector"],
+    );
+    assert_refused(writer.re_encode(encoder("b", 0), 0, Ok), ["the width of a key is 0"]);
+    let reopened = Memory::open(folder.path()).unwrap().generation();
     assert_eq!((reopened.manifest().width, reopened.manifest().generation), (3, 1));
     drop(reopened);
-    assert_eq!(names(), files);
+    assert_eq!(file_names(folder.path()), files);
     writer.delete(&[0]).unwrap();
     assert_eq!(writer.generation().len(), 2999);
 }

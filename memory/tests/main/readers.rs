@@ -23,13 +23,11 @@ fn stamped(mut batch: Batch, generation: u64) -> Batch {
 fn each_batch_of_results_is_from_one_generation() {
     let seconds = std::env::var("ENGRAM_SOAK_SECONDS").ok();
     let seconds = seconds.map_or(5, |seconds| seconds.parse().unwrap());
-    let temporary = folder();
-    let path = temporary.path().join("m");
+    let (_temporary, path) = new_path();
     let values = Some(ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 2, normalised: false, values };
-    let rows = batch(&mut Rng::new(1), format, &(0..300).collect::<Vec<_>>());
-    let mut writer =
-        Writer::create(&path, format, 300, [Ok(stamped(rows, 1))].into_iter()).unwrap();
+    let rows = batch(&mut Rng::new(1), format, 0..300);
+    let mut writer = create(&path, format, stamped(rows, 1));
     let (is_done, searches) = (AtomicBool::new(false), AtomicU64::new(0));
     let end = Instant::now() + Duration::from_secs(seconds);
     std::thread::scope(|scope| {
@@ -41,8 +39,8 @@ fn each_batch_of_results_is_from_one_generation() {
                 while !is_done.load(Ordering::Relaxed) {
                     memory.reload().unwrap();
                     let generation = memory.generation();
-                    let queries = Queries { keys: &[1.0, 0.0, 0.5, 0.0], k: 20 };
-                    let results = Exact.search(&generation, queries, &Filter::default()).unwrap();
+                    let keys = [1.0, 0.0, 0.5, 0.0];
+                    let results = exact(&generation, &keys, 20, &Filter::default());
                     assert!(results.generation >= last, "reader {reader} went back");
                     last = results.generation;
                     for (hits, scale) in results.hits.iter().zip([1.0, 0.5]) {
@@ -63,7 +61,7 @@ fn each_batch_of_results_is_from_one_generation() {
             if number > 2000 {
                 break;
             }
-            writer.refresh(|batch| Ok(stamped(batch, number))).unwrap();
+            encode_again(&mut writer, |batch| Ok(stamped(batch, number)));
             std::thread::sleep(Duration::from_millis(30));
         }
         is_done.store(true, Ordering::Relaxed);
@@ -76,29 +74,22 @@ fn each_batch_of_results_is_from_one_generation() {
 
 #[test]
 fn a_removed_generation_is_an_error_but_open_readers_can_still_search_it() {
-    let temporary = folder();
-    let path = temporary.path().join("m");
+    let (_temporary, path) = new_path();
     let values = Some(ValueFormat { tokens: 1, width: 2, dtype: ValueDtype::F16 });
     let format = MemoryFormat { width: 2, normalised: false, values };
-    let rows = batch(&mut Rng::new(1), format, &[0, 1, 2]);
+    let rows = batch(&mut Rng::new(1), format, 0..3);
     drop(create(&path, format, rows));
     let memory = Memory::open(&path).unwrap();
     let generation = path.join("gen-000001");
     assert!(generation.is_dir());
     std::fs::remove_dir_all(&generation).unwrap();
-    let queries = Queries { keys: &[1.0, 0.5], k: 3 };
-    let results = Exact.search(&memory.generation(), queries, &Filter::default()).unwrap();
-    assert_eq!(results.hits[0].len(), 3);
-    for error in [memory.reload().unwrap_err(), Memory::open(&path).unwrap_err()] {
-        let message = error.to_string();
-        assert!(
-            message.contains("gen-000001 is missing") && message.contains("build it"),
-            "{message}"
-        );
+    let search = || exact(&memory.generation(), &[1.0, 0.5], 3, &Filter::default());
+    assert_eq!(search().hits[0].len(), 3);
+    for opened in [memory.reload().map(drop), Memory::open(&path).map(drop)] {
+        assert_refused(opened, ["gen-000001 is missing", "build it"]);
     }
     // Removes the whole memory while it is read.
     std::fs::remove_dir_all(&path).unwrap();
-    let message = memory.reload().unwrap_err().to_string();
-    assert!(message.contains("is missing"), "{message}");
-    assert!(Exact.search(&memory.generation(), queries, &Filter::default()).is_ok());
+    assert_refused(memory.reload(), ["is missing"]);
+    assert_eq!(search().hits[0].len(), 3);
 }

@@ -3,17 +3,30 @@
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use crate::support::*;
 use engram_memory::refresh::{Adoption, CollapseLimit, Refresh, RefreshSteps, RetrievalLog};
 
 const WIDTH: usize = 6;
 const ROWS: usize = 500;
 
-fn memory(folder: &std::path::Path) -> Memory {
+/// A memory, and its folder.
+fn memory() -> (TempDir, Memory) {
     let format = MemoryFormat { width: WIDTH, normalised: true, values: None };
-    let rows = batch(&mut Rng::new(8), format, &(0..ROWS as i64).collect::<Vec<_>>());
-    create(folder, format, rows);
-    Memory::open(folder).unwrap()
+    let (folder, _) = temporary(format, batch(&mut Rng::new(8), format, 0..ROWS as i64));
+    let memory = Memory::open(folder.path()).unwrap();
+    (folder, memory)
+}
+
+/// Starts a refresh that is adopted `lag` steps after step 0.
+fn start(
+    memory: &Memory,
+    lag: u64,
+    encode: impl FnMut(Batch) -> Result<Batch, MemoryError> + Send + 'static,
+) -> Refresh {
+    let steps = RefreshSteps { start: 0, lag };
+    Refresh::start(memory.begin().unwrap(), Vec::new(), steps, encode)
 }
 
 /// An encoder whose keys depend on the entry and on parameters.
@@ -34,8 +47,8 @@ fn search(memory: &Memory) -> SearchResults {
 
 /// Returns the search results of each training step. The refresh of step 3 is adopted at step 7.
 /// Encoding a batch takes at least `delay`.
-fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
-    let memory = memory(folder);
+fn train(delay: Duration) -> Vec<SearchResults> {
+    let (_folder, memory) = memory();
     let (mut is_adopted, mut running) = (false, None);
     let mut results = Vec::new();
     for step in 0..12 {
@@ -68,9 +81,7 @@ fn train(folder: &std::path::Path, delay: Duration) -> Vec<SearchResults> {
 
 #[test]
 fn the_results_of_a_step_do_not_depend_on_the_speed_of_the_worker() {
-    let temporary = folder();
-    let fast = train(&temporary.path().join("fast"), Duration::ZERO);
-    let slow = train(&temporary.path().join("slow"), Duration::from_millis(200));
+    let (fast, slow) = (train(Duration::ZERO), train(Duration::from_millis(200)));
     assert_eq!(fast, slow);
     assert!(fast[..7].iter().all(|results| *results == fast[0]));
     assert!(fast[7..].iter().all(|results| *results == fast[7]));
@@ -79,9 +90,7 @@ fn the_results_of_a_step_do_not_depend_on_the_speed_of_the_worker() {
 
 #[test]
 fn readers_continue_while_the_worker_writes() {
-    let temporary = folder();
-    let path = temporary.path().join("m");
-    let memory = memory(&path);
+    let (folder, memory) = memory();
     let before = search(&memory);
     let (resume, resumed) = channel::<()>();
     let mut encode = encode(2.0);
@@ -89,17 +98,12 @@ fn readers_continue_while_the_worker_writes() {
         resumed.recv().unwrap();
         encode(batch)
     };
-    let refresh = Refresh::start(
-        memory.begin().unwrap(),
-        Vec::new(),
-        RefreshSteps { start: 0, lag: 1 },
-        waiting,
-    );
+    let refresh = start(&memory, 1, waiting);
     for _ in 0..20 {
         assert!(!memory.reload().unwrap());
         assert_eq!(search(&memory), before);
     }
-    assert!(matches!(Writer::open(&path), Err(MemoryError::Locked { .. })));
+    assert!(matches!(Writer::open(folder.path()), Err(MemoryError::Locked { .. })));
     resume.send(()).unwrap();
     let Adoption::Now(_) = refresh.adopt(1, &memory).unwrap() else { panic!("not adopted") };
     assert_ne!(search(&memory), before);
@@ -107,32 +111,22 @@ fn readers_continue_while_the_worker_writes() {
 
 #[test]
 fn a_failed_refresh_leaves_the_memory_unchanged() {
-    let temporary = folder();
-    let path = temporary.path().join("m");
-    let memory = memory(&path);
+    let (folder, memory) = memory();
     let before = search(&memory);
     let not_finite = |mut batch: Batch| {
         batch.keys[9] = f32::INFINITY;
         Ok(batch)
     };
-    let refresh = Refresh::start(
-        memory.begin().unwrap(),
-        Vec::new(),
-        RefreshSteps { start: 0, lag: 0 },
-        not_finite,
-    );
-    let error = refresh.adopt(0, &memory).unwrap_err().to_string();
-    assert!(error.contains("the key of row 1 contains NaN or infinity"), "{error}");
+    let refresh = start(&memory, 0, not_finite);
+    assert_refused(refresh.adopt(0, &memory), ["the key of row 1 contains NaN or infinity"]);
     memory.reload().unwrap();
     assert_eq!(search(&memory), before);
-    assert!(Writer::open(&path).unwrap().generation().verify().is_empty());
+    assert!(Writer::open(folder.path()).unwrap().generation().verify().is_empty());
 }
 
 #[test]
 fn a_dropped_refresh_stops_and_removes_its_files() {
-    let temporary = folder();
-    let path = temporary.path().join("m");
-    let memory = memory(&path);
+    let (folder, memory) = memory();
     let before = search(&memory);
     let (started, has_started) = channel::<()>();
     let mut encode = encode(2.0);
@@ -141,55 +135,43 @@ fn a_dropped_refresh_stops_and_removes_its_files() {
         std::thread::sleep(Duration::from_millis(100));
         encode(batch)
     };
-    let refresh = Refresh::start(
-        memory.begin().unwrap(),
-        Vec::new(),
-        RefreshSteps { start: 0, lag: 1 },
-        slow,
-    );
+    let refresh = start(&memory, 1, slow);
     has_started.recv().unwrap();
     drop(refresh);
-    let mut names: Vec<_> =
-        std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
-    names.sort();
     // The worker may have written its last batch before the drop.
-    assert!(names.iter().all(|name| !name.to_string_lossy().contains("partial")), "{names:?}");
-    assert!(Writer::open(&path).unwrap().generation().verify().is_empty());
+    let names = file_names(folder.path());
+    assert!(names.iter().all(|name| !name.contains("partial")), "{names:?}");
+    assert!(Writer::open(folder.path()).unwrap().generation().verify().is_empty());
     assert_eq!(search(&memory), before);
 }
 
 #[test]
 fn collapse_is_an_error_with_a_remedy() {
-    let temporary = folder();
-    let path = temporary.path().join("m");
-    memory(&path);
-    let mut writer = Writer::open(&path).unwrap();
+    let (folder, _) = memory();
+    let mut writer = Writer::open(folder.path()).unwrap();
     let limit = CollapseLimit { queries: 50, largest_share: 0.9 };
     let log_of_queries = |writer: &Writer| {
         let mut log = RetrievalLog::default();
         let mut rng = Rng::new(3);
         let keys: Vec<f32> = (0..60 * WIDTH).map(|_| rng.uniform()).collect();
-        let queries = Queries { keys: &keys, k: 2 };
-        log.record(&Exact.search(writer.generation(), queries, &Filter::default()).unwrap());
+        log.record(&exact(writer.generation(), &keys, 2, &Filter::default()));
         log
     };
     let log = log_of_queries(&writer);
     assert!(log.check(limit, 2, ROWS).is_ok());
-    assert!(
-        log.statistics().distinct > 40 && log.statistics().largest_share < 0.3,
-        "{:?}",
-        log.statistics()
-    );
+    let statistics = log.statistics();
+    assert!(statistics.distinct > 40 && statistics.largest_share < 0.3, "{statistics:?}");
     // If an encoder gives all entries the same key, ties go to the lowest ids.
     let equal_keys = |mut batch: Batch| {
         batch.keys.fill(1.0);
         Ok(batch)
     };
-    writer.refresh(equal_keys).unwrap();
+    encode_again(&mut writer, equal_keys);
     let mut log = log_of_queries(&writer);
-    let error = log.check(limit, 2, ROWS).unwrap_err().to_string();
-    assert!(error.contains("100 % of 60 queries retrieved the same entry"), "{error}");
-    assert!(error.contains("warm up the retriever longer"), "{error}");
+    assert_refused(
+        log.check(limit, 2, ROWS),
+        ["100 % of 60 queries retrieved the same entry", "warm up the retriever longer"],
+    );
     // No collapse: too few queries for a decision, or each query retrieves most entries anyway.
     assert!(log.check(CollapseLimit::default(), 2, ROWS).is_ok());
     assert!(log.check(limit, 2, 5).is_ok());

@@ -31,6 +31,13 @@ impl Edited {
         Self { writer, format, rng, ids, next_id: rows }
     }
 
+    /// Adds this many entries.
+    fn add(&mut self, rows: i64) {
+        let ids = self.next_id..self.next_id + rows;
+        self.next_id += rows;
+        add(&mut self.writer, batch(&mut self.rng, self.format, ids));
+    }
+
     /// Adds, updates or deletes an entry: three of five edits add.
     fn edit(&mut self, plain: Option<&mut PlainMemory>) {
         let kind = if self.ids.len() < 2 { 0 } else { self.rng.below(5) };
@@ -48,7 +55,7 @@ impl Edited {
             self.next_id += 1;
             self.next_id - 1
         };
-        let rows = batch(&mut self.rng, self.format, &[id]);
+        let rows = batch(&mut self.rng, self.format, [id]);
         let change = if kind == 3 { Writer::update } else { Writer::add };
         change(&mut self.writer, 1, [Ok(rows.clone())].into_iter()).unwrap();
         plain.into_iter().for_each(|plain| plain.put(&rows));
@@ -81,8 +88,7 @@ fn mappings(folder: &Path) -> usize {
 
 #[test]
 fn many_edits_leave_few_segments_files_and_mappings() {
-    let temporary = folder();
-    let memory = temporary.path().join("m");
+    let (_temporary, memory) = new_path();
     let values = Some(ValueFormat { tokens: 1, width: 4, dtype: ValueDtype::Int4 });
     let format = MemoryFormat { width: 8, normalised: true, values };
     let mut edited = Edited::build(&memory, format, 0);
@@ -144,15 +150,13 @@ fn graph_recall(generation: &Generation) -> f64 {
     let width = generation.manifest().width;
     let keys: Vec<f32> = (0..100 * width).map(|i| (i as f32 * 0.61).sin()).collect();
     let queries = Queries { keys: &keys, k: 10 };
-    let search = GraphSearch::open(generation, GraphSearch::EF_SEARCH).unwrap();
-    let found = search.search(generation, queries, &Filter::default()).unwrap();
-    found.recall(&Exact.search(generation, queries, &Filter::default()).unwrap())
+    let found = generation.search(Method::GRAPH, queries, &Filter::default()).unwrap();
+    found.recall(&exact(generation, &keys, 10, &Filter::default()))
 }
 
 #[test]
 fn a_memory_keeps_its_graph_through_all_changes() {
-    let temporary = folder();
-    let memory = temporary.path().join("m");
+    let (_temporary, memory) = new_path();
     let format = MemoryFormat { width: 8, normalised: true, values: None };
     let mut edited = Edited::build(&memory, format, 500);
     let hnsw = GraphSettings { kind: GraphKind::Hnsw, connections: 8, ef_construction: 20 };
@@ -184,15 +188,9 @@ fn a_memory_keeps_its_graph_through_all_changes() {
         assert_eq!(graph_settings(edited.writer.generation()), []);
     }
     edited.writer.index(vamana, || ()).unwrap();
-    let add = |edited: &mut Edited, rows: i64| {
-        let ids: Vec<i64> = (edited.next_id..edited.next_id + rows).collect();
-        edited.next_id += rows;
-        let rows = batch(&mut edited.rng, format, &ids);
-        add(&mut edited.writer, rows);
-    };
     // A large addition, and small ones that become a large segment.
-    add(&mut edited, 17_000);
-    (0..5).for_each(|_| add(&mut edited, 5_000));
+    edited.add(17_000);
+    (0..5).for_each(|_| edited.add(5_000));
     let generation = Memory::open(&memory).unwrap().generation();
     assert_eq!(generation.manifest().segments.iter().map(|s| s.rows).max(), Some(20_000));
     assert!(graph_settings(&generation).len() >= 2 && generation.verify().is_empty());
@@ -201,15 +199,11 @@ fn a_memory_keeps_its_graph_through_all_changes() {
 
 #[test]
 fn large_additions_leave_few_segments() {
-    let temporary = folder();
-    let memory = temporary.path().join("m");
+    let (_temporary, memory) = new_path();
     let format = MemoryFormat { width: 2, normalised: true, values: None };
     let mut edited = Edited::build(&memory, format, 1);
     for number in 0..MAX_SEGMENTS as i64 + 3 {
-        let ids: Vec<i64> = (edited.next_id..edited.next_id + 66_000 + number).collect();
-        edited.next_id += ids.len() as i64;
-        let rows = batch(&mut edited.rng, format, &ids);
-        add(&mut edited.writer, rows);
+        edited.add(66_000 + number);
         assert!(edited.segments() <= MAX_SEGMENTS);
     }
     let generation = Memory::open(&memory).unwrap().generation();
@@ -219,20 +213,21 @@ fn large_additions_leave_few_segments() {
 
 #[test]
 fn deleted_segments_disappear() {
-    let temporary = folder();
-    let memory = temporary.path().join("m");
+    let (_temporary, memory) = new_path();
     let format = MemoryFormat { width: 8, normalised: true, values: None };
     let mut edited = Edited::build(&memory, format, 300);
     edited.writer.index(GraphSettings::default(), || ()).unwrap();
-    let rows = batch(&mut edited.rng, format, &[300, 301, 302]);
-    add(&mut edited.writer, rows);
-    edited.writer.delete(&(0..60).collect::<Vec<_>>()).unwrap();
-    assert_eq!((edited.segments(), edited.writer.generation().deleted()), (2, 60));
-    edited.writer.delete(&(60..300).collect::<Vec<_>>()).unwrap();
-    assert_eq!((edited.segments(), edited.writer.generation().deleted()), (1, 0));
-    edited.writer.delete(&[300, 302]).unwrap();
-    assert_eq!((edited.segments(), edited.writer.generation().deleted()), (1, 0));
-    edited.writer.delete(&[301]).unwrap();
-    assert_eq!((edited.segments(), edited.writer.generation().len()), (0, 0));
+    edited.add(3);
+    for (deleted, segments, deleted_rows, entries) in [
+        ((0..60).collect(), 2, 60, 243),
+        ((60..300).collect(), 1, 0, 3),
+        (vec![300, 302], 1, 0, 1),
+        (vec![301], 0, 0, 0),
+    ] {
+        edited.writer.delete(&deleted).unwrap();
+        let generation = edited.writer.generation();
+        let state = (edited.segments(), generation.deleted(), generation.len());
+        assert_eq!(state, (segments, deleted_rows, entries));
+    }
     assert!(Memory::verify(&memory).unwrap().is_empty());
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::support::*;
 use engram_memory::EntryLine;
 use engram_memory::retrieval::rank_fusion::{FusedHit, reciprocal_rank_fusion};
-use engram_memory::retrieval::text::{B, K1, TextIndex};
+use engram_memory::retrieval::text::{B, K1};
 use serde::Deserialize;
 
 const FORMAT: MemoryFormat = MemoryFormat { width: 2, normalised: true, values: None };
@@ -18,14 +18,9 @@ fn texts(first_id: i64, texts: &[&str]) -> Batch {
     Batch { keys: [1.0, 0.0].repeat(entries.len()), entries, values: vec![] }
 }
 
-fn build(folder: &Path, batch: Batch) -> Writer {
-    create(&folder.join("m"), FORMAT, batch)
-}
-
 /// The ids that a search for one text finds.
 fn found(writer: &Writer, text: &str, k: usize, filter: &Filter) -> Vec<i64> {
-    let index = TextIndex::build(writer.generation()).unwrap();
-    ids(&index.search(writer.generation(), &[text], k, filter).unwrap()).remove(0)
+    ids(&writer.generation().search_texts(&[text], k, filter).unwrap()).remove(0)
 }
 
 /// The content of `fixtures/bm25/scores.json`, which its `make.py` wrote with bm25s.
@@ -44,17 +39,15 @@ fn scores_equal_those_of_bm25s() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/bm25/scores.json");
     let expected: Scores = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     assert_eq!((expected.k1, expected.b), (K1, B));
-    let folder = folder();
     // An entry without a text does not change the scores of the others.
     let mut rows =
         texts(0, &expected.texts.iter().map(String::as_str).chain([" "]).collect::<Vec<_>>());
     rows.entries.push(Entry::bare(900));
     rows.keys.extend([1.0, 0.0]);
-    let writer = build(folder.path(), rows);
-    let index = TextIndex::build(writer.generation()).unwrap();
-    let search = |k: usize| {
-        index.search(writer.generation(), &expected.queries, k, &Filter::default()).unwrap()
-    };
+    let (_folder, writer) = temporary(FORMAT, rows);
+    let queries: Vec<&str> = expected.queries.iter().map(String::as_str).collect();
+    let search =
+        |k: usize| writer.generation().search_texts(&queries, k, &Filter::default()).unwrap();
     let (all, first) = (search(1000), search(7));
     let mut compared = 0;
     for (query, expected) in expected.scores.iter().enumerate() {
@@ -76,19 +69,17 @@ fn scores_equal_those_of_bm25s() {
 
 #[test]
 fn results_do_not_depend_on_the_number_of_threads() {
-    let folder = folder();
     let mut rng = Rng::new(5);
     let words: Vec<String> = (0..20_000)
         .map(|_| (0..4).map(|_| format!("w{} ", rng.below(50))).collect::<String>())
         .collect();
     let rows = texts(0, &words.iter().map(String::as_str).collect::<Vec<_>>());
-    let writer = build(folder.path(), rows);
+    let (_folder, writer) = temporary(FORMAT, rows);
     let search = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| {
-            let index = TextIndex::build(writer.generation()).unwrap();
             let queries = ["w1 w2 w3", "w7", "w49 w1"];
-            index.search(writer.generation(), &queries, 500, &Filter::default()).unwrap()
+            writer.generation().search_texts(&queries, 500, &Filter::default()).unwrap()
         })
     };
     assert_eq!(search(1), search(3));
@@ -96,62 +87,51 @@ fn results_do_not_depend_on_the_number_of_threads() {
 
 #[test]
 fn filters_and_gates_apply_to_texts() {
-    let folder = folder();
     let mut rng = Rng::new(11);
-    let mut rows = batch(&mut rng, FORMAT, &(0..60).collect::<Vec<_>>());
+    let mut rows = batch(&mut rng, FORMAT, 0..60);
     for entry in &mut rows.entries {
         let text = format!("word {}", "word ".repeat(entry.id as usize % 4));
         entry.payload.insert("text".to_owned(), text.into());
     }
     let entries = rows.entries.clone();
-    let mut writer = build(folder.path(), rows);
+    let (_folder, mut writer) = temporary(FORMAT, rows);
     writer.delete(&[3, 7]).unwrap();
     let all = found(&writer, "word", 100, &Filter::default());
     assert_eq!(all.len(), 58);
     let kept = |keep: &dyn Fn(&Entry) -> bool| -> Vec<i64> {
         all.iter().copied().filter(|id| keep(&entries[*id as usize])).collect()
     };
-    let sources = Some(vec!["kg".to_owned(), "vqa".to_owned()]);
-    let filter = Filter { sources, ..Filter::default() };
-    assert_eq!(found(&writer, "word", 100, &filter), kept(&|entry| entry.source != "wit"));
-    let filter = Filter { ids: Some(vec![40, 5, 21]), ..Filter::default() };
-    assert_eq!(
-        found(&writer, "word", 100, &filter),
-        kept(&|entry| [40, 5, 21].contains(&entry.id))
-    );
-    let excluded_documents = vec![vec!["d0".to_owned(), "d2".to_owned()]];
-    let filter = Filter { excluded_documents, ..Filter::default() };
+    let documents = ["d0", "d2"].map(str::to_owned).to_vec();
     let is_kept = |entry: &Entry| !matches!(entry.document.as_deref(), Some("d0" | "d2"));
-    assert_eq!(found(&writer, "word", 100, &filter), kept(&is_kept));
+    for (filter, expected) in [
+        (of_sources(&["kg", "vqa"]), kept(&|entry| entry.source != "wit")),
+        (of_ids(&[40, 5, 21]), kept(&|entry| [40, 5, 21].contains(&entry.id))),
+        (without([documents].into_iter()), kept(&is_kept)),
+    ] {
+        assert_eq!(found(&writer, "word", 100, &filter), expected);
+    }
     // A gate of 0 for all sources but one puts the entries of that source first.
     let names = writer.generation().manifest().sources.clone();
-    let weights = names.iter().map(|name| f32::from(u8::from(name == "wit"))).collect();
-    let gates = Gates { sources: names, weights };
-    let filter = Filter { gates: Some(gates), ..Filter::default() };
+    let filter = with_gates(&names, names.iter().map(|name| f32::from(u8::from(name == "wit"))));
     let of_source = kept(&|entry| entry.source == "wit");
     assert_eq!(found(&writer, "word", of_source.len(), &filter), of_source);
-
-    let index = TextIndex::build(writer.generation()).unwrap();
-    let error = |texts: &[&str], k: usize, filter: &Filter| {
-        index.search(writer.generation(), texts, k, filter).unwrap_err().to_string()
-    };
-    assert!(error(&["a", "b"], 5, &filter).contains("the number of gates is 3"));
-    assert!(error(&["a"], 0, &Filter::default()).contains("k is 0"));
-    let filter = Filter { sources: Some(vec!["web".to_owned()]), ..Filter::default() };
-    assert!(error(&["a"], 5, &filter).contains("no entry has the source `web`"));
-    let filter = Filter { ids: Some(vec![3]), ..Filter::default() };
-    assert!(error(&["a"], 5, &filter).contains("no entry has the id 3"));
+    for (texts, k, filter, expected) in [
+        (&["a", "b"][..], 5, filter, "the number of gates is 3"),
+        (&["a"], 0, Filter::default(), "k is 0"),
+        (&["a"], 5, of_sources(&["web"]), "no entry has the source `web`"),
+        (&["a"], 5, of_ids(&[3]), "no entry has the id 3"),
+    ] {
+        assert_refused(writer.generation().search_texts(texts, k, &filter), [expected]);
+    }
 }
 
 #[test]
 fn edits_change_the_index_of_the_next_generation() {
-    let folder = folder();
-    let mut writer = build(folder.path(), texts(0, &["red fish", "blue fish", "red bird"]));
+    let (_folder, mut writer) = temporary(FORMAT, texts(0, &["red fish", "blue fish", "red bird"]));
     let search = |writer: &Writer, text: &str| found(writer, text, 10, &Filter::default());
     assert_eq!(search(&writer, "red"), [0, 2]);
-    let index = TextIndex::build(writer.generation()).unwrap();
     writer.update(1, [Ok(texts(0, &["green fish"]))].into_iter()).unwrap();
-    writer.add(1, [Ok(texts(9, &["red red red"]))].into_iter()).unwrap();
+    add(&mut writer, texts(9, &["red red red"]));
     assert_eq!(search(&writer, "red"), [9, 2]);
     assert_eq!(search(&writer, "green"), [0]);
     writer.delete(&[9]).unwrap();
@@ -159,17 +139,14 @@ fn edits_change_the_index_of_the_next_generation() {
     let before = search(&writer, "fish red");
     writer.compact(|_| {}).unwrap();
     assert_eq!(search(&writer, "fish red"), before);
-    let error = index.search(writer.generation(), &["red"], 1, &Filter::default()).unwrap_err();
-    assert!(error.to_string().contains("the generation of the index"), "{error}");
     writer.delete(&[0, 1, 2]).unwrap();
     assert!(search(&writer, "red").is_empty());
 }
 
 #[test]
 fn thousands_of_equal_texts_are_sorted_by_id() {
-    let folder = folder();
     let same = vec!["the same text"; 5000];
-    let writer = build(folder.path(), texts(100, &same));
+    let (_folder, writer) = temporary(FORMAT, texts(100, &same));
     assert_eq!(found(&writer, "text", 40, &Filter::default()), (100..140).collect::<Vec<_>>());
 }
 
@@ -188,17 +165,16 @@ fn fused_by_formula(vector: &[Hit], text: &[Hit], k: usize) -> Vec<(i64, f32)> {
 
 #[test]
 fn a_fused_list_has_the_order_of_the_formula_and_both_ranks() {
-    let folder = folder();
     let mut rng = Rng::new(3);
-    let rows = batch(&mut rng, FORMAT, &(0..200).collect::<Vec<_>>());
-    let writer = build(folder.path(), rows);
+    let rows = batch(&mut rng, FORMAT, 0..200);
+    let (_folder, writer) = temporary(FORMAT, rows);
     let generation = writer.generation();
-    let index = TextIndex::build(generation).unwrap();
     let queries: Vec<String> = (0..20).map(|i| format!("text {i}")).collect();
+    let queries: Vec<&str> = queries.iter().map(String::as_str).collect();
     let keys: Vec<f32> = (0..40).map(|_| rng.uniform()).collect();
     let filter = Filter::default();
     let vector = exact(generation, &keys, 30, &filter);
-    let text = index.search(generation, &queries, 30, &filter).unwrap();
+    let text = generation.search_texts(&queries, 30, &filter).unwrap();
     let fused = reciprocal_rank_fusion(&vector, &text, 25).unwrap();
     let mut in_both = 0;
     for (query, fused) in fused.iter().enumerate() {
@@ -217,16 +193,14 @@ fn a_fused_list_has_the_order_of_the_formula_and_both_ranks() {
     }
     assert!(in_both > 0);
     // A list may be empty.
-    let nothing = index.search(generation, &vec!["zebra"; 20], 30, &filter).unwrap();
+    let nothing = generation.search_texts(&["zebra"; 20], 30, &filter).unwrap();
     let fused = reciprocal_rank_fusion(&vector, &nothing, 5).unwrap();
     let first = |hits: &[Hit]| hits.iter().take(5).map(|hit| hit.id).collect::<Vec<i64>>();
     let fused_ids = fused[0].iter().map(|fused| fused.hit.id).collect::<Vec<i64>>();
     assert_eq!(fused_ids, first(&vector.hits[0]));
 
     let fewer = SearchResults { hits: vec![], ..text.clone() };
-    let error = reciprocal_rank_fusion(&vector, &fewer, 5).unwrap_err().to_string();
-    assert!(error.contains("the number of queries is 0"), "{error}");
+    assert_refused(reciprocal_rank_fusion(&vector, &fewer, 5), ["the number of queries is 0"]);
     let other = SearchResults { generation: 9, ..text };
-    let error = reciprocal_rank_fusion(&vector, &other, 5).unwrap_err().to_string();
-    assert!(error.contains("the generation is 9"), "{error}");
+    assert_refused(reciprocal_rank_fusion(&vector, &other, 5), ["the generation is 9"]);
 }

@@ -28,9 +28,7 @@ fn check(generation: &Generation, queries: &[f32], k: usize) {
         .collect();
     let results = exact(generation, queries, k, &Filter::default());
     for (query, hits) in queries.chunks(width).zip(&results.hits) {
-        let product = |key: &[f32]| -> f64 {
-            query.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-        };
+        let product = |key: &[f32]| product(query, key);
         let mut expected: Vec<(f64, i64)> =
             rows.iter().map(|(id, key)| (product(key) + 0.0, *id)).collect();
         expected.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -149,10 +147,7 @@ fn results_do_not_depend_on_the_number_of_threads() {
     let queries = uniform(&mut rng, 50 * width, 1.0);
     let search = |threads: usize| -> Vec<Vec<Hit>> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-        let queries = Queries { keys: &queries, k: 20 };
-        pool.install(|| {
-            Exact.search(writer.generation(), queries, &Filter::default()).unwrap().hits
-        })
+        pool.install(|| exact(writer.generation(), &queries, 20, &Filter::default()).hits)
     };
     let expected = search(1);
     for threads in [2, 3, 5] {

@@ -21,9 +21,8 @@ fn an_error_says_whether_the_change_is_made() {
     }
     let mut outcome_counts = [0; 3];
     for free in 0..12 {
-        let temporary = folder();
-        let memory = temporary.path().join("m");
-        let rows = batch(&mut Rng::new(5), FORMAT, &(0..20).collect::<Vec<_>>());
+        let (_temporary, memory) = new_path();
+        let rows = batch(&mut Rng::new(5), FORMAT, 0..20);
         let mut writer = create(&memory, FORMAT, rows);
         writer.delete(&[0]).unwrap();
         drop(writer);
@@ -42,10 +41,7 @@ fn an_error_says_whether_the_change_is_made() {
         let outcome = outcomes.iter().position(|outcome| stdout.contains(outcome)).unwrap();
         outcome_counts[outcome] += 1;
         assert!(Memory::verify(&memory).unwrap().is_empty());
-        let mut generations: Vec<String> = std::fs::read_dir(&memory)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut generations = file_names(&memory);
         generations.retain(|name| name != "CURRENT" && name != "LOCK");
         // Neither unfinished generations nor temporary pointers remain.
         let are_complete =
@@ -75,11 +71,8 @@ fn change_with_few_descriptors(memory: &Path, free: usize) {
         }
         Err(_) => println!("the change is refused"),
     }
-    assert_eq!(
-        is_made,
-        matches!(result, Ok(()) | Err(MemoryError::ChangeMade { .. })),
-        "{result:?}"
-    );
+    let says_made = matches!(result, Ok(()) | Err(MemoryError::ChangeMade { .. }));
+    assert_eq!(is_made, says_made, "{result:?}");
     drop(current);
     // The same writer continues from the state on disk, after any number of failures.
     match writer.delete(&[7]) {

@@ -2,14 +2,12 @@
 //! reference memory that is a plain list, searched in double precision.
 #![allow(clippy::unwrap_used, dead_code, unused_imports)]
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use std::path::Path;
-
-pub use engram_memory::search::exact::Exact;
 pub use engram_memory::search::graph::{GraphKind, GraphSettings};
-pub use engram_memory::search::graph_search::GraphSearch;
-pub use engram_memory::search::{Filter, Gates, Hit, Index, Queries, SearchResults};
+pub use engram_memory::search::{Filter, Gates, Hit, Queries, SearchResults};
 pub use engram_memory::{
     Batch, EncoderRecord, Entry, Generation, Memory, MemoryError, MemoryFormat, Method, Row,
     Snapshot, Store, Transaction, ValueDtype, ValueFormat, Writer,
@@ -19,6 +17,22 @@ pub use engram_memory::{
 /// to disk.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// A path for a memory in a temporary folder, which exists as long as the first value.
+pub fn new_path() -> (tempfile::TempDir, PathBuf) {
+    let temporary = folder();
+    let path = temporary.path().join("m");
+    (temporary, path)
+}
+
+/// The names of the files and folders in a folder, sorted.
+pub fn file_names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 /// Pseudorandom numbers, reproducible for the same seed.
@@ -48,10 +62,14 @@ impl Rng {
 }
 
 /// Returns random rows with the given ids.
-pub fn batch(rng: &mut Rng, format: MemoryFormat, ids: &[i64]) -> Batch {
+pub fn batch(
+    rng: &mut Rng,
+    format: MemoryFormat,
+    ids: impl IntoIterator<Item = impl Borrow<i64>>,
+) -> Batch {
     let mut rows = Batch::default();
     for id in ids {
-        let mut entry = Entry::bare(*id);
+        let mut entry = Entry::bare(*id.borrow());
         entry.source = ["kg", "wit", "vqa"][rng.below(3) as usize].to_owned();
         entry.document = (rng.below(2) == 0).then(|| format!("d{}", rng.below(3)));
         entry.payload.insert("text".to_owned(), format!("text {}", rng.below(100)).into());
@@ -61,10 +79,19 @@ pub fn batch(rng: &mut Rng, format: MemoryFormat, ids: &[i64]) -> Batch {
             key[0] = 1.0;
         }
         rows.keys.extend(key);
-        let value_len = format.values.map_or(0, |values| values.tokens * values.width);
-        rows.values.extend((0..value_len).map(|_| rng.uniform()));
+        rows.values.extend((0..value_len(format)).map(|_| rng.uniform()));
     }
     rows
+}
+
+/// The number of components of a value.
+fn value_len(format: MemoryFormat) -> usize {
+    format.values.map_or(0, |values| values.tokens * values.width)
+}
+
+/// The dot product in double precision.
+pub fn product(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
 }
 
 /// Returns rows with the ids from `first_id` and these keys.
@@ -78,14 +105,59 @@ pub fn create(folder: &Path, format: MemoryFormat, rows: Batch) -> Writer {
     Writer::create(folder, format, rows.entries.len(), [Ok(rows)].into_iter()).unwrap()
 }
 
+/// Creates a memory of these rows in a temporary folder, which exists as long as the returned value.
+pub fn temporary(format: MemoryFormat, rows: Batch) -> (tempfile::TempDir, Writer) {
+    let folder = folder();
+    let writer = create(folder.path(), format, rows);
+    (folder, writer)
+}
+
 /// Adds rows to a memory.
 pub fn add(writer: &mut Writer, rows: Batch) {
     writer.add(rows.entries.len(), [Ok(rows)].into_iter()).unwrap();
 }
 
+/// A filter of these sources.
+pub fn of_sources(names: &[&str]) -> Filter {
+    let names = names.iter().map(|name| (*name).to_owned());
+    Filter { sources: Some(names.collect()), ..Filter::default() }
+}
+
+/// A filter of these ids.
+pub fn of_ids(ids: &[i64]) -> Filter {
+    Filter { ids: Some(ids.to_vec()), ..Filter::default() }
+}
+
+/// A filter that excludes documents for each query.
+pub fn without(excluded_documents: impl Iterator<Item = Vec<String>>) -> Filter {
+    Filter { excluded_documents: excluded_documents.collect(), ..Filter::default() }
+}
+
+/// A filter with gates, `[queries, sources]`.
+pub fn with_gates(sources: &[String], weights: impl IntoIterator<Item = f32>) -> Filter {
+    let weights = weights.into_iter().collect();
+    let gates = Gates { sources: sources.to_vec(), weights };
+    Filter { gates: Some(gates), ..Filter::default() }
+}
+
+/// Checks that a call fails, with an error that has these texts.
+#[track_caller]
+pub fn assert_refused<T, E: ToString, const N: usize>(result: Result<T, E>, texts: [&str; N]) {
+    let error = result.map(drop).map_err(|error| error.to_string()).unwrap_err();
+    for text in texts {
+        assert!(error.contains(text), "{text:?} is not in: {error}");
+    }
+}
+
+/// Rewrites all entries with the keys and values that `encode` returns.
+pub fn encode_again(writer: &mut Writer, encode: impl FnMut(Batch) -> Result<Batch, MemoryError>) {
+    let width = writer.generation().manifest().width;
+    writer.re_encode(Vec::new(), width, encode).unwrap();
+}
+
 /// Returns the best `k` entries for each query.
 pub fn exact(generation: &Generation, keys: &[f32], k: usize, filter: &Filter) -> SearchResults {
-    Exact.search(generation, Queries { keys, k }, filter).unwrap()
+    generation.search(Method::Exact, Queries { keys, k }, filter).unwrap()
 }
 
 /// The ids of the hits of each query.
@@ -125,7 +197,7 @@ impl PlainMemory {
 
     /// Adds entries, or replaces entries with the same ids.
     pub fn put(&mut self, batch: &Batch) {
-        let value_len = self.format.values.map_or(0, |values| values.tokens * values.width);
+        let value_len = value_len(self.format);
         for (row, entry) in batch.entries.iter().enumerate() {
             let mut key = batch.keys[row * self.format.width..][..self.format.width].to_vec();
             self.normalise(&mut key);
@@ -136,7 +208,7 @@ impl PlainMemory {
 
     fn normalise(&self, key: &mut [f32]) {
         if self.format.normalised {
-            let norm = key.iter().map(|n| f64::from(*n).powi(2)).sum::<f64>().sqrt();
+            let norm = product(key, key).sqrt();
             if (norm - 1.0).abs() > f64::from(f32::EPSILON) {
                 key.iter_mut().for_each(|n| *n = (f64::from(*n) / norm) as f32);
             }
@@ -187,9 +259,7 @@ impl PlainMemory {
                     let source = sources.iter().position(|name| *name == entry.source).unwrap();
                     weights[i * sources.len() + source]
                 });
-                let product: f64 =
-                    query.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
-                scored.push((f64::from(gate) * product, *id));
+                scored.push((f64::from(gate) * product(query, key), *id));
             }
             scored.sort_by(|a, b| b.0.partial_cmp(&a.0).unwrap().then(a.1.cmp(&b.1)));
             scored.truncate(k);

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 
 use crate::adapter::Adapters;
 use crate::compute::Compute;
-use crate::conformer::ConformerAsrModel;
+use crate::conformer::{ConformerAsrModel, ConformerDecoder};
 use crate::error::Result;
 use crate::kernels::Mode;
 use crate::packed::PackedTokens;
@@ -35,24 +35,24 @@ impl FrozenAsrModel {
     /// Width of the encoder's tokens.
     pub fn width(&self) -> usize {
         match self {
-            Self::Whisper { model, .. } => model.config().d_model,
-            Self::Conformer(model) => model.encoder().config().hidden_size,
+            Self::Whisper { model, .. } => model.config.d_model,
+            Self::Conformer(model) => model.encoder.config.hidden_size,
         }
     }
 
     /// Number of blocks in the encoder.
     pub fn blocks(&self) -> usize {
         match self {
-            Self::Whisper { model, .. } => model.config().encoder_layers,
-            Self::Conformer(model) => model.encoder().config().num_hidden_layers,
+            Self::Whisper { model, .. } => model.config.encoder_layers,
+            Self::Conformer(model) => model.encoder.config.num_hidden_layers,
         }
     }
 
     /// The device and the dtype of the model's computation.
     pub fn compute(&self) -> &Compute {
         match self {
-            Self::Whisper { model, .. } => model.encoder().compute(),
-            Self::Conformer(model) => model.encoder().compute(),
+            Self::Whisper { model, .. } => &model.encoder.compute,
+            Self::Conformer(model) => &model.encoder.compute,
         }
     }
 
@@ -60,7 +60,7 @@ impl FrozenAsrModel {
     pub(super) fn reads_visual_states(&self) -> bool {
         match self {
             Self::Whisper { .. } => true,
-            Self::Conformer(model) => matches!(**model, ConformerAsrModel::Attention(_)),
+            Self::Conformer(model) => matches!(model.decoder, ConformerDecoder::Attention(_)),
         }
     }
 
@@ -72,8 +72,8 @@ impl FrozenAsrModel {
     /// The errors of the encoder.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         match self {
-            Self::Whisper { model, .. } => model.encoder().embed(frames, lengths),
-            Self::Conformer(model) => model.encoder().embed(frames, lengths),
+            Self::Whisper { model, .. } => model.encoder.embed(frames, lengths),
+            Self::Conformer(model) => model.encoder.embed(frames, lengths),
         }
     }
 
@@ -87,8 +87,8 @@ impl FrozenAsrModel {
         mode: &Mode,
     ) -> Result<AudioStates> {
         match self {
-            Self::Whisper { model, .. } => model.encoder().forward(tokens, adapters, mode),
-            Self::Conformer(model) => model.encoder().forward_parts(tokens, parts, adapters, mode),
+            Self::Whisper { model, .. } => model.encoder.forward(tokens, adapters, mode),
+            Self::Conformer(model) => model.encoder.forward_parts(tokens, parts, adapters, mode),
         }
     }
 
@@ -124,13 +124,13 @@ impl FrozenAsrModel {
                 mean_text_losses(&logits, texts, prompt.len(), *end)
             }
             Self::Conformer(model) => {
-                let losses = match &**model {
+                let losses = match &model.decoder {
                     // Transcripts come from the decoder. CTC has no part that could write a word
                     // from an image.
-                    ConformerAsrModel::Attention(model) => {
-                        model.decoder_losses(audio, texts, mode)?
+                    ConformerDecoder::Attention(decoder) => {
+                        decoder.decoder_losses(audio, texts, mode)?
                     }
-                    model => model.losses(audio, texts, mode)?,
+                    _ => model.losses(audio, texts, mode)?,
                 };
                 let factors: Vec<f64> =
                     texts.iter().map(|text| 1.0 / text.len().max(1) as f64).collect();
@@ -150,13 +150,13 @@ impl FrozenAsrModel {
     ) -> Result<Option<Vec<Vec<f64>>>> {
         Ok(match self {
             Self::Whisper { model, prompt, .. } => {
-                Some(model.decoder().attention_share(audio, texts, prompt, selected)?)
+                Some(model.decoder.attention_share(audio, texts, prompt, selected)?)
             }
-            Self::Conformer(model) => match &**model {
-                ConformerAsrModel::Attention(model) => {
-                    Some(model.attention_share(audio, texts, selected)?)
+            Self::Conformer(model) => match &model.decoder {
+                ConformerDecoder::Attention(decoder) => {
+                    Some(decoder.attention_share(audio, texts, selected)?)
                 }
-                ConformerAsrModel::Ctc(_) | ConformerAsrModel::Transducer(_) => None,
+                ConformerDecoder::Ctc(_) | ConformerDecoder::Transducer(_) => None,
             },
         })
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use crate::compute::full_precision;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Span, span_mean};
 use crate::speech::AudioStates;
 
@@ -15,14 +15,10 @@ use crate::speech::AudioStates;
 /// and its target states `[T, D]`.
 ///
 /// # Errors
-/// [`ModelError::BadInput`] if a clip does not exist, has no states, or has another number of
+/// [`crate::ModelError::BadInput`] if a clip does not exist, has no states, or has another number of
 /// states than its target.
 pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Result<Tensor> {
-    let mut starts = vec![0];
-    starts.extend(audio.lengths.iter().scan(0, |end, length| {
-        *end += length;
-        Some(*end)
-    }));
+    let clips = audio.clips()?;
     let (mut clip_states, mut target_states, mut spans, mut mean_squares) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut rows = 0;
@@ -30,10 +26,9 @@ pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Resu
         let (length, found) = (target.dim(0)?, audio.lengths.get(*clip).copied());
         if found != Some(length) || length == 0 {
             let found = found.unwrap_or(0);
-            let reason = format!("clip {clip} has {found} states, but its target has {length}");
-            return Err(ModelError::BadInput(reason));
+            bail!("clip {clip} has {found} states, but its target has {length}");
         }
-        let states = full_precision(&audio.states.narrow(0, starts[*clip], length)?)?;
+        let states = full_precision(&clips[*clip].states)?;
         let target = full_precision(&target.to_device(states.device())?)?;
         clip_states.push(states);
         spans.push(Span { start: rows, length });

@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::VisualTokens;
-use crate::config::bad_field;
-use crate::error::{ModelError, Result};
+use crate::config::require;
+use crate::error::{Result, bail};
 use crate::kernels::{Mode, embedding_sum};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
@@ -65,14 +65,12 @@ impl ProjectionConfig {
     /// Checks that the values are valid and fit together.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], which names the field.
+    /// [`crate::ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         let std = self.init_std;
-        if std.is_finite() && std >= 0.0 {
-            Ok(())
-        } else {
-            Err(bad_field("init_std", format!("{std} is negative or not finite")))
-        }
+        require(std.is_finite() && std >= 0.0, "init_std", || {
+            format!("{std} is negative or not finite")
+        })
     }
 }
 
@@ -81,7 +79,7 @@ impl VisualProjection {
     /// `weight` and `bias`.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] if the standard deviation is negative or not finite.
+    /// [`crate::ModelError::BadConfig`] if the standard deviation is negative or not finite.
     pub fn new(
         config: &ProjectionConfig,
         image_width: usize,
@@ -109,11 +107,11 @@ impl VisualProjection {
         let (found, expected) = (visual.embeddings.dims(), counts.iter().sum::<usize>());
         let width = self.linear.d_in()?;
         if counts.len() != clips || found != [expected, width] {
-            return Err(ModelError::BadInput(format!(
+            bail!(
                 "image embeddings {found:?} for {expected} images of {} clips; there are {clips} \
                  clips, and this projection takes embeddings of {width}",
                 counts.len()
-            )));
+            );
         }
         let (device, dtype) = (audio.states.device(), audio.states.dtype());
         let embeddings = visual.embeddings.to_device(device)?.to_dtype(dtype)?;

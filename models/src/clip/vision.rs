@@ -6,6 +6,7 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::{ClipVisionConfig, blocks};
+use crate::adapter::Adapters;
 use crate::compute::{Compute, full_precision};
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, embedding_sum};
@@ -17,14 +18,8 @@ use crate::pre_norm::PreNormBlocks;
 /// The vision encoder; its parameters are below `vision_model` and `visual_projection`.
 #[derive(Debug, Clone)]
 pub struct ClipVision {
-    config: ClipVisionConfig,
-    tower: VisionTower,
-    projection: Linear,
-}
-
-/// The vision encoder without its projection.
-#[derive(Debug, Clone)]
-struct VisionTower {
+    /// The configuration.
+    pub config: ClipVisionConfig,
     compute: Compute,
     class_embedding: Tensor,
     patch_embedding: PatchEmbedding,
@@ -32,6 +27,7 @@ struct VisionTower {
     pre_layer_norm: LayerNorm,
     blocks: PreNormBlocks,
     post_layer_norm: LayerNorm,
+    projection: Linear,
 }
 
 /// The output of the vision encoder for `B` images of `P` patches.
@@ -51,19 +47,32 @@ impl ClipVision {
     /// [`ParameterBuilder::get`].
     pub fn new(config: &ClipVisionConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
-        let width = config.hidden_size;
-        let std = (width as f64).powf(-0.5);
+        let (d, std) = (config.hidden_size, config.initializer_range);
+        let model = builder.pp("vision_model");
+        let embeddings = model.pp("embeddings");
+        let (patches, positions) =
+            (embeddings.pp("patch_embedding"), embeddings.pp("position_embedding"));
+        let position_shape = [1 + config.num_patches(), d];
+        let norm = |name: &str| LayerNorm::new(d, config.layer_norm_eps, &model.pp(name));
+        let projection_std = (d as f64).powf(-0.5);
+        let class_init = Init::Normal(projection_std);
         let projection = builder.pp("visual_projection");
         Ok(Self {
-            tower: VisionTower::new(config, &builder.pp("vision_model"))?,
-            projection: Linear::without_bias(width, config.projection_dim, std, &projection)?,
+            compute: builder.compute(),
+            class_embedding: embeddings.get("class_embedding", &[d], class_init)?,
+            patch_embedding: PatchEmbedding::new(config.patch_grid(), d, std, false, &patches)?,
+            position_embedding: positions.get("weight", &position_shape, Init::Normal(std))?,
+            pre_layer_norm: norm("pre_layrnorm")?,
+            blocks: blocks(config.tower(), &model)?,
+            post_layer_norm: norm("post_layernorm")?,
+            projection: Linear::without_bias(
+                d,
+                config.projection_dim,
+                projection_std,
+                &projection,
+            )?,
             config: config.clone(),
         })
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &ClipVisionConfig {
-        &self.config
     }
 
     /// Encodes images `[B, num_channels, image_size, image_size]`, normalised with the published
@@ -72,54 +81,16 @@ impl ClipVision {
     /// # Errors
     /// [`ModelError::BadInput`](crate::ModelError::BadInput) for images of another shape.
     pub fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<ClipImages> {
-        let last_hidden_state = self.tower.forward(pixels, mode)?;
-        let (batch, rows, width) = last_hidden_state.dims3()?;
-        let class_rows: Arc<[u32]> = (0..batch).map(|image| (image * rows) as u32).collect();
-        let states = last_hidden_state.reshape((batch * rows, width))?;
-        let pooled = embedding_sum(&[(&states, class_rows)])?;
-        let pooled = self.tower.post_layer_norm.forward(&pooled)?;
-        let embeddings = self.projection.forward(&full_precision(&pooled)?, mode)?;
-        Ok(ClipImages { last_hidden_state, embeddings })
-    }
-}
-
-impl VisionTower {
-    fn new(config: &ClipVisionConfig, builder: &ParameterBuilder) -> Result<Self> {
-        let d = config.tower().hidden_size;
-        let std = config.initializer_range;
-        let embeddings = builder.pp("embeddings");
-        let norm = |name: &str| LayerNorm::new(d, config.tower().layer_norm_eps, &builder.pp(name));
-        let class_std = (d as f64).powf(-0.5);
-        Ok(Self {
-            compute: builder.compute(),
-            class_embedding: embeddings.get("class_embedding", &[d], Init::Normal(class_std))?,
-            patch_embedding: PatchEmbedding::new(
-                config.patch_grid(),
-                d,
-                std,
-                false,
-                &embeddings.pp("patch_embedding"),
-            )?,
-            position_embedding: embeddings.pp("position_embedding").get(
-                "weight",
-                &[1 + config.num_patches(), d],
-                Init::Normal(std),
-            )?,
-            pre_layer_norm: norm("pre_layrnorm")?,
-            blocks: blocks(config.tower(), builder)?,
-            post_layer_norm: norm("post_layernorm")?,
-        })
-    }
-
-    /// Returns the states before the last norm: `[B, C, S, S]` → `[B, 1 + P, D]`.
-    fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let patches = self.patch_embedding.forward(&self.compute.activations(pixels)?)?;
         let tokens = with_class_token(&self.class_embedding, &patches)?;
         let tokens = tokens.broadcast_add(&self.position_embedding.to_dtype(tokens.dtype())?)?;
         let (batch, rows, d) = tokens.dims3()?;
         let states = self.pre_layer_norm.forward(&tokens.reshape((batch * rows, d))?)?;
         let segments = Segments::packed(&vec![rows; batch]);
-        let states = self.blocks.forward(states, &segments, false, None, mode)?;
-        Ok(states.reshape((batch, rows, d))?)
+        let states = self.blocks.forward(states, &segments, false, None, &Adapters::NONE, mode)?;
+        let class_rows: Arc<[u32]> = (0..batch).map(|image| (image * rows) as u32).collect();
+        let pooled = self.post_layer_norm.forward(&embedding_sum(&[(&states, class_rows)])?)?;
+        let embeddings = self.projection.forward(&full_precision(&pooled)?, mode)?;
+        Ok(ClipImages { last_hidden_state: states.reshape((batch, rows, d))?, embeddings })
     }
 }

@@ -6,17 +6,18 @@ use candle_core::Tensor;
 use serde::Deserialize;
 
 use super::{
-    ConformerAttention, ConformerAttentionConfig, ConformerConfig, ConformerCtc,
-    ConformerCtcConfig, ConformerEncoder, ConformerTransducer, ConformerTransducerConfig,
+    AttentionDecoder, ConformerAttentionConfig, ConformerConfig, ConformerCtcConfig,
+    ConformerEncoder, ConformerTransducerConfig, CtcHead,
 };
+use crate::config::read_published;
 use crate::error::{ModelError, Result};
 use crate::kernels::Mode;
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
-use crate::speech::ctc::{Ctc, ctc_loss, is_feasible};
+use crate::speech::ctc::is_feasible;
 use crate::speech::ctc_beam::{self, BeamSearchOptions};
 use crate::speech::decode::BestPath;
-use crate::transducer;
+use crate::transducer::{self, TransducerDecoder};
 
 /// The configuration of a Conformer with one of its decoders.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,13 +31,14 @@ pub enum ConformerAsrConfig {
 }
 
 impl ConformerAsrConfig {
-    /// The `model_type` of a `config.json` with a CTC head.
+    /// The `model_type` in `config.json` of each decoder.
     const CTC: &str = "parakeet_ctc";
+    const TRANSDUCER: &str = "parakeet_rnnt";
+    const ATTENTION: &str = "engram_conformer_attention";
 
     /// Whether `model_type` in a `config.json` is one of these models.
     pub fn is_supported(model_type: &str) -> bool {
-        [Self::CTC, ConformerTransducerConfig::MODEL_TYPE, ConformerAttentionConfig::MODEL_TYPE]
-            .contains(&model_type)
+        [Self::CTC, Self::TRANSDUCER, Self::ATTENTION].contains(&model_type)
     }
 
     /// Reads a `config.json`; its `model_type` selects the decoder.
@@ -52,14 +54,14 @@ impl ConformerAsrConfig {
             .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
         let found = serde_json::from_slice::<ModelType>(&bytes).ok().and_then(|c| c.model_type);
         Ok(match found.as_deref() {
-            Some(ConformerTransducerConfig::MODEL_TYPE) => {
-                Self::Transducer(ConformerTransducerConfig::read(path)?)
+            Some(kind @ Self::TRANSDUCER) => {
+                Self::Transducer(read_published(path, kind, ConformerTransducerConfig::validate)?)
             }
-            Some(ConformerAttentionConfig::MODEL_TYPE) => {
-                Self::Attention(ConformerAttentionConfig::read(path)?)
+            Some(kind @ Self::ATTENTION) => {
+                Self::Attention(read_published(path, kind, ConformerAttentionConfig::validate)?)
             }
             // The error for another or no model type names this one.
-            _ => Self::Ctc(ConformerCtcConfig::read(path)?),
+            _ => Self::Ctc(read_published(path, Self::CTC, ConformerCtcConfig::validate)?),
         })
     }
 
@@ -70,12 +72,8 @@ impl ConformerAsrConfig {
     pub fn to_json(&self) -> Result<serde_json::Value> {
         let (value, model_type) = match self {
             Self::Ctc(config) => (serde_json::to_value(config), Self::CTC),
-            Self::Transducer(config) => {
-                (serde_json::to_value(config), ConformerTransducerConfig::MODEL_TYPE)
-            }
-            Self::Attention(config) => {
-                (serde_json::to_value(config), ConformerAttentionConfig::MODEL_TYPE)
-            }
+            Self::Transducer(config) => (serde_json::to_value(config), Self::TRANSDUCER),
+            Self::Attention(config) => (serde_json::to_value(config), Self::ATTENTION),
         };
         let mut value = value.map_err(|error| ModelError::BadConfig {
             what: "config.json".into(),
@@ -127,48 +125,56 @@ impl ConformerAsrConfig {
 
 /// A Conformer with one of its decoders.
 #[derive(Debug, Clone)]
-pub enum ConformerAsrModel {
-    /// With a CTC head.
-    Ctc(ConformerCtc),
-    /// With a transducer.
-    Transducer(ConformerTransducer),
-    /// With an attention decoder and a CTC head.
-    Attention(ConformerAttention),
+pub struct ConformerAsrModel {
+    /// The encoder.
+    pub encoder: ConformerEncoder,
+    /// The decoder.
+    pub decoder: ConformerDecoder,
+}
+
+/// A decoder of a Conformer's states.
+#[derive(Debug, Clone)]
+pub enum ConformerDecoder {
+    /// A CTC head.
+    Ctc(CtcHead),
+    /// A transducer.
+    Transducer(Box<TransducerDecoder>),
+    /// An attention decoder with a CTC head.
+    Attention(Box<AttentionDecoder>),
 }
 
 impl ConformerAsrModel {
-    /// Builds the model with the weights of a file, or with random initial weights.
+    /// Builds the model with the weights of a file, or with random initial weights. Parameter names
+    /// start with `encoder`, and with the names of the decoder.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ConformerAsrConfig, builder: &ParameterBuilder) -> Result<Self> {
-        Ok(match config {
-            ConformerAsrConfig::Ctc(config) => Self::Ctc(ConformerCtc::new(config, builder)?),
-            ConformerAsrConfig::Transducer(config) => {
-                Self::Transducer(ConformerTransducer::new(config, builder)?)
+        config.validate()?;
+        let encoder = ConformerEncoder::new(config.encoder(), &builder.pp("encoder"))?;
+        let decoder = match config {
+            ConformerAsrConfig::Ctc(config) => {
+                ConformerDecoder::Ctc(CtcHead::new(config, builder)?)
+            }
+            ConformerAsrConfig::Transducer(ConformerTransducerConfig { decoder, .. }) => {
+                let (width, std) = (encoder.config.hidden_size, encoder.config.initializer_range);
+                let decoder = TransducerDecoder::new(decoder, width, std, builder)?;
+                ConformerDecoder::Transducer(Box::new(decoder))
             }
             ConformerAsrConfig::Attention(config) => {
-                Self::Attention(ConformerAttention::new(config, builder)?)
+                ConformerDecoder::Attention(Box::new(AttentionDecoder::new(config, builder)?))
             }
-        })
-    }
-
-    /// Returns the encoder.
-    pub fn encoder(&self) -> &ConformerEncoder {
-        match self {
-            Self::Ctc(model) => model.encoder(),
-            Self::Transducer(model) => model.encoder(),
-            Self::Attention(model) => model.encoder(),
-        }
+        };
+        Ok(Self { encoder, decoder })
     }
 
     /// Whether the loss of a text is finite for a clip with this many encoder states.
     pub fn is_feasible(&self, states: usize, text: &[u32]) -> bool {
-        match self {
-            Self::Ctc(_) => is_feasible(states, text),
-            Self::Transducer(_) => states > 0,
-            Self::Attention(model) => {
-                let config = model.config();
+        match &self.decoder {
+            ConformerDecoder::Ctc(_) => is_feasible(states, text),
+            ConformerDecoder::Transducer(_) => states > 0,
+            ConformerDecoder::Attention(decoder) => {
+                let config = &decoder.config;
                 let fits_ctc = config.ctc_weight == 0.0 || is_feasible(states, text);
                 fits_ctc && text.len() < config.decoder.max_tokens
             }
@@ -182,14 +188,10 @@ impl ConformerAsrModel {
     /// The errors of the decoder. A text of more than `max_tokens` tokens is an error of the
     /// attention decoder.
     pub fn losses(&self, audio: &AudioStates, texts: &[Vec<u32>], mode: &Mode) -> Result<Tensor> {
-        match self {
-            Self::Ctc(model) => {
-                let (lengths, blank) = (audio.lengths.clone(), model.config().blank);
-                let ctc = Ctc { lengths, targets: texts.to_vec(), blank };
-                Ok(ctc_loss(&model.logits(audio)?, ctc)?)
-            }
-            Self::Transducer(model) => model.decoder().losses(audio, texts, mode),
-            Self::Attention(model) => model.losses(audio, texts, mode),
+        match &self.decoder {
+            ConformerDecoder::Ctc(head) => head.losses(audio, texts),
+            ConformerDecoder::Transducer(decoder) => decoder.losses(audio, texts, mode),
+            ConformerDecoder::Attention(decoder) => decoder.losses(audio, texts, mode),
         }
     }
 
@@ -203,15 +205,15 @@ impl ConformerAsrModel {
         audio: &AudioStates,
         searches: &[BeamSearchOptions],
     ) -> Result<Vec<BestPath>> {
-        match self {
-            Self::Ctc(model) => {
-                let (logits, blank) = (model.logits(audio)?, model.config().blank);
-                ctc_beam::beam_search_paths(&logits, &audio.lengths, blank, searches)
+        match &self.decoder {
+            ConformerDecoder::Ctc(head) => {
+                let logits = head.logits(audio)?;
+                ctc_beam::beam_search_paths(&logits, &audio.lengths, head.blank, searches)
             }
-            Self::Transducer(model) => {
-                transducer::beam_search_paths(model.decoder(), audio, searches)
+            ConformerDecoder::Transducer(decoder) => {
+                transducer::beam_search_paths(decoder, audio, searches)
             }
-            Self::Attention(model) => model.paths(audio, searches),
+            ConformerDecoder::Attention(decoder) => decoder.paths(audio, searches),
         }
     }
 

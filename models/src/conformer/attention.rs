@@ -6,22 +6,21 @@
 //! arXiv 2012.05481), which cannot repeat themselves endlessly.
 
 use std::ops::Range;
-use std::path::Path;
 
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
-use super::{ConformerConfig, ConformerCtc, ConformerCtcConfig, ConformerEncoder};
+use super::{ConformerConfig, ConformerCtcConfig, CtcHead};
 use crate::adapter::Adapters;
 use crate::compute::to_host;
-use crate::config::{bad_field, check_sizes, read_published};
+use crate::config::{check_sizes, require};
 use crate::error::Result;
 use crate::generation::GenerateOptions;
 use crate::kernels::{Activation, Mode};
 use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
+
 use crate::speech::AudioStates;
-use crate::speech::ctc::{Ctc, ctc_loss};
 use crate::speech::ctc_beam::{BOOSTED_BEAMS, BeamSearchOptions, beam_search};
 use crate::speech::decode::{BestPath, clips, forced_alignment, rows};
 use crate::speech::text_losses::mean_text_losses;
@@ -67,18 +66,6 @@ pub struct ConformerAttentionConfig {
 }
 
 impl ConformerAttentionConfig {
-    /// The `model_type` in `config.json`.
-    pub const MODEL_TYPE: &str = "engram_conformer_attention";
-
-    /// Reads the `config.json` of a run.
-    ///
-    /// # Errors
-    /// [`crate::ModelError::Io`]. [`crate::ModelError::BadConfig`] for another model type or
-    /// inconsistent values.
-    pub fn read(path: &Path) -> Result<Self> {
-        read_published(path, Self::MODEL_TYPE, Self::validate)
-    }
-
     /// Checks the values that the types do not restrict.
     ///
     /// # Errors
@@ -87,11 +74,9 @@ impl ConformerAttentionConfig {
         self.ctc().validate()?;
         self.whisper().validate()?;
         check_sizes(&[("decoder.num_layers", self.decoder.num_layers)])?;
-        if !(0.0..=1.0).contains(&self.ctc_weight) {
-            let reason = format!("{} is not between 0 and 1", self.ctc_weight);
-            return Err(bad_field("ctc_weight", reason));
-        }
-        Ok(())
+        require((0.0..=1.0).contains(&self.ctc_weight), "ctc_weight", || {
+            format!("{} is not between 0 and 1", self.ctc_weight)
+        })
     }
 
     /// The configuration of the encoder with its CTC head.
@@ -130,42 +115,29 @@ impl ConformerAttentionConfig {
     }
 }
 
-/// An encoder with a CTC head and an attention decoder.
+/// An attention decoder with a CTC head.
 #[derive(Debug, Clone)]
-pub struct ConformerAttention {
-    config: ConformerAttentionConfig,
-    ctc: ConformerCtc,
+pub struct AttentionDecoder {
+    /// The configuration.
+    pub config: ConformerAttentionConfig,
+    /// The CTC head.
+    pub ctc: CtcHead,
     decoder: Decoder,
 }
 
-impl ConformerAttention {
-    /// Builds the model with the weights of a run, or with random initial weights. Parameter names
-    /// start with `encoder`, `ctc_head` and `decoder`.
+impl AttentionDecoder {
+    /// Builds the decoder and the head for an encoder. Parameter names start with `ctc_head` and
+    /// `decoder`.
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(config: &ConformerAttentionConfig, builder: &ParameterBuilder) -> Result<Self> {
         config.validate()?;
         Ok(Self {
-            ctc: ConformerCtc::new(&config.ctc(), builder)?,
+            ctc: CtcHead::new(&config.ctc(), builder)?,
             decoder: Decoder::new(&config.whisper(), &builder.pp("decoder"))?,
             config: config.clone(),
         })
-    }
-
-    /// Returns the configuration.
-    pub fn config(&self) -> &ConformerAttentionConfig {
-        &self.config
-    }
-
-    /// Returns the encoder.
-    pub fn encoder(&self) -> &ConformerEncoder {
-        self.ctc.encoder()
-    }
-
-    /// Returns the logits `[T, V]` of the CTC head.
-    pub fn ctc_logits(&self, audio: &AudioStates) -> Result<Tensor> {
-        self.ctc.logits(audio)
     }
 
     /// Returns the decoder's logits `[Σ (U_b + 1), V]` of the next token after 0, 1, … `U_b` tokens
@@ -189,7 +161,7 @@ impl ConformerAttention {
     /// Returns `-log p(text, end)` of each clip by the decoder in nats, `[B]`.
     ///
     /// # Errors
-    /// The errors of [`ConformerAttention::decoder_logits`].
+    /// The errors of [`AttentionDecoder::decoder_logits`].
     pub fn decoder_losses(
         &self,
         audio: &AudioStates,
@@ -222,18 +194,13 @@ impl ConformerAttention {
     /// weight of CTC is 0.
     ///
     /// # Errors
-    /// The errors of [`ConformerAttention::decoder_losses`] and [`ctc_loss`].
+    /// The errors of [`AttentionDecoder::decoder_losses`] and [`CtcHead::losses`].
     pub fn losses(&self, audio: &AudioStates, texts: &[Vec<u32>], mode: &Mode) -> Result<Tensor> {
         let weight = self.config.ctc_weight;
         if weight == 0.0 {
             return self.decoder_losses(audio, texts, mode);
         }
-        let ctc = Ctc {
-            lengths: audio.lengths.clone(),
-            targets: texts.to_vec(),
-            blank: self.config.blank,
-        };
-        let ctc = ctc_loss(&self.ctc_logits(audio)?, ctc)?;
+        let ctc = self.ctc.losses(audio, texts)?;
         if weight == 1.0 {
             return Ok(ctc);
         }
@@ -255,23 +222,18 @@ impl ConformerAttention {
         searches: &[BeamSearchOptions],
     ) -> Result<Vec<BestPath>> {
         BeamSearchOptions::check(searches, audio.lengths.len())?;
-        let logits = rows(&self.ctc_logits(audio)?.detach())?;
+        let logits = rows(&self.ctc.logits(audio)?.detach())?;
         let is_greedy = searches.iter().all(|search| search.beams().is_none());
         let greedy = if is_greedy { self.greedy(audio)? } else { Vec::new() };
-        let (mut start, mut paths) = (0, Vec::with_capacity(searches.len()));
-        for (i, rows) in clips(&logits, &audio.lengths).into_iter().enumerate() {
-            let states = audio.states.narrow(0, start, audio.lengths[i])?;
-            start += audio.lengths[i];
+        let clips = clips(&logits, &audio.lengths).into_iter().zip(audio.clips()?);
+        let path = |(i, (rows, clip)): (usize, (&[Vec<f32>], AudioStates))| {
             let tokens = match greedy.get(i) {
                 Some(tokens) => tokens.clone(),
-                None => {
-                    let clip = AudioStates { states, lengths: vec![audio.lengths[i]] };
-                    self.rescored(&clip, rows, &searches[i])?
-                }
+                None => self.rescored(&clip, rows, &searches[i])?,
             };
-            paths.push(self.aligned(rows, tokens));
-        }
-        Ok(paths)
+            Ok(self.aligned(rows, tokens))
+        };
+        clips.enumerate().map(path).collect()
     }
 
     /// The decoder's greedy texts.

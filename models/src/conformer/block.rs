@@ -203,31 +203,19 @@ impl RelativeAttention {
 #[derive(Debug, Clone)]
 struct ConvolutionModule {
     glu_input: Pointwise,
-    depthwise: Depthwise,
-    output: Pointwise,
-}
-
-/// The depthwise convolution over time, and the norm after it.
-#[derive(Debug, Clone)]
-struct Depthwise {
-    /// `[D, 1, rows]`.
-    weight: Tensor,
-    /// `[D]`.
-    bias: Tensor,
+    /// The weight `[D, 1, rows]` and the bias `[D]` of the depthwise convolution over time. Without
+    /// biases in the configuration, the bias is a constant zero.
+    depthwise: [Tensor; 2],
     norm: InnerNorm,
+    output: Pointwise,
 }
 
 /// The norm within the convolution module.
 #[derive(Debug, Clone)]
 enum InnerNorm {
     Layer(LayerNorm),
-    /// Batch norm with fixed statistics, each `[D]`.
-    Batch {
-        weight: Tensor,
-        bias: Tensor,
-        mean: Tensor,
-        variance: Tensor,
-    },
+    /// Batch norm with fixed statistics: weight, bias, mean and variance, each `[D]`.
+    Batch([Tensor; 4]),
 }
 
 impl ConvolutionModule {
@@ -236,7 +224,10 @@ impl ConvolutionModule {
         let depthwise = builder.pp("depthwise_conv");
         let std = (rows as f64).powf(-0.5);
         let weight = depthwise.get("weight", &[d, 1, rows], Init::Normal(std))?;
-        let bias = bias_or_zeros(config, d, &weight, &depthwise)?;
+        let bias = match config.convolution_bias {
+            true => depthwise.get("bias", &[d], Init::Zeros)?,
+            false => Tensor::zeros(d, weight.dtype(), weight.device())?,
+        };
         let pointwise = |name: &str, out_channels: usize| {
             let (std, bias) = (config.initializer_range, config.convolution_bias);
             Pointwise::new(d, out_channels, std, bias, &builder.pp(name))
@@ -246,16 +237,17 @@ impl ConvolutionModule {
             ConvolutionNorm::LayerNorm => {
                 InnerNorm::Layer(LayerNorm::new(d, EPSILON, &norm_builder)?)
             }
-            ConvolutionNorm::BatchNorm => InnerNorm::Batch {
-                weight: norm_builder.get("weight", &[d], Init::Ones)?,
-                bias: norm_builder.get("bias", &[d], Init::Zeros)?,
-                mean: norm_builder.buffer("running_mean", &[d], Init::Zeros)?,
-                variance: norm_builder.buffer("running_var", &[d], Init::Ones)?,
-            },
+            ConvolutionNorm::BatchNorm => InnerNorm::Batch([
+                norm_builder.get("weight", &[d], Init::Ones)?,
+                norm_builder.get("bias", &[d], Init::Zeros)?,
+                norm_builder.buffer("running_mean", &[d], Init::Zeros)?,
+                norm_builder.buffer("running_var", &[d], Init::Ones)?,
+            ]),
         };
         Ok(Self {
             glu_input: pointwise("pointwise_conv1", 2 * d)?,
-            depthwise: Depthwise { weight, bias, norm },
+            depthwise: [weight, bias],
+            norm,
             output: pointwise("pointwise_conv2", d)?,
         })
     }
@@ -272,43 +264,27 @@ impl ConvolutionModule {
         let x = chain.glu(x);
         let rows = config.conv_kernel_size;
         let windows = Windows::over_time(rows, 1, (rows - 1) / 2);
-        let (weight, bias) = self.depthwise.with_folded_norm()?;
+        let (weight, bias) = self.with_folded_norm()?;
         let x = chain.depthwise(x, &weight, &bias, lengths, windows);
-        let x = match &self.depthwise.norm {
+        let x = match &self.norm {
             InnerNorm::Layer(norm) => chain.norm(x, norm.as_norm()),
-            InnerNorm::Batch { .. } => x,
+            InnerNorm::Batch(_) => x,
         };
         let x = chain.activation(x, config.hidden_act);
         self.output.append(chain, x)
     }
-}
 
-impl Depthwise {
     /// Returns weight `[D, rows]` and bias `[D]` with the batch norm folded in.
     fn with_folded_norm(&self) -> Result<(Tensor, Tensor)> {
-        let weights = full_precision(&self.weight)?.squeeze(1)?;
+        let [weights, depthwise_bias] = &self.depthwise;
+        let weights = full_precision(weights)?.squeeze(1)?;
         match &self.norm {
-            InnerNorm::Layer(_) => Ok((weights, self.bias.clone())),
-            InnerNorm::Batch { weight, bias, mean, variance } => {
+            InnerNorm::Layer(_) => Ok((weights, depthwise_bias.clone())),
+            InnerNorm::Batch([weight, bias, mean, variance]) => {
                 let scale = (weight / (variance + EPSILON)?.sqrt()?)?;
-                let shifted = (((&self.bias - mean)? * &scale)? + bias)?;
+                let shifted = (((depthwise_bias - mean)? * &scale)? + bias)?;
                 Ok((weights.broadcast_mul(&scale.unsqueeze(1)?)?, shifted))
             }
         }
-    }
-}
-
-/// Returns the bias of a layer of the convolution module. Without biases in `config`, the
-/// bias is a constant zero.
-fn bias_or_zeros(
-    config: &ConformerConfig,
-    size: usize,
-    weight: &Tensor,
-    builder: &ParameterBuilder,
-) -> Result<Tensor> {
-    if config.convolution_bias {
-        builder.get("bias", &[size], Init::Zeros)
-    } else {
-        Ok(Tensor::zeros(size, weight.dtype(), weight.device())?)
     }
 }

@@ -1,14 +1,13 @@
 //! The configuration of a Conformer.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    bad_field, check_heads, check_layers, check_probability, check_sizes, read_published,
+    check_heads, check_layers, check_probability, check_sizes, check_token, require,
 };
 use crate::error::Result;
 use crate::kernels::{Activation, Windows};
+use crate::transducer::TransducerConfig;
 
 /// The epsilon of all norms.
 pub(super) const EPSILON: f64 = 1e-5;
@@ -110,77 +109,46 @@ impl ConformerConfig {
     /// A small encoder that trains on two CPU cores: width 144, 4 blocks, one encoder state per 40
     /// ms.
     pub fn tiny() -> Self {
-        Self {
-            hidden_size: 144,
-            num_hidden_layers: 4,
-            num_attention_heads: 4,
-            intermediate_size: 576,
-            conv_kernel_size: 15,
-            subsampling_conv_channels: 32,
-            initializer_range: 0.05,
-            ..Self::paper()
-        }
+        Self { initializer_range: 0.05, ..Self::paper([144, 4, 4], 15, 32) }
     }
 
     /// Conformer S (arXiv 2005.08100, table 1). Its kernel size is that of [`Self::large`]. The
     /// paper's transducer has a prediction network of one LSTM layer of width 320.
     pub fn small() -> Self {
-        Self {
-            hidden_size: 144,
-            num_hidden_layers: 16,
-            num_attention_heads: 4,
-            intermediate_size: 576,
-            conv_kernel_size: 31,
-            subsampling_conv_channels: 144,
-            ..Self::paper()
-        }
+        Self::paper([144, 16, 4], 31, 144)
     }
 
     /// Conformer M (arXiv 2005.08100, table 1), with a prediction network of width 640.
     pub fn medium() -> Self {
-        Self {
-            hidden_size: 256,
-            num_hidden_layers: 16,
-            num_attention_heads: 4,
-            intermediate_size: 1024,
-            conv_kernel_size: 31,
-            subsampling_conv_channels: 256,
-            ..Self::paper()
-        }
+        Self::paper([256, 16, 4], 31, 256)
     }
 
     /// Conformer L (arXiv 2005.08100, table 1). The kernel size is 31, because the paper's 32 has
     /// no centre.
     pub fn large() -> Self {
-        Self {
-            hidden_size: 512,
-            num_hidden_layers: 17,
-            num_attention_heads: 8,
-            intermediate_size: 2048,
-            conv_kernel_size: 31,
-            subsampling_conv_channels: 512,
-            ..Self::paper()
-        }
+        Self::paper([512, 17, 8], 31, 512)
     }
 
     /// The size of the 0.6-billion-parameter encoder of BEST-RQ (arXiv 2202.01855), which is the
     /// frozen encoder in the AVFormer paper.
     pub fn extra_large() -> Self {
-        Self {
-            hidden_size: 1024,
-            num_hidden_layers: 24,
-            num_attention_heads: 8,
-            intermediate_size: 4096,
-            conv_kernel_size: 5,
-            subsampling_conv_channels: 512,
-            ..Self::paper()
-        }
+        Self::paper([1024, 24, 8], 5, 512)
     }
 
-    /// The options that all presets share: the architecture of arXiv 2005.08100, but with layer
-    /// norm in place of batch norm in the convolution module.
-    fn paper() -> Self {
+    /// A preset: the architecture of arXiv 2005.08100, but with layer norm in place of batch norm
+    /// in the convolution module. Feed-forward modules have four times the width.
+    fn paper(
+        [width, blocks, heads]: [usize; 3],
+        conv_kernel_size: usize,
+        subsampling_conv_channels: usize,
+    ) -> Self {
         Self {
+            hidden_size: width,
+            num_hidden_layers: blocks,
+            num_attention_heads: heads,
+            intermediate_size: 4 * width,
+            conv_kernel_size,
+            subsampling_conv_channels,
             subsampling_factor: 4,
             scale_input: false,
             subsampling: Subsampling::Full,
@@ -195,7 +163,7 @@ impl ConformerConfig {
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) with the field's name.
     pub fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
-        check_layers(self.num_hidden_layers)?;
+        check_layers("num_hidden_layers", self.num_hidden_layers)?;
         check_sizes(&[
             ("hidden_size", self.hidden_size),
             ("intermediate_size", self.intermediate_size),
@@ -208,20 +176,16 @@ impl ConformerConfig {
             ("conv_kernel_size", self.conv_kernel_size),
             ("subsampling_conv_kernel_size", self.subsampling_conv_kernel_size),
         ] {
-            if size.is_multiple_of(2) || size > 1023 {
-                return Err(bad_field(what, format!("{size} is not an odd number below 1024")));
-            }
+            require(size % 2 == 1 && size < 1024, what, || {
+                format!("{size} is not an odd number below 1024")
+            })?;
         }
-        if !self.hidden_size.is_multiple_of(2) {
-            return Err(bad_field("hidden_size", format!("{} is odd", self.hidden_size)));
-        }
+        let width = self.hidden_size;
+        require(width.is_multiple_of(2), "hidden_size", || format!("{width} is odd"))?;
         let (factor, stride) = (self.subsampling_factor, self.subsampling_conv_stride);
-        if stride < 2 || self.subsampling_layers() == 0 {
-            let reason =
-                format!("{factor} is not a power of the stride {stride}, or the stride is below 2");
-            return Err(bad_field("subsampling_factor", reason));
-        }
-        Ok(())
+        require(stride >= 2 && self.subsampling_layers() > 0, "subsampling_factor", || {
+            format!("{factor} is not a power of the stride {stride}, or the stride is below 2")
+        })
     }
 
     /// Returns the number of subsampling convolutions; 0 if the factor is not a power of the
@@ -259,16 +223,6 @@ pub struct ConformerCtcConfig {
 }
 
 impl ConformerCtcConfig {
-    /// Reads a published `config.json`.
-    ///
-    /// # Errors
-    /// [`ModelError::Io`](crate::ModelError::Io).
-    /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) for another model type or
-    /// inconsistent values.
-    pub fn read(path: &Path) -> Result<Self> {
-        read_published(path, "parakeet_ctc", Self::validate)
-    }
-
     /// Checks the values that the types do not restrict.
     ///
     /// # Errors
@@ -276,10 +230,27 @@ impl ConformerCtcConfig {
     pub fn validate(&self) -> Result<()> {
         self.encoder_config.validate()?;
         check_sizes(&[("vocab_size", self.vocab_size)])?;
-        if self.blank as usize >= self.vocab_size {
-            let reason = format!("{} is not below vocab_size {}", self.blank, self.vocab_size);
-            return Err(bad_field("pad_token_id", reason));
-        }
-        Ok(())
+        check_token("pad_token_id", self.blank, self.vocab_size)
+    }
+}
+
+/// The configuration of a Conformer with a transducer, as published (`ParakeetRNNTConfig`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ConformerTransducerConfig {
+    /// The encoder.
+    pub encoder_config: ConformerConfig,
+    /// The prediction and the joint network.
+    #[serde(flatten)]
+    pub decoder: TransducerConfig,
+}
+
+impl ConformerTransducerConfig {
+    /// Checks the values that the types do not restrict.
+    ///
+    /// # Errors
+    /// The errors of [`ConformerConfig::validate`] and [`TransducerConfig::validate`].
+    pub fn validate(&self) -> Result<()> {
+        self.encoder_config.validate()?;
+        self.decoder.validate()
     }
 }

@@ -28,9 +28,10 @@ const MAX_DIMS: usize = 8;
 
 /// An open `model.bin`.
 pub(super) struct File {
-    path: PathBuf,
+    pub path: PathBuf,
     map: Mmap,
-    spec: String,
+    /// The model kind, such as `WhisperSpec`.
+    pub spec: String,
     variables: HashMap<String, Variable>,
 }
 
@@ -73,7 +74,7 @@ impl File {
     /// Maps the file and reads the list of its variables.
     ///
     /// # Errors
-    /// [`ModelError::Io`]. [`ModelError::BadCtranslate2`].
+    /// [`ModelError::Io`]. [`ModelError::BadFile`].
     pub fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
         let file = std::fs::File::open(path).map_err(io)?;
@@ -83,15 +84,6 @@ impl File {
         let mut cursor = Cursor { bytes: &map, position: 0 };
         let (spec, variables) = cursor.variables().map_err(|reason| file_error(path, reason))?;
         Ok(Self { path: path.to_path_buf(), map, spec, variables })
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Returns the model kind, such as `WhisperSpec`.
-    pub fn spec(&self) -> &str {
-        &self.spec
     }
 
     /// Returns an error for this file.
@@ -171,10 +163,14 @@ impl File {
 }
 
 fn file_error(path: &Path, reason: String) -> ModelError {
-    ModelError::BadCtranslate2 { path: path.to_path_buf(), reason }
+    let reason = format!(
+        "cannot read this CTranslate2 model.bin ({reason}); download it again, or convert the model \
+         again"
+    );
+    ModelError::BadFile { path: path.to_path_buf(), reason }
 }
 
-/// A read position in the file. An error holds the reason for [`ModelError::BadCtranslate2`].
+/// A read position in the file. An error holds the reason for [`file_error`].
 struct Cursor<'a> {
     bytes: &'a [u8],
     position: usize,

@@ -64,7 +64,7 @@ impl Attention<'_> {
         let (tiles, counts) = self.tiles(segments)?;
         let log_sums = empty(device, (rows, self.num_heads), DType::F32)?;
         // Rows outside every segment are 0.
-        let covered: usize = segments.queries().iter().map(|span| span.length).sum();
+        let covered: usize = segments.queries.iter().map(|span| span.length).sum();
         let shape = (rows, self.width);
         let y = match covered == rows {
             true => empty(device, shape, x.dtype())?,
@@ -181,7 +181,7 @@ impl Attention<'_> {
 
     /// The number of scores of all segments and heads.
     fn num_scores(&self, segments: &Segments) -> usize {
-        let spans = segments.queries().iter().zip(&**segments.keys());
+        let spans = segments.queries.iter().zip(&*segments.keys);
         spans.map(|(query, key)| self.num_heads * query.length * key.length).sum()
     }
 
@@ -209,7 +209,7 @@ impl Attention<'_> {
             return scores.reshape(bias.values.shape())?.to_dtype(bias.values.dtype());
         };
         let mut numbers = vec![0i64];
-        for (query, key) in segments.queries().iter().zip(&**segments.keys()) {
+        for (query, key) in segments.queries.iter().zip(&*segments.keys) {
             let first = numbers.pop().unwrap_or_default();
             let count = self.num_heads * query.length * key.length;
             numbers.extend([first, query.length as i64, key.length as i64, first + count as i64]);
@@ -266,7 +266,7 @@ impl Attention<'_> {
         let rows = THREADS / self.split();
         let mut tiles = [Vec::new(), Vec::new()];
         let mut first_score = 0;
-        for (query, key) in segments.queries().iter().zip(&**segments.keys()) {
+        for (query, key) in segments.queries.iter().zip(&*segments.keys) {
             for (tiles, length) in tiles.iter_mut().zip([query.length, key.length]) {
                 for first_row in (0..length).step_by(rows) {
                     let numbers =

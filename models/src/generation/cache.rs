@@ -15,12 +15,12 @@ const INITIAL_CAPACITY: usize = 16;
 
 /// The keys and values of all layers.
 pub(crate) struct KeyValueCache {
-    layers: Vec<LayerCache>,
+    pub layers: Vec<LayerCache>,
     slots: usize,
     /// The capacity of each slot, in rows.
     capacity: usize,
     /// The number of rows in each slot.
-    length: usize,
+    pub length: usize,
 }
 
 /// The keys and values of one layer.
@@ -52,16 +52,6 @@ impl KeyValueCache {
         let layer = |_| Ok(LayerCache { keys: zeros()?, values: zeros()? });
         let layers = (0..layers).map(layer).collect::<Result<_>>()?;
         Ok(Self { layers, slots, capacity: INITIAL_CAPACITY, length: 0 })
-    }
-
-    /// Returns the layers.
-    pub fn layers(&self) -> &[LayerCache] {
-        &self.layers
-    }
-
-    /// Returns the number of rows in each slot.
-    pub fn length(&self) -> usize {
-        self.length
     }
 
     /// Reserves one more row in each of these slots, which must be in ascending order.

@@ -2,21 +2,24 @@
 
 use candle_core::{Device, Shape, Tensor};
 
-use super::{BufferPool, GpuGradient, Gradients, add_values};
+use super::{GpuGradient, Gradients, add_values};
 use crate::error::Result;
 
 /// The gradients of one or several micro-batches, without the running pass. Made by
 /// [`Gradients::new_set`].
+#[derive(Default)]
 pub struct GradientSet {
-    buffers: Vec<Vec<f32>>,
-    written: Vec<bool>,
-    on_gpu: Vec<GpuGradient>,
+    pub(super) buffers: Vec<Vec<f32>>,
+    /// Whether each buffer holds a gradient.
+    pub(super) written: Vec<bool>,
+    pub(super) on_gpu: Vec<GpuGradient>,
 }
 
 impl GradientSet {
     /// For each trainable parameter, whether it has a gradient, on the CPU or on a GPU.
     pub fn has_gradient(&self) -> Vec<bool> {
-        has_gradient(&self.written, &self.on_gpu)
+        let each = self.written.iter().zip(&self.on_gpu);
+        each.map(|(written, on_gpu)| *written || on_gpu.tensor.is_some()).collect()
     }
 
     /// The gradient of the `index`-th trainable parameter if it is on a GPU.
@@ -48,15 +51,10 @@ impl GradientSet {
     }
 }
 
-fn has_gradient(written: &[bool], on_gpu: &[GpuGradient]) -> Vec<bool> {
-    let each = written.iter().zip(on_gpu);
-    each.map(|(written, on_gpu)| *written || on_gpu.tensor.is_some()).collect()
-}
-
 impl Gradients {
     /// For each trainable parameter, whether it has a gradient, on the CPU or on a GPU.
     pub fn has_gradient(&self) -> Vec<bool> {
-        has_gradient(&self.pool.written, &self.pool.on_gpu)
+        self.pool.set.has_gradient()
     }
 
     /// The shape and the device of the `index`-th trainable parameter if its gradient is on a GPU.
@@ -66,7 +64,8 @@ impl Gradients {
 
     /// Replaces the gradient on a GPU of the `index`-th trainable parameter.
     pub fn set_on_gpu(&mut self, index: usize, gradient: Tensor) {
-        self.pool.on_gpu[index] = GpuGradient { tensor: Some(gradient), ..GpuGradient::default() };
+        self.pool.set.on_gpu[index] =
+            GpuGradient { tensor: Some(gradient), ..GpuGradient::default() };
     }
 
     /// Creates a set for the same parameters, without gradients.
@@ -80,10 +79,7 @@ impl Gradients {
 
     /// Swaps the gradients with those of a set of the same parameters. Copies nothing.
     pub fn swap(&mut self, set: &mut GradientSet) {
-        let BufferPool { buffers, written, on_gpu, .. } = &mut self.pool;
-        std::mem::swap(buffers, &mut set.buffers);
-        std::mem::swap(written, &mut set.written);
-        std::mem::swap(on_gpu, &mut set.on_gpu);
+        std::mem::swap(&mut self.pool.set, set);
     }
 
     /// Adds the gradients of a set of the same parameters. A parameter without a gradient in one of
@@ -92,7 +88,7 @@ impl Gradients {
     /// # Errors
     /// If a GPU fails.
     pub fn add(&mut self, set: &GradientSet) -> Result<()> {
-        let BufferPool { buffers, written, on_gpu, .. } = &mut self.pool;
+        let GradientSet { buffers, written, on_gpu } = &mut self.pool.set;
         for (i, is_added) in set.written.iter().enumerate() {
             match (*is_added, written[i]) {
                 (false, _) => {}
@@ -115,13 +111,13 @@ impl Gradients {
     /// Sets which parameters have a gradient, after their values were written to
     /// [`Gradients::values_mut`].
     pub fn set_written(&mut self, written: &[bool]) {
-        self.pool.written.copy_from_slice(written);
+        self.pool.set.written.copy_from_slice(written);
     }
 
     /// The buffers of the gradients on the CPU, in the order of the trainable parameters; empty for
     /// a parameter on a GPU. The values of a parameter without a gradient are undefined.
     pub fn values_mut(&mut self) -> &mut [Vec<f32>] {
-        &mut self.pool.buffers
+        &mut self.pool.set.buffers
     }
 }
 

@@ -1,10 +1,9 @@
 //! Tiled scaled dot-product attention over packed sequences, forward and backward.
 //!
 //! The tokens of a batch are packed one after the other, without padding. A segment pairs a span of
-//! query rows with the span of key rows that they attend to. In a padded batch the key spans end
-//! before the padding, so no padding mask is needed. Scores are computed one tile at a time, with a
-//! running maximum and sum as in FlashAttention (arXiv 2205.14135). The backward pass recomputes
-//! the scores, and computes the weights from the scores and each row's log-sum-exp.
+//! query rows with the span of key rows that they attend to. Scores are computed one tile at a
+//! time, with a running maximum and sum as in FlashAttention (arXiv 2205.14135). The backward pass
+//! recomputes the scores, and computes the weights from the scores and each row's log-sum-exp.
 
 mod composite;
 mod device;
@@ -217,7 +216,7 @@ impl Kernel for AttentionKernel {
         let (rows, width) = (sizes.query_rows, sizes.width);
         let (sources, heads) = (self.sources(inputs, &sizes), self.heads(&sizes));
         let mut output = zeros(rows * width);
-        let parts = split_spans(&mut output, width, self.options.segments.queries());
+        let parts = split_spans(&mut output, width, &self.options.segments.queries);
         // For each segment, head and query row: the log-sum-exp of the scores.
         let log_sums: Vec<Vec<f32>> = parts
             .into_par_iter()
@@ -265,7 +264,7 @@ impl Kernel for AttentionKernel {
             let input = if self.separate { part } else { 0 };
             let Some(buffer) = &mut input_gradients[input] else { continue };
             let column = if self.separate { 0 } else { part * sources.width };
-            let spans = if part == 0 { segments.queries() } else { segments.keys() };
+            let spans = if part == 0 { &segments.queries } else { &segments.keys };
             let parts = split_spans(buffer.as_sum(), sources.stride, spans);
             parts.into_par_iter().zip(&heads).zip(&results).for_each(|((rows, heads), results)| {
                 for (head, gradients) in heads.iter().zip(results) {

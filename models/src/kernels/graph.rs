@@ -88,6 +88,29 @@ impl Prepared {
     }
 }
 
+/// The name and the forward passes of a custom operation with these inputs: its output is prepared.
+macro_rules! prepared_passes {
+    ($($input:ident)+) => {
+        fn name(&self) -> &'static str {
+            self.output.name
+        }
+
+        fn cpu_fwd(
+            &self,
+            $($input: &CpuStorage, _: &Layout),+
+        ) -> Result<(CpuStorage, Shape)> {
+            self.output.take_on_cpu()
+        }
+
+        fn cuda_fwd(
+            &self,
+            $($input: &CudaStorage, _: &Layout),+
+        ) -> Result<(CudaStorage, Shape)> {
+            self.output.take_on_cuda()
+        }
+    };
+}
+
 /// The gradients that the relays return, one for each input of an operation after the first.
 type Relayed = Arc<Mutex<Vec<Option<Tensor>>>>;
 
@@ -100,17 +123,7 @@ struct Node<O> {
 }
 
 impl<O: Operation> CustomOp1 for Node<O> {
-    fn name(&self) -> &'static str {
-        self.operation.name()
-    }
-
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.output.take_on_cpu()
-    }
-
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.output.take_on_cuda()
-    }
+    prepared_passes!(_x);
 
     fn bwd(&self, _: &Tensor, out: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
         Ok(self.operation.gradients(out, grad)?.swap_remove(0))
@@ -118,29 +131,7 @@ impl<O: Operation> CustomOp1 for Node<O> {
 }
 
 impl<O: Operation> CustomOp2 for Node<O> {
-    fn name(&self) -> &'static str {
-        self.operation.name()
-    }
-
-    fn cpu_fwd(
-        &self,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.output.take_on_cpu()
-    }
-
-    fn cuda_fwd(
-        &self,
-        _: &CudaStorage,
-        _: &Layout,
-        _: &CudaStorage,
-        _: &Layout,
-    ) -> Result<(CudaStorage, Shape)> {
-        self.output.take_on_cuda()
-    }
+    prepared_passes!(_x _y);
 
     fn bwd(
         &self,
@@ -188,33 +179,7 @@ struct Relay {
 }
 
 impl CustomOp3 for Relay {
-    fn name(&self) -> &'static str {
-        "relay"
-    }
-
-    fn cpu_fwd(
-        &self,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-        _: &CpuStorage,
-        _: &Layout,
-    ) -> Result<(CpuStorage, Shape)> {
-        self.output.take_on_cpu()
-    }
-
-    fn cuda_fwd(
-        &self,
-        _: &CudaStorage,
-        _: &Layout,
-        _: &CudaStorage,
-        _: &Layout,
-        _: &CudaStorage,
-        _: &Layout,
-    ) -> Result<(CudaStorage, Shape)> {
-        self.output.take_on_cuda()
-    }
+    prepared_passes!(_x _y _z);
 
     fn bwd(
         &self,

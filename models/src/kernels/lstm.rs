@@ -14,6 +14,7 @@ use super::math::tanh;
 use super::matmul::{Matrix, matmul};
 use super::operation::{Gradient, Input, Kernel, Output, Pass, apply, dims_of, tensor_dims};
 use super::rows::add;
+use super::segments::packed_spans;
 use crate::compute::full_precision;
 
 /// Runs an LSTM layer: input gates `[T, 4 H]`, recurrent weight `W_hh` `[4 H, H]`, and the hidden
@@ -49,17 +50,10 @@ impl Steps {
     fn new(lengths: &[usize]) -> Self {
         let mut order: Vec<usize> = (0..lengths.len()).collect();
         order.sort_by_key(|i| std::cmp::Reverse(lengths[*i]));
-        let starts: Vec<usize> = lengths
-            .iter()
-            .scan(0, |end, length| {
-                let start = *end;
-                *end += length;
-                Some(start)
-            })
-            .collect();
+        let spans = packed_spans(lengths);
         let running = |step: usize| order.iter().take_while(move |i| lengths[**i] > step);
         let rows = (0..lengths.iter().copied().max().unwrap_or(0))
-            .map(|step| running(step).map(|i| starts[*i] + step).collect())
+            .map(|step| running(step).map(|i| spans[*i].start + step).collect())
             .collect();
         Self { rows, num_rows: lengths.iter().sum(), order }
     }

@@ -75,6 +75,7 @@ pub use pairwise::pairwise;
 pub use pooling::span_mean;
 pub use residual::residual;
 pub use scaled_rows::scaled_rows;
+pub(crate) use segments::packed_spans;
 pub use segments::{Segments, Span};
 pub(crate) use softmax::log_sum_exp;
 pub use softmax::softmax;

@@ -42,9 +42,9 @@ const ZERO: u8 = 7;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Nf4 {
     /// Two codes a byte; the first is in the upper half.
-    codes: Vec<u8>,
+    pub codes: Vec<u8>,
     /// The largest absolute value of each block.
-    scales: Vec<f32>,
+    pub scales: Vec<f32>,
     len: usize,
 }
 
@@ -76,16 +76,6 @@ impl Nf4 {
             .zip(self.scales.par_chunks(BLOCKS_AT_ONCE))
             .for_each(|((values, codes), scales)| dequantise_blocks(codes, scales, values));
         values
-    }
-
-    /// The codes, two a byte.
-    pub fn codes(&self) -> &[u8] {
-        &self.codes
-    }
-
-    /// The scale of each block.
-    pub fn scales(&self) -> &[f32] {
-        &self.scales
     }
 }
 

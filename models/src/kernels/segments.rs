@@ -14,29 +14,31 @@ pub struct Span {
 /// Which query rows attend to which key rows. Spans are in order and do not overlap.
 #[derive(Debug, Clone)]
 pub struct Segments {
-    queries: Arc<[Span]>,
-    keys: Arc<[Span]>,
+    /// The spans of query rows.
+    pub(crate) queries: Arc<[Span]>,
+    /// The spans of key rows, one for each of `queries`.
+    pub(crate) keys: Arc<[Span]>,
     branches: Option<Arc<[u32]>>,
 }
 
 impl Segments {
     /// Self-attention within packed sequences of these lengths.
     pub fn packed(lengths: &[usize]) -> Self {
-        let spans: Arc<[Span]> = consecutive(lengths).into();
+        let spans: Arc<[Span]> = packed_spans(lengths).into();
         Self { queries: spans.clone(), keys: spans, branches: None }
     }
 
     /// Cross-attention from packed queries to packed keys. Query sequence `i` attends to key
     /// sequence `i`.
     pub fn cross(query_lengths: &[usize], key_lengths: &[usize]) -> Self {
-        let queries = consecutive(query_lengths).into();
-        Self { queries, keys: consecutive(key_lengths).into(), branches: None }
+        let queries = packed_spans(query_lengths).into();
+        Self { queries, keys: packed_spans(key_lengths).into(), branches: None }
     }
 
     /// Cross-attention from packed queries: query sequence `i` attends to span `i` of the keys.
     /// There may be unused rows between spans.
     pub(crate) fn to_key_spans(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
-        Self { queries: consecutive(query_lengths).into(), keys, branches: None }
+        Self { queries: packed_spans(query_lengths).into(), keys, branches: None }
     }
 
     /// Attention pooling: query row `i` attends to span `i` of the keys.
@@ -45,31 +47,11 @@ impl Segments {
         Self { queries, keys: spans, branches: None }
     }
 
-    /// A padded batch `[B, L]` flattened to `[B L]` rows. Every row is a query. Only the first
-    /// `lengths[b]` rows of sequence `b` are keys.
-    pub fn padded(length: usize, lengths: &[usize]) -> Self {
-        let span =
-            |(b, &real_length): (usize, &usize)| Span { start: b * length, length: real_length };
-        let keys = lengths.iter().enumerate().map(span).collect();
-        let span = |b| Span { start: b * length, length };
-        Self { queries: (0..lengths.len()).map(span).collect(), keys, branches: None }
-    }
-
     /// Adds branches to self-attention segments: `branches` `[T]` holds the branch of each row.
     /// Branch 0 is the shared prefix. A row sees the shared prefix of its segment and its own
     /// branch, but no other branch.
     pub fn with_branches(self, branches: Arc<[u32]>) -> Self {
         Self { branches: Some(branches), ..self }
-    }
-
-    /// Returns the spans of query rows.
-    pub fn queries(&self) -> &Arc<[Span]> {
-        &self.queries
-    }
-
-    /// Returns the spans of key rows, one for each of [`Segments::queries`].
-    pub fn keys(&self) -> &Arc<[Span]> {
-        &self.keys
     }
 
     /// Returns the branch of each row, if there are branches.
@@ -126,7 +108,7 @@ impl Segments {
 }
 
 /// Returns the spans of packed sequences.
-fn consecutive(lengths: &[usize]) -> Vec<Span> {
+pub(crate) fn packed_spans(lengths: &[usize]) -> Vec<Span> {
     let mut start = 0;
     let span = |&length: &usize| {
         let span = Span { start, length };

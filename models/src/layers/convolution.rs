@@ -1,4 +1,4 @@
-//! Convolutions: over packed sequences, over channels alone, depthwise, and over images.
+//! Convolutions over packed sequences, and over channels alone.
 
 use candle_core::Tensor;
 
@@ -6,14 +6,15 @@ use crate::error::Result;
 use crate::kernels::{self, Chain, LinearParameters, Value, Windows};
 use crate::params::{Init, ParameterBuilder};
 
-/// A convolution over packed sequences, computed as a linear layer on the unfolded windows.
+/// A convolution over packed sequences: a linear layer on the unfolded windows, or depthwise.
 #[derive(Debug, Clone)]
 pub struct Convolution {
-    /// `[C_out, C, rows]` or `[C_out, C, rows, columns]`.
+    /// `[C_out, C, rows]` or `[C_out, C, rows, columns]`; `C` is 1 if depthwise.
     weight: Tensor,
     /// `[C_out]`.
     bias: Tensor,
     windows: Windows,
+    is_depthwise: bool,
 }
 
 impl Convolution {
@@ -21,8 +22,7 @@ impl Convolution {
     /// `[T', C_out]`. Without published weights, it is initialised as in
     /// [`Linear::new`](super::Linear::new).
     pub fn over_time(
-        in_channels: usize,
-        out_channels: usize,
+        [in_channels, out_channels]: [usize; 2],
         windows: Windows,
         std: f64,
         builder: &ParameterBuilder,
@@ -32,14 +32,24 @@ impl Convolution {
 
     /// A convolution over time and width, `[T, W, C]` → `[T', W', C_out]`.
     pub(crate) fn over_time_and_width(
-        in_channels: usize,
-        out_channels: usize,
+        [in_channels, out_channels]: [usize; 2],
         windows: Windows,
         std: f64,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
         let [rows, columns] = windows.size;
         Self::of_shape(&[out_channels, in_channels, rows, columns], windows, std, builder)
+    }
+
+    /// A depthwise convolution over time and width, `[T, W, C]` → `[T', W', C]`.
+    pub(crate) fn depthwise(
+        channels: usize,
+        windows: Windows,
+        std: f64,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let layer = Self::over_time_and_width([1, channels], windows, std, builder)?;
+        Ok(Self { is_depthwise: true, ..layer })
     }
 
     /// A convolution with a weight of this shape.
@@ -53,30 +63,28 @@ impl Convolution {
             weight: builder.get("weight", shape, Init::Normal(std))?,
             bias: builder.get("bias", &shape[..1], Init::Zeros)?,
             windows,
+            is_depthwise: false,
         })
     }
 
     /// Returns the output for packed sequences of these `lengths`, and the lengths of the output.
     ///
     /// # Errors
-    /// See [`kernels::unfold`].
+    /// See [`kernels::unfold`] and [`kernels::depthwise`].
     pub fn forward(&self, x: &Tensor, lengths: &[usize]) -> Result<(Tensor, Vec<usize>)> {
-        let rows = kernels::unfold(x, lengths, self.windows)?;
-        let output = kernels::linear(&rows, &self.weight.flatten_from(1)?, Some(&self.bias))?;
-        let lengths: Vec<usize> =
-            lengths.iter().map(|&length| self.windows.of_length(length)).collect();
+        let (weight, windows) = (self.weight.flatten_from(1)?, self.windows);
+        let new_lengths = lengths.iter().map(|&length| windows.of_length(length)).collect();
+        if self.is_depthwise {
+            let output = kernels::depthwise(x, &weight, &self.bias, lengths, windows)?;
+            return Ok((output, new_lengths));
+        }
+        let rows = kernels::unfold(x, lengths, windows)?;
+        let output = kernels::linear(&rows, &weight, Some(&self.bias))?;
         let output = match *x.dims() {
-            [_, width, _] => {
-                let shape = (
-                    lengths.iter().sum::<usize>(),
-                    self.windows.of_width(width),
-                    self.bias.dim(0)?,
-                );
-                output.reshape(shape)?
-            }
+            [_, width, _] => output.reshape(((), windows.of_width(width), self.bias.dim(0)?))?,
             _ => output,
         };
-        Ok((output, lengths))
+        Ok((output, new_lengths))
     }
 }
 
@@ -114,75 +122,5 @@ impl Pointwise {
     pub(crate) fn append(&self, chain: &mut Chain, x: Value) -> Result<Value> {
         let weight = self.weight.squeeze(2)?;
         Ok(chain.stacked_linear(x, &[LinearParameters::new(&weight, self.bias.as_ref())]))
-    }
-}
-
-/// A depthwise convolution over time and width of packed sequences.
-#[derive(Debug, Clone)]
-pub(crate) struct DepthwiseConvolution {
-    /// `[C, 1, rows, columns]`.
-    weight: Tensor,
-    /// `[C]`.
-    bias: Tensor,
-    windows: Windows,
-}
-
-impl DepthwiseConvolution {
-    /// A convolution of `C` channels. Without published weights, it is initialised as
-    /// [`Linear::new`](super::Linear::new).
-    pub(crate) fn over_time_and_width(
-        channels: usize,
-        windows: Windows,
-        std: f64,
-        builder: &ParameterBuilder,
-    ) -> Result<Self> {
-        let [rows, columns] = windows.size;
-        Ok(Self {
-            weight: builder.get("weight", &[channels, 1, rows, columns], Init::Normal(std))?,
-            bias: builder.get("bias", &[channels], Init::Zeros)?,
-            windows,
-        })
-    }
-
-    /// Returns the output for packed sequences of these `lengths`, `[T, W, C]` → `[T', W', C]`, and
-    /// the lengths of the output.
-    pub(crate) fn forward(&self, x: &Tensor, lengths: &[usize]) -> Result<(Tensor, Vec<usize>)> {
-        let weight = self.weight.flatten_from(1)?;
-        let output = kernels::depthwise(x, &weight, &self.bias, lengths, self.windows)?;
-        Ok((output, lengths.iter().map(|&length| self.windows.of_length(length)).collect()))
-    }
-}
-
-/// A convolution over images.
-#[derive(Debug, Clone)]
-pub(crate) struct ImageConvolution {
-    /// `[C_out, k, k, C]`.
-    weight: Tensor,
-    /// `[C_out]`.
-    bias: Tensor,
-    options: kernels::Convolution,
-}
-
-impl ImageConvolution {
-    /// A convolution of windows of `size` × `size` pixels. Without published weights, it is
-    /// initialised as [`Linear::new`](super::Linear::new).
-    pub(crate) fn new(
-        [in_channels, out_channels]: [usize; 2],
-        size: usize,
-        options: kernels::Convolution,
-        std: f64,
-        builder: &ParameterBuilder,
-    ) -> Result<Self> {
-        let shape = [out_channels, size, size, in_channels];
-        Ok(Self {
-            weight: builder.get("weight", &shape, Init::Normal(std))?,
-            bias: builder.get("bias", &[out_channels], Init::Zeros)?,
-            options,
-        })
-    }
-
-    /// Applies the convolution: `[B, H, W, C]` → `[B, H', W', C_out]`.
-    pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(kernels::convolution(x, &self.weight, &self.bias, self.options)?)
     }
 }

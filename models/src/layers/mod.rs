@@ -11,7 +11,7 @@ mod norm;
 pub use attention::CrossKeyValues;
 pub(crate) use attention::Projections;
 pub use convolution::Convolution;
-pub(crate) use convolution::{DepthwiseConvolution, ImageConvolution, Pointwise};
+pub(crate) use convolution::Pointwise;
 pub use linear::Linear;
 pub(crate) use linear::LinearWeight;
 pub(crate) use low_rank::Branch;

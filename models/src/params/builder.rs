@@ -8,9 +8,9 @@ use super::embedding_table::{EmbeddingTable, ExternalTable, Initial};
 use super::init::draw;
 use super::{Init, Parameter, ParameterGroup, Parameters, path_matches};
 use crate::compute::{Compute, to_host};
-use crate::error::{ModelError, Result};
+use crate::error::{ModelError, Result, bail};
 use crate::kernels::QuantisedMatrix;
-use crate::layers::{LinearWeight, LowRankPattern};
+use crate::layers::{LinearWeight, LowRank, LowRankPattern};
 use crate::weights::Weights;
 
 /// Gives a model its parameters: loaded from published weights ([`ParameterBuilder::with_weights`])
@@ -37,41 +37,54 @@ enum Source {
 /// The state shared by a builder and the builders of its sub-modules.
 struct Shared {
     list: Vec<Parameter>,
-    groups: Vec<ParameterGroup>,
-    /// For each group, whether it matched a parameter.
-    is_matched: Vec<bool>,
-    low_rank: LowRankPatterns,
-    quantised: QuantisedPatterns,
-    tables: TablePatterns,
+    /// The rates of parameters.
+    groups: Patterns<f64>,
+    /// The low-rank branches of linear layers.
+    low_rank: Patterns<LowRank>,
+    /// The linear layers with quantised weights.
+    quantised: Patterns<()>,
+    /// The external tables.
+    tables: Patterns<()>,
+    /// The path of a linear layer of the model, for error messages.
+    linear_layer: Option<String>,
+    /// The names of all embedding tables of the model so far.
+    table_names: Vec<String>,
+    /// The first table that a pattern matches, but that is frozen.
+    frozen_table: Option<String>,
     external: Vec<Arc<ExternalTable>>,
     seed: u64,
     compute: Compute,
 }
 
-/// The patterns of external tables, and the names of all embedding tables of the model so far.
-#[derive(Default)]
-struct TablePatterns {
-    list: Vec<String>,
-    names: Vec<String>,
-    /// The first table that a pattern matches, but that is frozen.
-    frozen: Option<String>,
+/// Patterns of paths, each with a setting.
+struct Patterns<T> {
+    list: Vec<(String, T)>,
+    /// For each pattern, whether it matched a path.
+    is_matched: Vec<bool>,
 }
 
-/// The patterns of low-rank branches, and the linear layers of the model so far.
-#[derive(Default)]
-struct LowRankPatterns {
-    list: Vec<LowRankPattern>,
-    /// For each pattern, whether it matched a linear layer.
-    is_matched: Vec<bool>,
-    /// The path of a linear layer, for error messages.
-    example: Option<String>,
-}
+impl<T: Copy> Patterns<T> {
+    fn new(list: Vec<(String, T)>) -> Self {
+        Self { is_matched: vec![false; list.len()], list }
+    }
 
-/// The patterns of layers with quantised weights, and for each, whether it matched a linear layer.
-#[derive(Default)]
-struct QuantisedPatterns {
-    list: Vec<String>,
-    is_matched: Vec<bool>,
+    /// Returns the patterns that match a path, in order.
+    fn matching(&mut self, path: &str) -> Vec<(String, T)> {
+        let mut found = Vec::new();
+        for ((pattern, setting), is_matched) in self.list.iter().zip(&mut self.is_matched) {
+            if path_matches(pattern.as_bytes(), path.as_bytes()) {
+                *is_matched = true;
+                found.push((pattern.clone(), *setting));
+            }
+        }
+        found
+    }
+
+    /// Returns the first pattern that has matched no path.
+    fn unmatched(&self) -> Option<String> {
+        let index = self.is_matched.iter().position(|is_matched| !is_matched)?;
+        Some(self.list[index].0.clone())
+    }
 }
 
 /// What the groups and patterns say of a new parameter.
@@ -90,14 +103,16 @@ enum Kind {
 impl ParameterBuilder {
     /// Creates a builder of parameters for this computation, drawn from `seed`.
     pub fn new(seed: u64, groups: Vec<ParameterGroup>, compute: &Compute) -> Self {
-        let is_matched = vec![false; groups.len()];
+        let groups = groups.into_iter().map(|group| (group.pattern, group.rate)).collect();
         let shared = Shared {
             list: Vec::new(),
-            groups,
-            is_matched,
-            low_rank: LowRankPatterns::default(),
-            quantised: QuantisedPatterns::default(),
-            tables: TablePatterns::default(),
+            groups: Patterns::new(groups),
+            low_rank: Patterns::new(Vec::new()),
+            quantised: Patterns::new(Vec::new()),
+            tables: Patterns::new(Vec::new()),
+            linear_layer: None,
+            table_names: Vec::new(),
+            frozen_table: None,
             external: Vec::new(),
             seed,
             compute: compute.clone(),
@@ -130,32 +145,25 @@ impl ParameterBuilder {
     /// applies. Parameters outside the branches are frozen, unless a group matches them. Call it
     /// before the model requests parameters.
     pub fn with_low_rank(self, patterns: Vec<LowRankPattern>) -> Self {
-        let is_matched = vec![false; patterns.len()];
-        self.lock().low_rank = LowRankPatterns { list: patterns, is_matched, example: None };
+        let patterns = patterns.into_iter().map(|low_rank| (low_rank.pattern, low_rank.settings));
+        self.lock().low_rank = Patterns::new(patterns.collect());
         self
     }
 
     /// Returns the pattern for the linear layer at this builder's path, if any.
     pub(crate) fn low_rank(&self) -> Option<LowRankPattern> {
         let mut shared = self.lock();
-        let LowRankPatterns { list, is_matched, example } = &mut shared.low_rank;
-        example.get_or_insert_with(|| self.prefix.clone());
-        let mut last_match = None;
-        for (pattern, is_matched) in list.iter().zip(is_matched) {
-            if path_matches(pattern.pattern.as_bytes(), self.prefix.as_bytes()) {
-                *is_matched = true;
-                last_match = Some(pattern.clone());
-            }
-        }
-        last_match
+        shared.linear_layer.get_or_insert_with(|| self.prefix.clone());
+        let (pattern, settings) = shared.low_rank.matching(&self.prefix).pop()?;
+        Some(LowRankPattern { pattern, settings })
     }
 
     /// Quantises the weights of all linear layers whose path matches a pattern to 4 bits
     /// ([`kernels::Nf4`](crate::kernels::Nf4)). They are frozen. Call it before the model requests
     /// parameters.
     pub fn with_quantised(self, patterns: Vec<String>) -> Self {
-        let is_matched = vec![false; patterns.len()];
-        self.lock().quantised = QuantisedPatterns { list: patterns, is_matched };
+        let patterns = patterns.into_iter().map(|pattern| (pattern, ()));
+        self.lock().quantised = Patterns::new(patterns.collect());
         self
     }
 
@@ -163,7 +171,8 @@ impl ParameterBuilder {
     /// ([`Parameters::external_tables`]): they are not among the parameters, and the trainer gives
     /// the model their rows. Call it before the model requests parameters.
     pub fn with_external_tables(self, patterns: Vec<String>) -> Self {
-        self.lock().tables.list = patterns;
+        let patterns = patterns.into_iter().map(|pattern| (pattern, ()));
+        self.lock().tables = Patterns::new(patterns.collect());
         self
     }
 
@@ -193,9 +202,8 @@ impl ParameterBuilder {
     ) -> Result<Option<Arc<ExternalTable>>> {
         let name = self.full_name(name);
         let mut shared = self.lock();
-        shared.tables.names.push(name.clone());
-        let mut patterns = shared.tables.list.iter();
-        let is_external = patterns.any(|pattern| path_matches(pattern.as_bytes(), name.as_bytes()));
+        shared.table_names.push(name.clone());
+        let is_external = !shared.tables.matching(&name).is_empty();
         let initial = match &self.source {
             _ if !is_external => return Ok(None),
             Source::ShapesOnly => return Ok(None),
@@ -205,7 +213,7 @@ impl ParameterBuilder {
         shared.check_new(&name)?;
         let rate = shared.rate_of(&name, Kind::Trainable)?;
         if rate == 0.0 {
-            shared.tables.frozen.get_or_insert(name);
+            shared.frozen_table.get_or_insert(name);
             return Ok(None);
         }
         let trainable = shared.list.iter().filter(|parameter| parameter.is_trainable()).count();
@@ -226,7 +234,7 @@ impl ParameterBuilder {
         d_in: usize,
         init: Init,
     ) -> Result<LinearWeight> {
-        if !self.is_quantised() {
+        if self.lock().quantised.matching(&self.prefix).is_empty() {
             return Ok(LinearWeight::Dense(self.get("weight", &[d_out, d_in], init)?));
         }
         let weight = self.add("weight", &[d_out, d_in], init, Kind::Quantised)?;
@@ -237,19 +245,6 @@ impl ParameterBuilder {
             parameter.quantise(matrix.clone())?;
         }
         Ok(LinearWeight::Quantised { matrix, device })
-    }
-
-    /// Whether a pattern quantises the linear layer at this builder's path.
-    fn is_quantised(&self) -> bool {
-        let mut shared = self.lock();
-        let QuantisedPatterns { list, is_matched } = &mut shared.quantised;
-        let mut is_quantised = false;
-        for (pattern, is_matched) in list.iter().zip(is_matched) {
-            let matches = path_matches(pattern.as_bytes(), self.prefix.as_bytes());
-            *is_matched |= matches;
-            is_quantised |= matches;
-        }
-        is_quantised
     }
 
     /// The path of this builder's module in the model.
@@ -272,7 +267,7 @@ impl ParameterBuilder {
     /// initialised according to `init`.
     ///
     /// # Errors
-    /// [`ModelError::MissingTensor`] and [`ModelError::ShapeMismatch`] from the weights.
+    /// [`ModelError::BadFile`] from the weights.
     /// [`ModelError::BadInput`] if a model requests a name twice. [`ModelError::BadConfig`] if the
     /// rate of a matching group is negative or not finite.
     pub fn get(&self, name: &str, shape: &[usize], init: Init) -> Result<Tensor> {
@@ -348,38 +343,33 @@ impl ParameterBuilder {
     /// because of a typo. [`ModelError::FrozenTable`] if such a pattern matches a frozen table.
     pub fn finish(&self) -> Result<Parameters> {
         let shared = self.lock();
-        if let Some(unused) = shared.is_matched.iter().position(|is_matched| !is_matched) {
+        if let Some(pattern) = shared.groups.unmatched() {
             return Err(ModelError::UnmatchedPattern {
-                pattern: shared.groups[unused].pattern.clone(),
+                pattern,
                 count: shared.list.len(),
                 example: shared.list.first().map(|p| p.name.clone()).unwrap_or_default(),
             });
         }
-        let unmatched = |is_matched: &[bool]| is_matched.iter().position(|matched| !matched);
-        let LowRankPatterns { list, is_matched, example } = &shared.low_rank;
-        let low_rank = unmatched(is_matched).map(|i| ("low_rank", list[i].pattern.clone()));
-        let QuantisedPatterns { list, is_matched } = &shared.quantised;
-        let quantised = unmatched(is_matched).map(|i| ("quantised", list[i].clone()));
-        if let Some((setting, pattern)) = low_rank.or(quantised) {
+        let low_rank = shared.low_rank.unmatched().map(|pattern| ("low_rank", pattern));
+        let quantised = || shared.quantised.unmatched().map(|pattern| ("quantised", pattern));
+        if let Some((setting, pattern)) = low_rank.or_else(quantised) {
             let names = shared.list.iter().map(|parameter| parameter.name());
             let matched = names.filter_map(|name| matching_level(&pattern, name)).next();
             return Err(ModelError::NoLinearLayer {
                 matched: matched.map(str::to_owned),
-                example: example.clone(),
+                example: shared.linear_layer.clone(),
                 setting,
                 pattern,
             });
         }
-        let TablePatterns { list, names, frozen } = &shared.tables;
-        let is_unmatched = |pattern: &&String| {
-            !names.iter().any(|name| path_matches(pattern.as_bytes(), name.as_bytes()))
-        };
-        if let Some(pattern) = list.iter().find(is_unmatched) {
-            let (pattern, tables) = (pattern.clone(), names.clone());
-            return Err(ModelError::NoEmbeddingTable { pattern, tables });
+        if let Some(pattern) = shared.tables.unmatched() {
+            return Err(ModelError::NoEmbeddingTable {
+                pattern,
+                tables: shared.table_names.clone(),
+            });
         }
-        if let Some(table) = frozen {
-            return Err(ModelError::FrozenTable { table: table.clone() });
+        if let Some(table) = shared.frozen_table.clone() {
+            return Err(ModelError::FrozenTable { table });
         }
         Ok(Parameters { list: shared.list.clone(), external: shared.external.clone() })
     }
@@ -400,7 +390,7 @@ impl Shared {
         if self.list.iter().any(|parameter| parameter.name == name)
             || self.external.iter().any(|table| table.name() == name)
         {
-            return Err(ModelError::BadInput(format!("parameter `{name}` is requested twice")));
+            bail!("parameter `{name}` is requested twice");
         }
         Ok(())
     }
@@ -413,17 +403,14 @@ impl Shared {
             Kind::Buffer | Kind::Quantised => true,
         };
         let mut rate = if is_frozen { 0.0 } else { 1.0 };
-        for (group, is_matched) in self.groups.iter().zip(&mut self.is_matched) {
-            if path_matches(group.pattern.as_bytes(), name.as_bytes()) {
-                if !group.rate.is_finite() || group.rate < 0.0 {
-                    return Err(ModelError::BadConfig {
-                        what: format!("parameter group `{}`", group.pattern),
-                        reason: format!("the rate {} is negative or not finite", group.rate),
-                    });
-                }
-                rate = group.rate;
-                *is_matched = true;
+        for (pattern, group_rate) in self.groups.matching(name) {
+            if !group_rate.is_finite() || group_rate < 0.0 {
+                return Err(ModelError::BadConfig {
+                    what: format!("parameter group `{pattern}`"),
+                    reason: format!("the rate {group_rate} is negative or not finite"),
+                });
             }
+            rate = group_rate;
         }
         if kind == Kind::Quantised && rate > 0.0 {
             return Err(ModelError::BadConfig {

@@ -148,7 +148,7 @@ impl PreNormBlock {
         mode: &Mode,
     ) -> Result<Tensor> {
         let starts = Segments::packed(lengths);
-        let starts: Arc<[u32]> = starts.queries().iter().map(|span| span.start as u32).collect();
+        let starts: Arc<[u32]> = starts.queries.iter().map(|span| span.start as u32).collect();
         let bias = bias.narrow(1, 0, 1)?.contiguous()?;
         let segments = Segments::cross(&vec![1; lengths.len()], lengths);
         mode.block(self, &[x, x, &bias], move |block, inputs, mode| {

@@ -38,12 +38,12 @@ impl<'a> DecodingState<'a> {
         let slots = lengths.len() * num_beams;
         let cache =
             KeyValueCache::new(blocks.len(), slots, width, states.dtype(), states.device())?;
-        Ok(Self { blocks, keys, input_spans: Segments::packed(lengths).keys().clone(), cache })
+        Ok(Self { blocks, keys, input_spans: Segments::packed(lengths).keys, cache })
     }
 
     /// The number of tokens of each output so far.
     pub(crate) fn length(&self) -> usize {
-        self.cache.length()
+        self.cache.length
     }
 
     /// Runs the blocks for the next row of each output, `[S, D]` → `[S, D]`, detached. `slots` and
@@ -60,8 +60,8 @@ impl<'a> DecodingState<'a> {
         let (spans, counts): (Vec<Span>, Vec<usize>) = unfinished.unzip();
         let cross = Segments::to_key_spans(&counts, spans.into());
         let step = self.cache.next(slots)?;
-        let bias = bias(self.cache.length())?;
-        let blocks = self.blocks.iter().zip(self.cache.layers()).zip(&self.keys);
+        let bias = bias(self.cache.length)?;
+        let blocks = self.blocks.iter().zip(&self.cache.layers).zip(&self.keys);
         for ((block, cache), (keys, values)) in blocks {
             let cross = CrossKeyValues { keys, values, segments: &cross };
             x = block.step(&x, bias.as_ref(), cache, &step, cross)?.detach();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::config::RevealConfig;
-use crate::error::{ModelError, Result};
-use crate::kernels::{Mode, Segments, dropout, embedding_sum};
+use crate::error::{Result, bail};
+use crate::kernels::{Mode, Segments, dropout, embedding_sum, packed_spans};
 use crate::layers::Linear;
 use crate::packed::PackedTokens;
 use crate::params::ParameterBuilder;
@@ -46,20 +46,11 @@ impl BaseStates {
     /// Returns the states of the sequences with these indices, in this order. An index may be
     /// repeated.
     pub fn select(&self, sequences: &[usize]) -> Result<Self> {
-        let starts: Vec<usize> = self.starts().collect();
-        let rows = sequences.iter().flat_map(|&i| starts[i]..starts[i] + self.lengths[i]);
+        let spans = packed_spans(&self.lengths);
+        let rows = sequences.iter().flat_map(|&i| spans[i].start..spans[i].start + spans[i].length);
         let rows: Arc<[u32]> = rows.map(|row| row as u32).collect();
         let lengths = sequences.iter().map(|&i| self.lengths[i]).collect();
         Ok(Self { states: embedding_sum(&[(&self.states, rows)])?, lengths })
-    }
-
-    /// Returns the index of the first row of each sequence.
-    pub(super) fn starts(&self) -> impl Iterator<Item = usize> {
-        self.lengths.iter().scan(0, |next, length| {
-            let start = *next;
-            *next += length;
-            Some(start)
-        })
     }
 }
 
@@ -67,7 +58,7 @@ impl BaseStates {
 #[derive(Debug, Clone)]
 pub(super) struct BaseEncoder {
     config: RevealConfig,
-    token_table: TokenTable,
+    pub(super) token_table: TokenTable,
     bias: RelativeBias,
     layers: Vec<PreNormBlock>,
     image: ViT,
@@ -96,11 +87,6 @@ impl BaseEncoder {
         })
     }
 
-    /// The token embeddings, shared with the decoder.
-    pub(super) fn token_table(&self) -> &TokenTable {
-        &self.token_table
-    }
-
     /// Returns the token embeddings `[T, D]`.
     pub(super) fn embed(&self, ids: &Arc<[u32]>) -> Result<Tensor> {
         self.token_table.forward(ids)
@@ -109,18 +95,14 @@ impl BaseEncoder {
     /// Returns the states of each text and its image.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if `image_of` does not match the texts and images.
+    /// [`crate::ModelError::BadInput`] if `image_of` does not match the texts and images.
     pub(super) fn forward(&self, input: &RevealInput, mode: &Mode) -> Result<BaseStates> {
         let spans = input.tokens.sequences();
         if input.image_of.len() != spans.len() {
-            return Err(ModelError::BadInput(format!(
-                "{} texts, but `image_of` has {} items",
-                spans.len(),
-                input.image_of.len()
-            )));
+            bail!("{} texts, but `image_of` has {} items", spans.len(), input.image_of.len());
         }
         if input.pixels.is_none() && input.image_of.iter().any(Option::is_some) {
-            return Err(ModelError::BadInput("texts have images, but `pixels` is missing".into()));
+            bail!("texts have images, but `pixels` is missing");
         }
         let texts = self.texts(&input.tokens, mode)?;
         let Some(pixels) = &input.pixels else {
@@ -146,8 +128,7 @@ impl BaseEncoder {
 
     /// Returns the states of the texts after the lower T5 layers, `[T, D]`.
     fn texts(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
-        let max_length = tokens.sequences().iter().map(|span| span.length).max().unwrap_or(1);
-        let bias = self.bias.forward(max_length, max_length)?;
+        let bias = self.bias.within(&tokens.segments)?;
         let dropout_mask = mode.dropout(self.config.t5.dropout_rate);
         let mut x = dropout(&mode.detach(self.token_table.forward(&tokens.ids)?), dropout_mask)?;
         let inputs = BlockInputs { bias: Some(&bias), ..BlockInputs::new(&tokens.segments) };

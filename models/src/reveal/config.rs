@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{bad_field, check_layers_of, check_sizes};
+use crate::config::{check_layers, check_sizes, require};
 use crate::error::Result;
 use crate::kernels::Activation;
 use crate::t5::T5Config;
@@ -96,36 +96,25 @@ impl RevealConfig {
             ("sources", self.sources),
             ("head_layers", self.head_layers),
         ])?;
-        check_layers_of("head_layers", self.head_layers)?;
-        if !(1..=self.t5.num_layers).contains(&self.fusion_layers) {
-            let reason = format!(
-                "{} is not between 1 and the encoder's {} layers",
-                self.fusion_layers, self.t5.num_layers
-            );
-            return Err(bad_field("fusion_layers", reason));
-        }
+        check_layers("head_layers", self.head_layers)?;
+        let (layers, fused) = (self.t5.num_layers, self.fusion_layers);
+        require((1..=layers).contains(&fused), "fusion_layers", || {
+            format!("{fused} is not between 1 and the encoder's {layers} layers")
+        })?;
         for (what, value) in
             [("score_ceiling", self.score_ceiling), ("token_scale", self.token_scale)]
         {
-            if !(value.is_finite() && value > 0.0) {
-                return Err(bad_field(what, format!("{value} is not positive and finite")));
-            }
+            require(value.is_finite() && value > 0.0, what, || {
+                format!("{value} is not positive and finite")
+            })?;
         }
-        if self.frozen_text_layers > self.text_layers() {
-            let reason = format!(
-                "{} exceeds the {} layers below the fusion",
-                self.frozen_text_layers,
-                self.text_layers()
-            );
-            return Err(bad_field("frozen_text_layers", reason));
-        }
-        if self.frozen_image_layers > self.image.num_hidden_layers {
-            let reason = format!(
-                "{} exceeds the image encoder's {} blocks",
-                self.frozen_image_layers, self.image.num_hidden_layers
-            );
-            return Err(bad_field("frozen_image_layers", reason));
-        }
-        Ok(())
+        let (frozen, layers) = (self.frozen_text_layers, self.text_layers());
+        require(frozen <= layers, "frozen_text_layers", || {
+            format!("{frozen} exceeds the {layers} layers below the fusion")
+        })?;
+        let (frozen, blocks) = (self.frozen_image_layers, self.image.num_hidden_layers);
+        require(frozen <= blocks, "frozen_image_layers", || {
+            format!("{frozen} exceeds the image encoder's {blocks} blocks")
+        })
     }
 }

@@ -11,11 +11,11 @@ use candle_core::Tensor;
 
 use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
-use crate::error::{ModelError, Result};
-use crate::kernels::{Mode, dropout, embedding_sum, scaled_rows};
+use crate::error::{Result, bail};
+use crate::kernels::{Mode, Span, dropout, embedding_sum, packed_spans, scaled_rows};
 use crate::layers::LayerNorm;
 use crate::params::ParameterBuilder;
-use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, encoder_block};
+use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, encoder_block, run_blocks};
 
 /// The entries retrieved for a batch of queries, query after query.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +57,7 @@ impl Fusion {
     /// Returns the states `[T, D]` of each query, followed by its values.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the retrieved entries do not match the queries.
+    /// [`crate::ModelError::BadInput`] if the retrieved entries do not match the queries.
     pub(super) fn forward(
         &self,
         query: &BaseStates,
@@ -72,14 +72,11 @@ impl Fusion {
             None => (query.states.clone(), query.lengths.clone(), None),
         };
         let joined = BaseStates { states: x.clone(), lengths };
-        let max_length = joined.lengths.iter().copied().max().unwrap_or(1);
-        let (bias, segments) = (self.bias.forward(max_length, max_length)?, joined.segments());
+        let segments = joined.segments();
+        let bias = self.bias.within(&segments)?;
         let (bias, weights) = (Some(&bias), weights.as_ref());
         let inputs = BlockInputs { bias, weights, ..BlockInputs::new(&segments) };
-        for layer in &self.layers {
-            x = mode.detach(layer.forward(&x, inputs, mode)?);
-        }
-        x = self.final_norm.forward(&x)?;
+        x = self.final_norm.forward(&run_blocks(&self.layers, x, inputs, mode)?)?;
         if let Some(weights) = weights {
             x = scaled_rows(&x, weights)?;
         }
@@ -101,19 +98,20 @@ impl Fusion {
             || num_value_tokens != entries * tokens
             || retrieved.prior.dims() != [entries]
         {
-            return Err(ModelError::BadInput(format!(
+            bail!(
                 "{} queries, but {entries} entries for {} queries, {num_value_tokens} value tokens \
                  and a prior of shape {:?}",
                 query.lengths.len(),
                 counts.len(),
                 retrieved.prior.dims()
-            )));
+            );
         }
         // Row 0 of the weight table is 1, the weight of query rows. Row `1 + i` is the prior of
         // entry `i`.
         let (mut rows, mut weight_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         let mut entry = 0;
-        for ((start, length), &count) in query.starts().zip(&query.lengths).zip(counts) {
+        for (Span { start, length }, &count) in packed_spans(&query.lengths).into_iter().zip(counts)
+        {
             rows.extend((start..start + length).map(|row| row as u32));
             weight_rows.resize(rows.len(), 0u32);
             for entry in entry..entry + count {

@@ -5,7 +5,7 @@ use candle_core::{D, Tensor};
 
 use super::config::RevealConfig;
 use crate::compute::full_precision;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Mode, softmax};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
@@ -64,10 +64,7 @@ impl ScoreTransform {
         let (num_entries, max_count) =
             (counts.iter().sum::<usize>(), counts.iter().copied().max().unwrap_or(0));
         if scores.dims() != [num_entries] || num_entries == 0 {
-            return Err(ModelError::BadInput(format!(
-                "scores of shape {:?} for {num_entries} retrieved entries",
-                scores.dims()
-            )));
+            bail!("scores of shape {:?} for {num_entries} retrieved entries", scores.dims());
         }
         let factor = (candle_nn::ops::sigmoid(&self.scale)? * self.ceiling)?;
         let transformed = scores.broadcast_mul(&factor)?;

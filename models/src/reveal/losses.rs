@@ -7,7 +7,7 @@ use candle_core::Tensor;
 
 use super::query_key_head::{normalise_rows, row_norms};
 use crate::compute::full_precision;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{CrossEntropy, cross_entropy, linear};
 
 /// The contrastive loss of queries `[B, E]` and keys `[N, E]`, in nats: the mean cross-entropy of
@@ -29,9 +29,7 @@ pub fn contrastive(
 pub fn decorrelation(values: &Tensor, tokens: usize) -> Result<Tensor> {
     let (rows, width) = values.dims2()?;
     if tokens == 0 || rows % tokens != 0 {
-        return Err(ModelError::BadInput(format!(
-            "{rows} rows cannot be divided into entries of {tokens} tokens"
-        )));
+        bail!("{rows} rows cannot be divided into entries of {tokens} tokens");
     }
     let entries = rows / tokens;
     let values = full_precision(values)?.reshape((entries, tokens, width))?;

@@ -40,9 +40,7 @@ impl PublishedWeights {
     /// of the module). Returns their names.
     ///
     /// # Errors
-    /// The errors of opening the files and of reading tensors, for example
-    /// [`MissingTensor`](crate::ModelError::MissingTensor) and
-    /// [`ShapeMismatch`](crate::ModelError::ShapeMismatch). Parameters that were set before the
+    /// The errors of [`Weights::open`] and [`Weights::get`]. Parameters that were set before the
     /// error keep their new values, so discard the model after an error.
     pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {
         let open = |path: &Option<PathBuf>| path.as_deref().map(open_weights).transpose();

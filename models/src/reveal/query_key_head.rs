@@ -6,11 +6,11 @@ use candle_core::{D, Tensor};
 use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::compute::full_precision;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::Mode;
 use crate::layers::{LayerNorm, Linear};
 use crate::params::ParameterBuilder;
-use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, encoder_block};
+use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, encoder_block, run_blocks};
 
 /// Added to the sum of squares before the square root, as in the released code.
 const EPSILON: f64 = 1e-10;
@@ -42,17 +42,13 @@ impl QueryKeyHead {
         projection: &Linear,
         mode: &Mode,
     ) -> Result<Tensor> {
-        let max_length = states.lengths.iter().copied().max().unwrap_or(1);
-        let bias = self.bias.forward(max_length, max_length)?;
         let Some((last_layer, lower_layers)) = self.layers.split_last() else {
-            return Err(ModelError::BadInput("the head has no layers".into()));
+            bail!("the head has no layers");
         };
         let segments = states.segments();
-        let mut x = states.states.clone();
+        let bias = self.bias.within(&segments)?;
         let inputs = BlockInputs { bias: Some(&bias), ..BlockInputs::new(&segments) };
-        for layer in lower_layers {
-            x = mode.detach(layer.forward(&x, inputs, mode)?);
-        }
+        let x = run_blocks(lower_layers, states.states.clone(), inputs, mode)?;
         // Only the first token's state is used.
         let first = last_layer.first_rows(&x, &states.lengths, &bias, mode)?;
         let pooled = self.final_norm.forward(&first)?;

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::kernels::{Mode, Segments, dropout, embedding_sum};
 use crate::layers::LayerNorm;
 use crate::params::{Init, ParameterBuilder};
-use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block};
+use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block, run_blocks};
 
 /// The value head.
 #[derive(Debug, Clone)]
@@ -52,12 +52,9 @@ impl ValuePerceiver {
         let cross = Segments::cross(&lengths, &base.lengths);
         let dropout_mask = mode.dropout(self.dropout);
         let latents = embedding_sum(&[(&self.latents, rows)])?.to_dtype(states.dtype())?;
-        let mut x = dropout(&latents, dropout_mask)?;
+        let x = dropout(&latents, dropout_mask)?;
         let (bias, cross) = (Some(&bias), Some((&states, &cross)));
         let inputs = BlockInputs { bias, cross, ..BlockInputs::new(&segments) };
-        for layer in &self.layers {
-            x = mode.detach(layer.forward(&x, inputs, mode)?);
-        }
-        Ok((x * self.scale)?)
+        Ok((run_blocks(&self.layers, x, inputs, mode)? * self.scale)?)
     }
 }

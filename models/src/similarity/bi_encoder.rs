@@ -17,7 +17,8 @@ use crate::text_encoder::TextEncoder;
 /// A text encoder with pooling.
 #[derive(Debug, Clone)]
 pub struct BiEncoder {
-    encoder: TextEncoder,
+    /// The text encoder.
+    pub encoder: TextEncoder,
     pooler: SpanPooler,
 }
 
@@ -26,11 +27,6 @@ impl BiEncoder {
     pub fn new(pooling: Pooling, encoder: TextEncoder, builder: &ParameterBuilder) -> Result<Self> {
         let pooler = SpanPooler::new(pooling, encoder.hidden_size(), &builder.pp("pooling"))?;
         Ok(Self { encoder, pooler })
-    }
-
-    /// The text encoder.
-    pub fn encoder(&self) -> &TextEncoder {
-        &self.encoder
     }
 
     /// Returns the unit vectors `[S, D]` of the `S` packed phrases.

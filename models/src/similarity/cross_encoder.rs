@@ -51,7 +51,8 @@ pub struct ScoredSpans {
 #[derive(Debug, Clone)]
 pub struct CrossEncoder {
     config: CrossEncoderConfig,
-    encoder: TextEncoder,
+    /// The text encoder.
+    pub encoder: TextEncoder,
     pooler: SpanPooler,
     head: Linear,
 }
@@ -76,11 +77,6 @@ impl CrossEncoder {
             head: new_linear(features, 1, std, &head.pp("score"))?,
             config,
         })
-    }
-
-    /// The text encoder.
-    pub fn encoder(&self) -> &TextEncoder {
-        &self.encoder
     }
 
     /// Returns one score (a logit) for each of the `N` spans: `[N]`.

@@ -6,7 +6,7 @@ use candle_core::Tensor;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 
 /// A loss for scored pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -31,14 +31,10 @@ impl PairLoss {
     /// Returns the loss, a scalar, of `scores` `[N]` and `gold` of the same length.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the lengths differ or are 0.
+    /// [`crate::ModelError::BadInput`] if the lengths differ or are 0.
     pub fn loss(self, scores: &Tensor, gold: &[f32]) -> Result<Tensor> {
         if gold.is_empty() || scores.dims() != [gold.len()] {
-            return Err(ModelError::BadInput(format!(
-                "{:?} scores for {} gold scores",
-                scores.dims(),
-                gold.len()
-            )));
+            bail!("{:?} scores for {} gold scores", scores.dims(), gold.len());
         }
         let gold_tensor =
             Tensor::from_slice(gold, gold.len(), scores.device())?.to_dtype(scores.dtype())?;
@@ -152,7 +148,7 @@ mod tests {
     fn bce_cosent_and_pearson_losses_match_their_formulas() -> Result<()> {
         let scores = Tensor::from_slice(&SCORES, 5, &Device::Cpu)?;
         let value = |loss: PairLoss| {
-            loss.loss(&scores, &GOLD)?.to_scalar::<f64>().map_err(ModelError::from)
+            loss.loss(&scores, &GOLD)?.to_scalar::<f64>().map_err(crate::ModelError::from)
         };
         let pairs = SCORES.iter().zip(GOLD.map(f64::from));
         let bce: f64 = pairs

@@ -19,7 +19,7 @@ mod pooling;
 mod prompts;
 mod settings;
 
-pub use dense::{DenseActivation, DenseConfig};
+pub use dense::DenseConfig;
 pub use encoder::{SentenceBatch, SentenceEncoder, SentenceModule};
 pub use pooling::{PoolingConfig, PoolingMode};
 pub use prompts::{PromptChoice, Prompts};
@@ -27,16 +27,12 @@ pub use settings::TransformerSettings;
 
 use serde::de::DeserializeOwned;
 
-use crate::error::{ModelError, Result};
-
-/// Returns the error for the file `name`.
-fn bad_config(name: &str, reason: impl Into<String>) -> ModelError {
-    ModelError::BadConfig { what: name.to_owned(), reason: reason.into() }
-}
+use crate::config::bad_field;
+use crate::error::Result;
 
 /// Parses JSON. Errors start with the file's `name` and say that the text is not `expected`.
 fn parse_json<T: DeserializeOwned>(text: &str, name: &str, expected: &str) -> Result<T> {
     serde_json::from_str(text).map_err(|error| {
-        bad_config(name, format!("not {expected}: {error}; download the file again"))
+        bad_field(name, format!("not {expected}: {error}; download the file again"))
     })
 }

@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 use super::AudioStates;
 use super::log_mel::Frames;
 use crate::compute::to_host;
-use crate::config::{bad_field, check_sizes};
+use crate::config::{check_sizes, require};
 use crate::conformer::ConformerConfig;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{CrossEntropy, Matrix, Mode, cross_entropy, embedding_sum, matmul};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
@@ -78,23 +78,19 @@ impl BestRqConfig {
     /// Checks the values that the types do not restrict.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] with the field's name.
+    /// [`crate::ModelError::BadConfig`] with the field's name.
     pub fn validate(&self) -> Result<()> {
         check_sizes(&[
             ("num_codes", self.num_codes),
             ("code_dim", self.code_dim),
             ("mask_length", self.mask_length),
         ])?;
-        if !(0.0..=1.0).contains(&self.mask_probability) {
-            let reason = format!("{} is not a probability between 0 and 1", self.mask_probability);
-            return Err(bad_field("mask_probability", reason));
-        }
-        if !(self.mask_std >= 0.0 && self.mask_std.is_finite()) {
-            let reason =
-                format!("{} is not a finite standard deviation of at least 0", self.mask_std);
-            return Err(bad_field("mask_std", reason));
-        }
-        Ok(())
+        require((0.0..=1.0).contains(&self.mask_probability), "mask_probability", || {
+            format!("{} is not a probability between 0 and 1", self.mask_probability)
+        })?;
+        require(self.mask_std >= 0.0 && self.mask_std.is_finite(), "mask_std", || {
+            format!("{} is not a finite standard deviation of at least 0", self.mask_std)
+        })
     }
 }
 
@@ -103,7 +99,7 @@ impl BestRq {
     /// `codebook`, both constant, and `head`.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
+    /// [`crate::ModelError::BadConfig`], and the errors of [`ParameterBuilder::get`].
     pub fn new(
         config: &BestRqConfig,
         encoder: &ConformerConfig,
@@ -112,13 +108,9 @@ impl BestRq {
         config.validate()?;
         let (frames_per_state, code_dim) = (encoder.subsampling_factor, config.code_dim);
         // A shorter span may not cover all frames of any state.
-        if config.mask_length + 1 < 2 * frames_per_state {
-            let reason = format!(
-                "{} cannot mask a whole state of {frames_per_state} frames",
-                config.mask_length
-            );
-            return Err(bad_field("mask_length", reason));
-        }
+        require(config.mask_length + 1 >= 2 * frames_per_state, "mask_length", || {
+            format!("{} cannot mask a whole state of {frames_per_state} frames", config.mask_length)
+        })?;
         let inputs = frames_per_state * encoder.num_mel_bins;
         // The bound of Xavier initialisation.
         let bound = (6.0 / (inputs + code_dim) as f64).sqrt();
@@ -230,10 +222,10 @@ impl BestRq {
     /// Returns the logits `[N, V]` of the codes of the `N` masked states.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if no state is masked.
+    /// [`crate::ModelError::BadInput`] if no state is masked.
     pub fn logits(&self, audio: &AudioStates, masked: &MaskedStates) -> Result<Tensor> {
         if masked.states.is_empty() {
-            return Err(ModelError::BadInput("no state is masked".into()));
+            bail!("no state is masked");
         }
         let states = embedding_sum(&[(&audio.states, masked.states.clone().into())])?;
         self.head.forward(&states, &Mode::evaluate())

@@ -2,20 +2,9 @@
 
 use candle_core::Tensor;
 
-use super::check_classes;
+use super::AlignedTargets;
 use crate::kernels::lattice::{Lattice, lattice_loss};
 use crate::kernels::wide::WideFloat;
-
-/// The clips and their target labels.
-#[derive(Debug, Clone)]
-pub struct Ctc {
-    /// The number of frames (rows of logits) of each of `B` clips.
-    pub lengths: Vec<usize>,
-    /// The labels of each clip. Without labels, the only path is all blank.
-    pub targets: Vec<Vec<u32>>,
-    /// The class of frames without a label.
-    pub blank: u32,
-}
 
 /// Whether `frames` are enough for a target. Each label needs a frame, and so does the blank
 /// between two equal neighbours. An empty target needs one frame.
@@ -25,7 +14,8 @@ pub fn is_feasible(frames: usize, target: &[u32]) -> bool {
 }
 
 /// Computes `-log p(target)` of each clip in nats, where `p` sums over all alignments of labels and
-/// frames. `logits` `[T, V]` are unnormalised, one clip after the other → `[B]`.
+/// frames. `logits` `[T, V]` are unnormalised, one clip after the other → `[B]`. Without labels, the
+/// only path is all blank.
 ///
 /// A target without a path has infinite loss and zero gradient. There is no path if there are too
 /// few frames, or if minus infinity masks a needed class. NaN logits give NaN loss and zero
@@ -40,10 +30,10 @@ pub fn is_feasible(frames: usize, target: &[u32]) -> bool {
 ///
 /// # Source
 /// Graves et al. 2006, §4.1: equations 6 to 8 (`α`), 9 to 11 (`β`) and 16 (the gradient).
-pub fn ctc_loss(logits: &Tensor, ctc: Ctc) -> candle_core::Result<Tensor> {
-    check_classes(CtcClip::NAME, logits, &ctc.lengths, &ctc.targets, ctc.blank)?;
-    let clips = ctc.lengths.iter().zip(&ctc.targets);
-    let clips = clips.map(|(frames, target)| CtcClip::new(*frames, target, ctc.blank));
+pub fn ctc_loss(logits: &Tensor, targets: AlignedTargets) -> candle_core::Result<Tensor> {
+    targets.check(CtcClip::NAME, logits)?;
+    let clips = targets.lengths.iter().zip(&targets.targets);
+    let clips = clips.map(|(frames, target)| CtcClip::new(*frames, target, targets.blank));
     lattice_loss(logits, clips.collect())
 }
 

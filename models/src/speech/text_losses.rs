@@ -4,26 +4,11 @@ use std::sync::Arc;
 
 use candle_core::Tensor;
 
-use super::AudioStates;
-use crate::error::{ModelError, Result};
+use crate::error::Result;
 use crate::kernels::{CrossEntropy, Span, cross_entropy, span_mean};
 
 /// The target of tokens without a loss.
 const IGNORED: u32 = u32::MAX;
-
-impl AudioStates {
-    /// Checks that there is one text for each clip.
-    ///
-    /// # Errors
-    /// [`ModelError::BadInput`] if the numbers differ.
-    pub(crate) fn check_texts(&self, texts: &[Vec<u32>]) -> Result<()> {
-        let (clips, found) = (self.lengths.len(), texts.len());
-        if clips == found {
-            return Ok(());
-        }
-        Err(ModelError::BadInput(format!("{found} texts for {clips} clips")))
-    }
-}
 
 /// Returns the mean cross-entropy of the tokens of each text and its end token, `[B]`. `logits`
 /// `[Σ (P + U_b), V]` belong to a prompt of `P` tokens, at least one, followed by the text.

@@ -2,24 +2,14 @@
 
 use candle_core::Tensor;
 
-use super::check_classes;
+use super::AlignedTargets;
 use crate::kernels::lattice::{Lattice, lattice_loss};
 use crate::kernels::wide::WideFloat;
 
-/// The clips and their target labels.
-#[derive(Debug, Clone)]
-pub struct Transducer {
-    /// The number of encoder frames `T_b` of each of `B` clips.
-    pub lengths: Vec<usize>,
-    /// The `U_b` labels of each clip; may be empty.
-    pub targets: Vec<Vec<u32>>,
-    /// The blank class, which moves to the next frame.
-    pub blank: u32,
-}
-
 /// Computes `-log p(target)` of each clip in nats, where `p` sums over all alignments of labels and
 /// frames. `logits` `[Σ_b T_b (U_b + 1), V]` are unnormalised, one clip after the other → `[B]`.
-/// Row `t (U_b + 1) + u` of a clip is frame `t` after `u` labels.
+/// Row `t (U_b + 1) + u` of a clip with `U_b` labels is frame `t` after `u` labels. The blank moves
+/// to the next frame.
 ///
 /// A target without a path has infinite loss and zero gradient. There is no path if the clip has no
 /// frames, or if minus infinity masks a needed class. NaN logits give NaN loss and zero gradient.
@@ -34,11 +24,10 @@ pub struct Transducer {
 ///
 /// # Source
 /// Graves 2012, §2.4: equations 16 (`α`), 18 (`β`) and 20 (the gradient).
-pub fn transducer_loss(logits: &Tensor, transducer: Transducer) -> candle_core::Result<Tensor> {
-    let Transducer { lengths, targets, blank } = transducer;
-    check_classes(TransducerClip::NAME, logits, &lengths, &targets, blank)?;
-    let clips = lengths.iter().zip(&targets);
-    let clips = clips.map(|(frames, target)| TransducerClip::new(*frames, target, blank));
+pub fn transducer_loss(logits: &Tensor, targets: AlignedTargets) -> candle_core::Result<Tensor> {
+    targets.check(TransducerClip::NAME, logits)?;
+    let clips = targets.lengths.iter().zip(&targets.targets);
+    let clips = clips.map(|(frames, target)| TransducerClip::new(*frames, target, targets.blank));
     lattice_loss(logits, clips.collect())
 }
 

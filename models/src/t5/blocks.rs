@@ -9,8 +9,8 @@ use std::sync::Arc;
 use candle_core::Tensor;
 
 use super::config::T5Config;
-use crate::error::{ModelError, Result};
-use crate::kernels::embedding_sum;
+use crate::error::{ModelError, Result, bail};
+use crate::kernels::{Mode, Segments, embedding_sum};
 use crate::layers::{LayerNorm, Linear, Projections};
 use crate::params::{Init, ParameterBuilder};
 pub use crate::pre_norm::{BlockInputs, PreNormBlock};
@@ -37,6 +37,12 @@ impl RelativeBias {
         })
     }
 
+    /// Returns the biases `[H, L, L]` of all positions of the longest query segment.
+    pub fn within(&self, segments: &Segments) -> Result<Tensor> {
+        let longest = segments.queries.iter().map(|span| span.length).max().unwrap_or(1);
+        self.forward(longest, longest)
+    }
+
     /// Returns the biases from the last `queries` of `keys` positions to all positions:
     /// `[H, queries, keys]`.
     ///
@@ -44,8 +50,7 @@ impl RelativeBias {
     /// [`ModelError::BadInput`] if there are more queries than keys.
     pub fn forward(&self, queries: usize, keys: usize) -> Result<Tensor> {
         if queries > keys {
-            let reason = format!("{queries} queries for {keys} keys");
-            return Err(ModelError::BadInput(reason));
+            bail!("{queries} queries for {keys} keys");
         }
         let (buckets, heads) = self.weight.dims2()?;
         let ids: Arc<[u32]> = (keys - queries..keys)
@@ -76,6 +81,16 @@ impl RelativeBias {
         };
         (first + bucket) as u32
     }
+}
+
+/// Runs blocks one after the other, with the same inputs besides their state `[T, D]`.
+pub(crate) fn run_blocks(
+    layers: &[PreNormBlock],
+    x: Tensor,
+    inputs: BlockInputs<'_>,
+    mode: &Mode,
+) -> Result<Tensor> {
+    layers.iter().try_fold(x, |x, layer| Ok(mode.detach(layer.forward(&x, inputs, mode)?)))
 }
 
 /// Creates the projections of an attention layer, without biases. Their width `num_heads * d_kv`
@@ -146,7 +161,6 @@ fn block(config: &T5Config, is_decoder: bool, builder: &ParameterBuilder) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::{Mode, Segments};
 
     #[test]
     fn first_rows_equal_the_first_rows_of_the_full_layer() -> Result<()> {

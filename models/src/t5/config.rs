@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::{
-    bad_field, check_epsilon, check_layers_of, check_probability, check_sizes, in_file,
-    read_published,
+    check_epsilon, check_layers, check_probability, check_sizes, check_token, in_file,
+    read_published, require,
 };
 use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
@@ -142,34 +142,35 @@ impl T5Config {
             ("num_layers", self.num_layers),
             ("num_decoder_layers", self.decoder_layers()),
         ])?;
-        check_layers_of("num_layers", self.num_layers)?;
-        check_layers_of("num_decoder_layers", self.decoder_layers())?;
+        check_layers("num_layers", self.num_layers)?;
+        check_layers("num_decoder_layers", self.decoder_layers())?;
         let buckets = self.relative_attention_num_buckets;
-        if buckets < 4 || !buckets.is_multiple_of(4) {
-            let reason = format!("{buckets} is not a multiple of 4");
-            return Err(bad_field("relative_attention_num_buckets", reason));
-        }
-        if self.relative_attention_max_distance <= buckets / 2 {
-            let reason = format!("must be more than half of the {buckets} buckets");
-            return Err(bad_field("relative_attention_max_distance", reason));
-        }
+        require(
+            buckets >= 4 && buckets.is_multiple_of(4),
+            "relative_attention_num_buckets",
+            || format!("{buckets} is not a multiple of 4"),
+        )?;
+        let max_distance = self.relative_attention_max_distance;
+        require(max_distance > buckets / 2, "relative_attention_max_distance", || {
+            format!("must be more than half of the {buckets} buckets")
+        })?;
         check_probability("dropout_rate", self.dropout_rate)?;
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
-        if self.feed_forward_proj != "gated-gelu" {
-            let reason = format!("`{}` is not `gated-gelu`, as in v1.1", self.feed_forward_proj);
-            return Err(bad_field("feed_forward_proj", reason));
-        }
-        if self.tie_word_embeddings {
-            let reason =
-                "true means T5 1.0, which is not supported; v1.1 has its own output projection";
-            return Err(bad_field("tie_word_embeddings", reason.to_string()));
-        }
-        let largest = self.eos_token_id.max(self.pad_token_id).max(self.decoder_start_token_id);
-        if largest as usize >= self.vocab_size {
-            let reason = format!("{} is too small for token {largest}", self.vocab_size);
-            return Err(bad_field("vocab_size", reason));
-        }
-        Ok(())
+        require(self.feed_forward_proj == "gated-gelu", "feed_forward_proj", || {
+            format!("`{}` is not `gated-gelu`, as in v1.1", self.feed_forward_proj)
+        })?;
+        require(
+            !self.tie_word_embeddings,
+            "tie_word_embeddings",
+            || "true means T5 1.0, which is not supported; v1.1 has its own output projection",
+        )?;
+        [
+            ("eos_token_id", self.eos_token_id),
+            ("pad_token_id", self.pad_token_id),
+            ("decoder_start_token_id", self.decoder_start_token_id),
+        ]
+        .iter()
+        .try_for_each(|(what, token)| check_token(what, *token, self.vocab_size))
     }
 
     /// The number of decoder blocks.

@@ -52,18 +52,18 @@ impl Decoder {
             return Ok(Vec::new());
         }
         super::check_rows(states, lengths)?;
-        let state = DecodingState::new(&self.layers, states, lengths, options.num_beams)?;
+        let state = DecodingState::new(&self.stack.layers, states, lengths, options.num_beams)?;
         search(lengths.len(), options, &mut Generator { decoder: self, table, state })
     }
 }
 
 impl NextTokens for Generator<'_> {
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
-        let Decoder { bias, final_norm, lm_head, .. } = self.decoder;
+        let Decoder { stack, lm_head, .. } = self.decoder;
         let x = self.table.forward(&tokens.into())?.detach();
-        let bias = |length| Ok(Some(bias.forward(1, length)?.detach()));
+        let bias = |length| Ok(Some(stack.bias.forward(1, length)?.detach()));
         let x = self.state.step(x, slots, counts, bias)?;
-        Ok(lm_head.forward(&final_norm.forward(&x)?, &Mode::inference())?.detach())
+        Ok(lm_head.forward(&stack.final_norm.forward(&x)?, &Mode::inference())?.detach())
     }
 
     fn copy(&mut self, pairs: &[(usize, usize)]) -> Result<()> {

@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::config::{bad_field, check_dropout, check_heads, check_layers, check_sizes, in_file};
+use crate::config::{
+    bad_field, check_dropout, check_heads, check_layers, check_sizes, in_file, require,
+};
 use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
 
@@ -171,7 +173,7 @@ impl TextEncoderConfig {
         let required: Required = serde_json::from_str(text).map_err(bad_json)?;
         let disentangled = match required.model_type.as_str() {
             "bert" if required.type_vocab_size.is_none() => {
-                return Err(bad_field(name, "missing field `type_vocab_size`".to_string()));
+                return Err(bad_field(name, "missing field `type_vocab_size`"));
             }
             "bert" => None,
             "deberta-v2" => Some(serde_json::from_str(text).map_err(bad_json)?),
@@ -192,7 +194,7 @@ impl TextEncoderConfig {
     /// [`ModelError::BadConfig`], which names the field.
     pub fn validate(&self) -> Result<()> {
         check_heads(self.hidden_size, self.num_attention_heads)?;
-        check_layers(self.num_hidden_layers)?;
+        check_layers("num_hidden_layers", self.num_hidden_layers)?;
         check_sizes(&[
             ("hidden_size", self.hidden_size),
             ("vocab_size", self.vocab_size),
@@ -207,15 +209,13 @@ impl TextEncoderConfig {
             return disentangled.validate(self);
         }
         check_sizes(&[("type_vocab_size", self.type_vocab_size)])?;
-        if self.is_decoder {
-            let reason = "true is not supported; use an encoder".to_string();
-            return Err(bad_field("is_decoder", reason));
-        }
-        if self.position_embedding_type.as_deref().is_some_and(|kind| kind != "absolute") {
-            let reason = "only `absolute` is supported".to_string();
-            return Err(bad_field("position_embedding_type", reason));
-        }
-        Ok(())
+        require(!self.is_decoder, "is_decoder", || "true is not supported; use an encoder")?;
+        let positions = self.position_embedding_type.as_deref();
+        require(
+            positions.is_none_or(|it| it == "absolute"),
+            "position_embedding_type",
+            || "only `absolute` is supported",
+        )
     }
 
     /// The number of rows of the position table, which limits the sequence length. `None` if the
@@ -258,38 +258,36 @@ impl DisentangledConfig {
     /// Checks that the values are valid and fit the other fields.
     fn validate(&self, config: &TextEncoderConfig) -> Result<()> {
         let (width, heads) = (config.hidden_size, config.num_attention_heads);
-        if let Some(size) =
-            self.attention_head_size.filter(|size| size.checked_mul(heads) != Some(width))
-        {
-            let reason = format!("{size} times {heads} heads is not hidden_size {width}");
-            return Err(bad_field("attention_head_size", reason));
-        }
-        if self.conv_kernel_size > 0 {
-            let reason = format!(
+        let size = self.attention_head_size.unwrap_or(width / heads);
+        require(size.checked_mul(heads) == Some(width), "attention_head_size", || {
+            format!("{size} times {heads} heads is not hidden_size {width}")
+        })?;
+        require(self.conv_kernel_size == 0, "conv_kernel_size", || {
+            format!(
                 "{}: the convolution of deberta-v2-xlarge and -xxlarge is not supported; \
                  use a v3 model",
                 self.conv_kernel_size
-            );
-            return Err(bad_field("conv_kernel_size", reason));
-        }
+            )
+        })?;
         if !self.relative_attention {
             return Ok(());
         }
-        if self.pos_att_type.count() == 0 {
-            let reason = "relative_attention needs c2p, p2c or both".to_string();
-            return Err(bad_field("pos_att_type", reason));
-        }
+        require(
+            self.pos_att_type.count() > 0,
+            "pos_att_type",
+            || "relative_attention needs c2p, p2c or both",
+        )?;
         let max_distance = self.max_distance(config.max_position_embeddings);
-        if !(1..=MAX_RELATIVE_POSITIONS).contains(&max_distance) {
-            let reason = format!("{max_distance} is not between 1 and {MAX_RELATIVE_POSITIONS}");
-            return Err(bad_field("max_relative_positions", reason));
-        }
+        require(
+            (1..=MAX_RELATIVE_POSITIONS).contains(&max_distance),
+            "max_relative_positions",
+            || format!("{max_distance} is not between 1 and {MAX_RELATIVE_POSITIONS}"),
+        )?;
         let buckets = self.position_buckets;
-        if buckets == 1 || (buckets > 1 && buckets / 2 + 1 >= max_distance) {
-            let reason = format!("{buckets} buckets do not fit {max_distance} relative positions");
-            return Err(bad_field("position_buckets", reason));
-        }
-        Ok(())
+        let fit = buckets < 1 || (buckets > 1 && buckets / 2 + 1 < max_distance);
+        require(fit, "position_buckets", || {
+            format!("{buckets} buckets do not fit {max_distance} relative positions")
+        })
     }
 
     /// The largest relative distance; larger distances share its embedding.

@@ -39,12 +39,7 @@ pub fn beam_search_paths(
         greedy.push(audio)?;
         return Ok(greedy.paths());
     }
-    let (mut start, mut clips) = (0, Vec::with_capacity(searches.len()));
-    for length in &audio.lengths {
-        let states = audio.states.narrow(0, start, *length)?;
-        clips.push(AudioStates { states, lengths: vec![*length] });
-        start += length;
-    }
+
     let path = |(clip, search): (AudioStates, &BeamSearchOptions)| {
         let Some(num_beams) = search.beams() else {
             return beam_search_paths(decoder, &clip, std::slice::from_ref(search));
@@ -53,11 +48,12 @@ pub fn beam_search_paths(
         let tokens = best.into_iter().next().ok_or_else(nan_logits)?.tokens;
         let texts = [tokens];
         let logits = decoder.logits(&clip, &texts, &Mode::inference())?.detach();
-        let path = forced_alignment(&rows(&logits)?, &texts[0], decoder.config().blank);
+        let path = forced_alignment(&rows(&logits)?, &texts[0], decoder.config.blank);
         let empty = BestPath { min_blank_probability: 1.0, ..BestPath::default() };
         Ok(vec![path.unwrap_or(empty)])
     };
-    let paths = clips.into_par_iter().zip(searches).map(path).collect::<Result<Vec<_>>>()?;
+    let paths =
+        audio.clips()?.into_par_iter().zip(searches).map(path).collect::<Result<Vec<_>>>()?;
     Ok(paths.concat())
 }
 
@@ -77,7 +73,7 @@ pub fn beam_search(
     boost: Option<&BoostTree>,
 ) -> Result<Vec<Hypothesis>> {
     let projected = decoder.project(states, &Mode::inference())?.detach();
-    let start = decoder.prediction().start(1)?;
+    let start = decoder.prediction.start(1)?;
     let num_beams = num_beams.max(1);
     let mut search = Search { decoder, num_beams, boost, prefixes: Prefixes::new() };
     let mut beams = Beams { list: vec![Beam { node: EMPTY, log_probability: 0.0 }], state: start };
@@ -120,9 +116,9 @@ impl Search<'_> {
         let mut ended: Vec<(Beam, usize)> = Vec::new();
         let mut states = beams.state.clone();
         let (mut running, mut first) = (beams, 0);
-        for symbol in 0..=self.decoder.config().max_symbols_per_step {
+        for symbol in 0..=self.decoder.config.max_symbols_per_step {
             let rows = self.log_probabilities(audio, &running)?;
-            let blank = self.decoder.config().blank;
+            let blank = self.decoder.config.blank;
             for (i, (beam, row)) in running.list.iter().zip(&rows).enumerate() {
                 let log_probability = beam.log_probability + row[blank as usize];
                 match ended.iter_mut().find(|(other, _)| other.node == beam.node) {
@@ -135,7 +131,7 @@ impl Search<'_> {
             let extended = self.extend(&running.list, &rows);
             let best = extended.first().map_or(f64::NEG_INFINITY, |(beam, _)| self.score(beam));
             let better = ended.iter().filter(|(beam, _)| self.score(beam) > best).count();
-            let is_last = symbol == self.decoder.config().max_symbols_per_step;
+            let is_last = symbol == self.decoder.config.max_symbols_per_step;
             if is_last || better >= self.num_beams || best == f64::NEG_INFINITY {
                 break;
             }
@@ -144,7 +140,7 @@ impl Search<'_> {
             let list: Vec<Beam> = extended.into_iter().map(|(beam, _)| beam).collect();
             let labels: Vec<u32> =
                 list.iter().map(|beam| self.prefixes.nodes[beam.node].token).collect();
-            let prediction = self.decoder.prediction();
+            let prediction = &self.decoder.prediction;
             let state = prediction.advance(&running.state.select(&parents)?, &labels)?;
             states = states.join(&state)?;
             running = Beams { list, state };
@@ -158,7 +154,7 @@ impl Search<'_> {
 
     /// Returns the log probabilities of all classes after each hypothesis.
     fn log_probabilities(&self, audio: &Tensor, beams: &Beams) -> Result<Vec<Vec<f64>>> {
-        let output = beams.state.output();
+        let output = &beams.state.output;
         let audio = audio.broadcast_as(output.shape())?.contiguous()?;
         let logits = self.decoder.joint(&audio, output)?.detach();
         let rows = logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
@@ -175,7 +171,7 @@ impl Search<'_> {
     /// Returns the best hypotheses with one more label, best first, and the index of the
     /// hypothesis that each extends.
     fn extend(&mut self, beams: &[Beam], rows: &[Vec<f64>]) -> Vec<(Beam, usize)> {
-        let blank = self.decoder.config().blank as usize;
+        let blank = self.decoder.config.blank as usize;
         let mut candidates = Vec::new();
         for (i, (beam, row)) in beams.iter().zip(rows).enumerate() {
             let node = self.prefixes.nodes[beam.node];

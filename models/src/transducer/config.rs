@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{bad_field, check_layers_of, check_probability, check_sizes};
+use crate::config::{check_layers, check_probability, check_sizes, check_token};
 use crate::error::Result;
 use crate::kernels::Activation;
 
@@ -83,13 +83,9 @@ impl TransducerConfig {
             ("max_symbols_per_step", self.max_symbols_per_step),
             ("context_size", self.context_size),
         ])?;
-        check_layers_of("num_decoder_layers", self.num_decoder_layers)?;
-        check_layers_of("context_size", self.context_size)?;
+        check_layers("num_decoder_layers", self.num_decoder_layers)?;
+        check_layers("context_size", self.context_size)?;
         check_probability("decoder_dropout", self.decoder_dropout)?;
-        if self.blank as usize >= self.vocab_size {
-            let reason = format!("{} is not below vocab_size {}", self.blank, self.vocab_size);
-            return Err(bad_field("blank_token_id", reason));
-        }
-        Ok(())
+        check_token("blank_token_id", self.blank, self.vocab_size)
     }
 }

@@ -3,8 +3,8 @@
 use candle_core::{D, DType, Device, Tensor};
 
 use super::{PredictionState, TransducerDecoder};
-use crate::error::{ModelError, Result};
-use crate::kernels::{Mode, log_sum_exp};
+use crate::error::{Result, bail};
+use crate::kernels::{Mode, log_sum_exp, packed_spans};
 use crate::speech::AudioStates;
 use crate::speech::decode::BestPath;
 use crate::speech::prefixes::nan_logits;
@@ -45,28 +45,20 @@ impl<'a> GreedyDecoder<'a> {
     /// Decodes the next encoder states of each clip, which may be none.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] for another number of clips, or logits that are NaN or infinite.
+    /// [`crate::ModelError::BadInput`] for another number of clips, or logits that are NaN or infinite.
     pub fn push(&mut self, audio: &AudioStates) -> Result<()> {
         if audio.lengths.len() != self.clips.len() {
             let (found, clips) = (audio.lengths.len(), self.clips.len());
-            return Err(ModelError::BadInput(format!("states of {found} clips, expected {clips}")));
+            bail!("states of {found} clips, expected {clips}");
         }
         let projected = self.decoder.project(&audio.states, &Mode::inference())?.detach();
-        let starts: Vec<usize> = audio
-            .lengths
-            .iter()
-            .scan(0, |end, length| {
-                let start = *end;
-                *end += length;
-                Some(start)
-            })
-            .collect();
+        let spans = packed_spans(&audio.lengths);
         for offset in 0..audio.lengths.iter().copied().max().unwrap_or(0) {
             let mut running: Vec<usize> =
                 (0..self.clips.len()).filter(|i| audio.lengths[*i] > offset).collect();
             let at_state = running.clone();
             for _ in 0..self.decoder.config.max_symbols_per_step {
-                let rows: Vec<usize> = running.iter().map(|i| starts[*i] + offset).collect();
+                let rows: Vec<usize> = running.iter().map(|i| spans[*i].start + offset).collect();
                 running = self.decide(&projected, &rows, &running)?;
                 if running.is_empty() {
                     break;
@@ -99,7 +91,7 @@ impl<'a> GreedyDecoder<'a> {
             Tensor::from_vec(list, rows.len(), projected.device())
         };
         let audio = projected.index_select(&indices(rows)?, 0)?;
-        let predicted = self.state.output().index_select(&indices(running)?, 0)?;
+        let predicted = self.state.output.index_select(&indices(running)?, 0)?;
         let logits = self.decoder.joint(&audio, &predicted)?.detach();
         let classes = logits.argmax(D::Minus1)?.to_vec1::<u32>()?;
         let logits = logits.to_device(&Device::Cpu)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;

@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::config::{Prediction, TransducerConfig};
 use crate::compute::Compute;
-use crate::error::Result;
+use crate::error::{Result, bail};
 use crate::kernels::{Activation, Mode, Windows, activation, dropout, embedding_sum};
 use crate::layers::{Convolution, Linear, Lstm, LstmState};
 use crate::params::{Init, ParameterBuilder};
@@ -33,7 +33,7 @@ enum Network {
 pub struct PredictionState {
     network: NetworkState,
     /// The joint network's input, `[N, J]`.
-    output: Tensor,
+    pub output: Tensor,
 }
 
 #[derive(Debug, Clone)]
@@ -44,11 +44,6 @@ enum NetworkState {
 }
 
 impl PredictionState {
-    /// Returns the joint network's input, `[N, J]`.
-    pub fn output(&self) -> &Tensor {
-        &self.output
-    }
-
     /// Selects texts by index.
     pub(super) fn select(&self, texts: &[usize]) -> Result<Self> {
         let indices: Vec<u32> = texts.iter().map(|i| *i as u32).collect();
@@ -94,7 +89,7 @@ impl PredictionNetwork {
                 let std = ((width * context) as f64).powf(-0.5);
                 let windows = Windows::over_time(context, 1, 0);
                 let conv = builder.pp("conv");
-                let convolution = Convolution::over_time(width, width, windows, std, &conv)?;
+                let convolution = Convolution::over_time([width; 2], windows, std, &conv)?;
                 Network::Stateless(convolution, context)
             }
         };
@@ -178,8 +173,7 @@ impl PredictionNetwork {
                 (activation(&x, Activation::Relu)?, NetworkState::Stateless(contexts))
             }
             _ => {
-                let reason = "the state belongs to another prediction network".to_string();
-                return Err(crate::ModelError::BadInput(reason));
+                bail!("the state belongs to another prediction network");
             }
         };
         let output = self.projector.forward(&x, &Mode::inference())?.detach();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{bad_field, check_sizes, read_published};
+use crate::config::{check_sizes, read_published, require};
 use crate::error::Result;
 use crate::kernels::Activation;
 use crate::patch_embedding::PatchGrid;
@@ -105,24 +105,19 @@ impl ViTConfig {
     pub fn validate(&self) -> Result<()> {
         self.blocks().validate()?;
         self.patch_grid().validate()?;
-        let stem = self.stem_channels.len();
+        let (stem, patch) = (self.stem_channels.len(), self.patch_size);
         let halved = u32::try_from(stem).ok().and_then(|stem| 2usize.checked_pow(stem));
-        if !halved.is_some_and(|halved| self.patch_size.is_multiple_of(halved)) {
-            let reason = format!(
-                "{stem} convolutions with stride 2 do not fit patches of {} pixels",
-                self.patch_size
-            );
-            return Err(bad_field("stem_channels", reason));
-        }
+        let fits = halved.is_some_and(|halved| patch.is_multiple_of(halved));
+        require(fits, "stem_channels", || {
+            format!("{stem} convolutions with stride 2 do not fit patches of {patch} pixels")
+        })?;
         self.stem_channels
             .iter()
             .try_for_each(|count| check_sizes(&[("stem_channels", *count)]))?;
         let std = self.initializer_range;
-        if !(0.0..=1.0).contains(&std) {
-            let reason = format!("{std} is not a standard deviation from 0 to 1");
-            return Err(bad_field("initializer_range", reason));
-        }
-        Ok(())
+        require((0.0..=1.0).contains(&std), "initializer_range", || {
+            format!("{std} is not a standard deviation from 0 to 1")
+        })
     }
 
     /// The number of patches `P` of an image.

@@ -11,17 +11,20 @@ use candle_core::Tensor;
 
 use super::config::ViTConfig;
 use crate::error::Result;
-use crate::kernels::{Convolution, Mode};
-use crate::layers::{ImageConvolution, Linear};
-use crate::params::ParameterBuilder;
+use crate::kernels::{Convolution, Mode, convolution};
+use crate::layers::Linear;
+use crate::params::{Init, ParameterBuilder};
 
 /// Side length of a convolution window, in pixels.
 const KERNEL_SIZE: usize = 3;
 
+const OPTIONS: Convolution = Convolution { stride: 2, padding: 1, relu: true };
+
 /// The convolutions and the projection.
 #[derive(Debug, Clone)]
 pub(super) struct ConvolutionStem {
-    layers: Vec<ImageConvolution>,
+    /// The weight `[C_out, k, k, C]` and the bias `[C_out]` of each convolution.
+    layers: Vec<[Tensor; 2]>,
     /// Side length of a patch after the convolutions.
     patch_side: usize,
     /// The projection of a patch's values to the width `D`.
@@ -37,10 +40,11 @@ impl ConvolutionStem {
         let mut layers = Vec::with_capacity(channels.len());
         for (i, &out_channels) in channels.iter().enumerate() {
             let std = (2.0 / (KERNEL_SIZE * KERNEL_SIZE * width) as f64).sqrt();
-            let options = Convolution { stride: 2, padding: 1, relu: true };
-            let channels = [width, out_channels];
-            let layer = ImageConvolution::new(channels, KERNEL_SIZE, options, std, &builder.pp(i))?;
-            layers.push(layer);
+            let (layer, shape) = (builder.pp(i), [out_channels, KERNEL_SIZE, KERNEL_SIZE, width]);
+            layers.push([
+                layer.get("weight", &shape, Init::Normal(std))?,
+                layer.get("bias", &[out_channels], Init::Zeros)?,
+            ]);
             width = out_channels;
         }
         let (patch_side, d) = (config.patch_size >> channels.len(), config.hidden_size);
@@ -56,8 +60,8 @@ impl ConvolutionStem {
     /// Applies the stem to images: `[B, C, S, S]` → `[B, P, D]`, patches row by row.
     pub(super) fn forward(&self, pixels: &Tensor, mode: &Mode) -> Result<Tensor> {
         let mut x = pixels.permute((0, 2, 3, 1))?.contiguous()?;
-        for layer in &self.layers {
-            x = layer.forward(&x)?;
+        for [weight, bias] in &self.layers {
+            x = convolution(&x, weight, bias, OPTIONS)?;
         }
         let (batch, height, width, channels) = x.dims4()?;
         let (patch_rows, patch_columns, patch_side) =

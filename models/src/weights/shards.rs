@@ -62,7 +62,7 @@ pub(super) fn open(index: &Path) -> Result<Vec<Shard>> {
             if shard.header.info(tensor).is_none() {
                 let reason =
                     format!("tensor `{tensor}` is missing; {INDEX_FILE} lists it in this file");
-                return Err(ModelError::BadWeights { path: shard.path.clone(), reason });
+                return Err(super::damaged(&shard.path, &reason));
             }
         }
         shards.push(shard);

@@ -15,7 +15,7 @@ use super::config::WhisperConfig;
 use super::cross_attention::softmax;
 use super::decoder::Decoder;
 use crate::config::bad_field;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Segments, Span, log_sum_exp};
 use crate::packed::PackedTokens;
 use crate::speech::AudioStates;
@@ -37,7 +37,7 @@ impl AlignmentHeads {
     /// the layers, as openai/whisper does.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] if the model does not have one of the heads.
+    /// [`crate::ModelError::BadConfig`] if the model does not have one of the heads.
     pub fn new(published: &[[usize; 2]], config: &WhisperConfig) -> Result<Self> {
         let (layers, heads) = (config.decoder_layers, config.decoder_attention_heads);
         let exists = |[layer, head]: &[usize; 2]| *layer < layers && *head < heads;
@@ -96,7 +96,7 @@ impl Decoder {
     /// below `end`. The result is detached.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] in these cases:
+    /// [`crate::ModelError::BadInput`] in these cases:
     /// - The numbers of texts and clips differ.
     /// - Prompt and text together have more tokens than the model has positions.
     /// - A token is not a word token.
@@ -112,16 +112,15 @@ impl Decoder {
     ) -> Result<Vec<Alignment>> {
         if texts.len() != audio.lengths.len() {
             let (texts, clips) = (texts.len(), audio.lengths.len());
-            return Err(ModelError::BadInput(format!("{texts} texts but {clips} clips")));
+            bail!("{texts} texts but {clips} clips");
         }
         if prompt.is_empty() || audio.lengths.contains(&0) {
-            let reason = "the prompt has no tokens, or a clip has no states".to_string();
-            return Err(ModelError::BadInput(reason));
+            bail!("the prompt has no tokens, or a clip has no states");
         }
         let end_of_words = (end as usize).min(self.config.vocab_size);
         let mut tokens = texts.iter().flat_map(|text| text.tokens);
         if let Some(token) = tokens.find(|token| **token as usize >= end_of_words) {
-            return Err(ModelError::BadInput(format!("token {token} is not a word token")));
+            bail!("token {token} is not a word token");
         }
         let mut alignments = vec![Alignment::default(); texts.len()];
         let clips: Vec<usize> = (0..texts.len()).filter(|i| !texts[*i].tokens.is_empty()).collect();
@@ -143,7 +142,7 @@ impl Decoder {
             .iter()
             .zip(inputs.sequences().iter())
             .map(|(clip, rows)| {
-                let Span { start, length } = audio_segments.keys()[*clip];
+                let Span { start, length } = audio_segments.keys[*clip];
                 let AlignmentText { tokens: text, num_states } = texts[*clip];
                 let states = Span { start, length: num_states.clamp(1, length) };
                 let weights = vec![0.0; (text.len() + 1) * states.length];
@@ -156,7 +155,7 @@ impl Decoder {
                 }
             })
             .collect();
-        let clip_spans = clips.iter().map(|clip| audio_segments.keys()[*clip]).collect();
+        let clip_spans = clips.iter().map(|clip| audio_segments.keys[*clip]).collect();
         let x = self.attend(&inputs, (&audio.states.detach(), clip_spans), heads, &mut texts)?;
         let probabilities = self.probabilities(&x, &texts, end_of_words)?;
         for ((clip, text), probabilities) in clips.into_iter().zip(texts).zip(probabilities) {

@@ -5,14 +5,39 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{
-    bad_field, check_dropout, check_heads, check_layers_of, check_sizes, read_published,
+    check_dropout, check_heads, check_layers, check_sizes, check_token, read_published, require,
 };
 use crate::error::Result;
 use crate::kernels::Activation;
-use crate::pre_norm::PreNormConfig;
+use crate::pre_norm::{Names, PreNormConfig};
 
 /// The epsilon of all norms.
 pub(super) const EPSILON: f64 = 1e-5;
+
+/// The published parameter names in a block of the encoder.
+pub(super) const ENCODER_NAMES: Names = Names {
+    attention_norm: "self_attn_layer_norm",
+    query: "self_attn.q_proj",
+    key: "self_attn.k_proj",
+    value: "self_attn.v_proj",
+    output: "self_attn.out_proj",
+    cross: None,
+    feed_forward_norm: "final_layer_norm",
+    up: "fc1",
+    down: "fc2",
+};
+
+/// The published parameter names in a block of the decoder.
+pub(super) const DECODER_NAMES: Names = Names {
+    cross: Some([
+        "encoder_attn_layer_norm",
+        "encoder_attn.q_proj",
+        "encoder_attn.k_proj",
+        "encoder_attn.v_proj",
+        "encoder_attn.out_proj",
+    ]),
+    ..ENCODER_NAMES
+};
 
 /// The configuration. Fields and defaults match `WhisperConfig` of `transformers`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -113,23 +138,17 @@ impl WhisperConfig {
         ])?;
         check_heads(self.d_model, self.encoder_attention_heads)?;
         check_heads(self.d_model, self.decoder_attention_heads)?;
-        check_layers_of("encoder_layers", self.encoder_layers)?;
-        check_layers_of("decoder_layers", self.decoder_layers)?;
+        check_layers("encoder_layers", self.encoder_layers)?;
+        check_layers("decoder_layers", self.decoder_layers)?;
         check_dropout(self.dropout, self.attention_dropout)?;
-        if self.activation_dropout != 0.0 {
-            let reason = "only 0 is supported; set it to 0".to_string();
-            return Err(bad_field("activation_dropout", reason));
-        }
-        if self.scale_embedding {
-            let reason = "only false is supported".to_string();
-            return Err(bad_field("scale_embedding", reason));
-        }
-        let largest = self.decoder_start_token_id.max(self.eos_token_id) as usize;
-        if largest >= self.vocab_size {
-            let reason = format!("{} is too small for token {largest}", self.vocab_size);
-            return Err(bad_field("vocab_size", reason));
-        }
-        Ok(())
+        require(
+            self.activation_dropout == 0.0,
+            "activation_dropout",
+            || "only 0 is supported; set it to 0",
+        )?;
+        require(!self.scale_embedding, "scale_embedding", || "only false is supported")?;
+        check_token("decoder_start_token_id", self.decoder_start_token_id, self.vocab_size)?;
+        check_token("eos_token_id", self.eos_token_id, self.vocab_size)
     }
 
     /// Returns the maximum clip length in samples at 16 kHz. The encoder makes one state per two
@@ -138,7 +157,7 @@ impl WhisperConfig {
         2 * self.max_source_positions * crate::speech::log_mel::HOP
     }
 
-    /// Returns the configuration of the encoder's blocks.
+    /// Returns the configuration of the encoder's blocks. As published, keys have no bias.
     pub(super) fn encoder(&self) -> PreNormConfig {
         PreNormConfig {
             hidden_size: self.d_model,
@@ -150,6 +169,16 @@ impl WhisperConfig {
             qkv_bias: [true, false, true],
             hidden_dropout: self.dropout,
             attention_dropout: self.attention_dropout,
+        }
+    }
+
+    /// Returns the configuration of the decoder's blocks.
+    pub(super) fn decoder(&self) -> PreNormConfig {
+        PreNormConfig {
+            intermediate_size: self.decoder_ffn_dim,
+            num_hidden_layers: self.decoder_layers,
+            num_attention_heads: self.decoder_attention_heads,
+            ..self.encoder()
         }
     }
 }

@@ -7,7 +7,7 @@ use candle_core::{DType, Tensor};
 use rayon::prelude::*;
 
 use super::decoder::Decoder;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Segments, Span};
 use crate::layers::CrossKeyValues;
 use crate::packed::PackedTokens;
@@ -19,7 +19,7 @@ impl Decoder {
     /// decoder reads `prompt` before each text. `selected` has the indices of each clip's states.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the numbers of clips, texts and ranges differ, the prompt is
+    /// [`crate::ModelError::BadInput`] if the numbers of clips, texts and ranges differ, the prompt is
     /// empty, a clip has no states, a range ends after its clip, or a text is too long.
     pub fn attention_share(
         &self,
@@ -35,17 +35,16 @@ impl Decoder {
             || audio.lengths.contains(&0)
             || !selected.iter().zip(&audio.lengths).all(is_inside)
         {
-            let reason = "the prompt or a clip is empty, or the ranges do not fit the clips";
-            return Err(ModelError::BadInput(reason.to_owned()));
+            bail!("the prompt or a clip is empty, or the ranges do not fit the clips");
         }
         let sequences = texts.iter().map(|text| [prompt, text].concat());
         let inputs = PackedTokens::new(&sequences.collect::<Vec<Vec<u32>>>());
         inputs.check_positions(self.config.max_target_positions)?;
-        let clips = Arc::clone(Segments::packed(&audio.lengths).keys());
+        let clips = Segments::packed(&audio.lengths).keys;
         let (layers, heads) = (self.layers.len(), self.config.decoder_attention_heads);
         let mut shares: Vec<Vec<f64>> = texts.iter().map(|text| vec![0.0; text.len()]).collect();
         let states = audio.states.detach();
-        self.visit_cross_attention(&inputs, (&states, Arc::clone(&clips)), |_, queries, keys| {
+        self.visit_cross_attention(&inputs, (&states, clips.clone()), |_, queries, keys| {
             let sequences = inputs.sequences().par_iter();
             let of_text = sequences.zip(clips.par_iter().zip(selected)).zip(&mut shares);
             of_text.try_for_each(|((rows, (clip, selected)), shares)| {

@@ -2,15 +2,15 @@
 
 use candle_core::Tensor;
 
-use super::config::{EPSILON, WhisperConfig};
+use super::config::{DECODER_NAMES, EPSILON, WhisperConfig};
 use crate::adapter::Adapters;
 use crate::compute::Compute;
 use crate::error::Result;
 use crate::kernels::{Mode, Segments, dropout, embedding_sum, linear};
-use crate::layers::{LayerNorm, Linear, Projections};
+use crate::layers::LayerNorm;
 use crate::packed::PackedTokens;
 use crate::params::{Init, ParameterBuilder};
-use crate::pre_norm::{BlockInputs, BlockOptions, FeedForward, PreNormBlock};
+use crate::pre_norm::{BlockInputs, InitStds, PreNormBlock, block};
 use crate::speech::AudioStates;
 
 /// Token and position embeddings, layers and final norm. The output projection is tied to the token
@@ -32,12 +32,12 @@ impl Decoder {
         let (d, std) = (config.d_model, config.init_std);
         let table =
             |name: &str, rows: usize| builder.pp(name).get("weight", &[rows, d], Init::Normal(std));
-        let layers = builder.pp("layers");
+        let (layers, blocks, stds) = (builder.pp("layers"), config.decoder(), InitStds::all(std));
         Ok(Self {
             tokens: table("embed_tokens", config.vocab_size)?,
             positions: table("embed_positions", config.max_target_positions)?,
             layers: (0..config.decoder_layers)
-                .map(|i| layer(config, &layers.pp(i)))
+                .map(|i| block(&blocks, &DECODER_NAMES, &stds, &layers.pp(i)))
                 .collect::<Result<_>>()?,
             layer_norm: LayerNorm::new(d, EPSILON, &builder.pp("layer_norm"))?,
             config: config.clone(),
@@ -61,7 +61,7 @@ impl Decoder {
         tokens.check_positions(self.config.max_target_positions)?;
         adapters.check(self.layers.len())?;
         let segments = &tokens.segments;
-        let lengths: Vec<usize> = segments.queries().iter().map(|span| span.length).collect();
+        let lengths: Vec<usize> = segments.queries.iter().map(|span| span.length).collect();
         let cross = Segments::cross(&lengths, &audio.lengths);
         let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
@@ -89,44 +89,4 @@ impl Decoder {
     pub(super) fn logits(&self, x: &Tensor) -> Result<Tensor> {
         Ok(linear(&self.layer_norm.forward(x)?, &self.tokens, None)?)
     }
-}
-
-/// Creates a decoder layer with the parameters below the builder's path.
-fn layer(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<PreNormBlock> {
-    let (d, m, std) = (config.d_model, config.decoder_ffn_dim, config.init_std);
-    let norm = |name: &str| LayerNorm::new(d, EPSILON, &builder.pp(name));
-    let num_heads = config.decoder_attention_heads;
-    let options = BlockOptions {
-        num_heads,
-        scale: 1.0 / ((d / num_heads) as f32).sqrt(),
-        hidden_dropout: config.dropout,
-        attention_dropout: config.attention_dropout,
-    };
-    Ok(PreNormBlock {
-        options,
-        norm: norm("self_attn_layer_norm")?,
-        attention: projections(config, &builder.pp("self_attn"))?,
-        cross: Some((
-            norm("encoder_attn_layer_norm")?,
-            projections(config, &builder.pp("encoder_attn"))?,
-        )),
-        feed_forward_norm: norm("final_layer_norm")?,
-        feed_forward: FeedForward::Plain {
-            up: Linear::new(d, m, std, &builder.pp("fc1"))?,
-            down: Linear::new(m, d, std, &builder.pp("fc2"))?,
-            f: config.activation_function,
-        },
-    })
-}
-
-/// Creates the projections of an attention layer. As published, keys have no bias.
-fn projections(config: &WhisperConfig, builder: &ParameterBuilder) -> Result<Projections> {
-    let (d, std) = (config.d_model, config.init_std);
-    let projection = |name: &str| Linear::new(d, d, std, &builder.pp(name));
-    Ok(Projections {
-        query: projection("q_proj")?,
-        key: Linear::without_bias(d, d, std, &builder.pp("k_proj"))?,
-        value: projection("v_proj")?,
-        output: projection("out_proj")?,
-    })
 }

@@ -2,33 +2,22 @@
 
 use candle_core::Tensor;
 
-use super::config::{EPSILON, WhisperConfig};
+use super::config::{ENCODER_NAMES, EPSILON, WhisperConfig};
 use crate::adapter::Adapters;
 use crate::compute::Compute;
-use crate::error::{ModelError, Result};
+use crate::error::{Result, bail};
 use crate::kernels::{Activation, Mode, Segments, Windows, activation, embedding_sum, residual};
 use crate::layers::{Convolution, LayerNorm};
 use crate::params::{Init, ParameterBuilder};
-use crate::pre_norm::{InitStds, Names, PreNormBlocks};
+use crate::pre_norm::{InitStds, PreNormBlocks};
 use crate::speech::AudioStates;
-
-/// The published parameter names in a block.
-const NAMES: Names = Names {
-    attention_norm: "self_attn_layer_norm",
-    query: "self_attn.q_proj",
-    key: "self_attn.k_proj",
-    value: "self_attn.v_proj",
-    output: "self_attn.out_proj",
-    feed_forward_norm: "final_layer_norm",
-    up: "fc1",
-    down: "fc2",
-};
 
 /// The convolutions, the position embeddings and the blocks.
 #[derive(Debug, Clone)]
 pub struct Encoder {
     config: WhisperConfig,
-    compute: Compute,
+    /// The device and the dtype of the computation.
+    pub compute: Compute,
     conv1: Convolution,
     conv2: Convolution,
     /// `[max_source_positions, D]`.
@@ -43,17 +32,17 @@ impl Encoder {
         let positions = builder.pp("embed_positions");
         let shape = [config.max_source_positions, d];
         let convolution = |in_channels: usize, stride: usize, builder: &ParameterBuilder| {
-            Convolution::over_time(in_channels, d, Windows::over_time(3, stride, 1), std, builder)
+            Convolution::over_time([in_channels, d], Windows::over_time(3, stride, 1), std, builder)
         };
-        let init_stds = InitStds { query_key_value: std, output: std, up: std, down: std };
+
         Ok(Self {
             conv1: convolution(config.num_mel_bins, 1, &builder.pp("conv1"))?,
             conv2: convolution(d, 2, &builder.pp("conv2"))?,
             positions: positions.get("weight", &shape, Init::Sinusoids(d))?,
             blocks: PreNormBlocks::new(
                 config.encoder(),
-                &NAMES,
-                &init_stds,
+                &ENCODER_NAMES,
+                &InitStds::all(std),
                 &builder.pp("layers"),
             )?,
             layer_norm: LayerNorm::new(d, EPSILON, &builder.pp("layer_norm"))?,
@@ -62,23 +51,16 @@ impl Encoder {
         })
     }
 
-    /// The device and the dtype of the encoder's computation.
-    pub fn compute(&self) -> &Compute {
-        &self.compute
-    }
-
     /// Returns the input of the blocks. Two log-mel frames of `[F, M]` become one token, to
     /// which its position embedding is added. Clip `i` has `lengths[i]` frames. You may insert
     /// other tokens before calling [`Encoder::forward`].
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if a clip has no frames or more frames than the model supports.
+    /// [`crate::ModelError::BadInput`] if a clip has no frames or more frames than the model supports.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         let max_frames = 2 * self.config.max_source_positions;
         if let Some(length) = lengths.iter().find(|length| !(1..=max_frames).contains(*length)) {
-            let reason =
-                format!("a clip has {length} frames, but this encoder takes 1 to {max_frames}");
-            return Err(ModelError::BadInput(reason));
+            bail!("a clip has {length} frames, but this encoder takes 1 to {max_frames}");
         }
         let frames = self.compute.activations(frames)?;
         let (x, lengths) = self.conv1.forward(&frames, lengths)?;
@@ -94,11 +76,11 @@ impl Encoder {
     /// attend to each other.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
+    /// [`crate::ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let segments = Segments::packed(&x.lengths);
         let states = self.compute.activations(&x.states)?;
-        let states = self.blocks.forward_adapted(states, &segments, false, None, adapters, mode)?;
+        let states = self.blocks.forward(states, &segments, false, None, adapters, mode)?;
         Ok(AudioStates {
             states: mode.detach(self.layer_norm.forward(&states)?),
             lengths: x.lengths,

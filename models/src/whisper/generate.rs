@@ -3,8 +3,8 @@
 use candle_core::{DType, Tensor};
 
 use super::decoder::Decoder;
-use super::rules::{DecodingRules, LengthLimits, TokenRules};
-use crate::error::{ModelError, Result};
+use super::rules::{DecodingRules, TokenRules};
+use crate::error::{Result, bail};
 use crate::generation::boosting::BoostTree;
 use crate::generation::{GenerateOptions, Generated, NextTokens, search};
 use crate::kernels::log_sum_exp;
@@ -24,7 +24,7 @@ pub struct WhisperTranscript {
 /// The decoder with its rules and its state.
 struct Generator<'a> {
     decoder: &'a Decoder,
-    rules: &'a dyn TokenRules,
+    rules: TokenRules<'a>,
     state: DecodingState<'a>,
     /// The index of `<|startoftranscript|>` in the prompt. The logits after this token give the
     /// probability of the no-speech token.
@@ -39,7 +39,7 @@ impl Decoder {
     /// the rules have the end token.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] for invalid options. [`ModelError::BadInput`] for an empty prompt,
+    /// [`crate::ModelError::BadConfig`] for invalid options. [`crate::ModelError::BadInput`] for an empty prompt,
     /// for more tokens than the model has positions, and for logits that are NaN or plus infinity.
     pub fn generate(
         &self,
@@ -49,7 +49,7 @@ impl Decoder {
         options: &GenerateOptions,
     ) -> Result<Vec<WhisperTranscript>> {
         let Some((last_token, earlier_tokens)) = prompt.split_last() else {
-            return Err(ModelError::BadInput("the prompt has no tokens".to_string()));
+            bail!("the prompt has no tokens");
         };
         let options = GenerateOptions {
             start_token_id: *last_token,
@@ -59,7 +59,7 @@ impl Decoder {
         let start = prompt.iter().position(|token| *token == rules.tokens.start);
         let start = start.unwrap_or(usize::MAX);
         let (texts, mut no_speech_probs) =
-            self.search(audio, (earlier_tokens, start), rules, &options)?;
+            self.search(audio, (earlier_tokens, start), rules.all(), &options)?;
         no_speech_probs.resize(audio.lengths.len(), 0.0);
         let transcripts = texts.into_iter().zip(no_speech_probs);
         Ok(transcripts
@@ -79,8 +79,8 @@ impl Decoder {
         options: &GenerateOptions,
         max_tokens: &[usize],
     ) -> Result<Vec<Generated>> {
-        let rules = LengthLimits { end: options.eos_token_id, max_tokens };
-        Ok(self.search(audio, (&[], usize::MAX), &rules, options)?.0)
+        let rules = TokenRules { end: options.eos_token_id, max_tokens, special: None };
+        Ok(self.search(audio, (&[], usize::MAX), rules, options)?.0)
     }
 
     /// Generates texts after the tokens of a prompt that precede the start token. Also returns the
@@ -89,18 +89,17 @@ impl Decoder {
         &self,
         audio: &AudioStates,
         (earlier_tokens, start_index): (&[u32], usize),
-        rules: &dyn TokenRules,
+        rules: TokenRules<'_>,
         options: &GenerateOptions,
     ) -> Result<(Vec<Generated>, Vec<f32>)> {
         options.validate(self.config.vocab_size)?;
         let (tokens, max_positions) =
             (earlier_tokens.len() + 1 + options.max_new_tokens, self.config.max_target_positions);
         if tokens > max_positions + 1 {
-            let reason = format!(
+            bail!(
                 "prompt and text may have {tokens} tokens, but the decoder has {max_positions} \
                  positions"
             );
-            return Err(ModelError::BadInput(reason));
         }
         let clips = audio.lengths.len();
         if clips == 0 {
@@ -144,7 +143,9 @@ impl Generator<'_> {
     /// Returns the probability of the no-speech token for each clip; empty if the vocabulary has
     /// none.
     fn no_speech_probabilities(&self, x: &Tensor) -> Result<Vec<f32>> {
-        let Some(token) = self.rules.no_speech() else { return Ok(Vec::new()) };
+        let Some(token) = self.rules.special.and_then(|rules| rules.tokens.no_speech) else {
+            return Ok(Vec::new());
+        };
         let logits = self.decoder.logits(x)?.to_dtype(DType::F32)?.to_vec2::<f32>()?;
         let no_speech_probability = |row: &Vec<f32>| {
             row.get(token as usize).map_or(0.0, |logit| (logit - log_sum_exp(row)).exp())

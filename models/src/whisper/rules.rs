@@ -37,44 +37,43 @@ pub struct DecodingRules {
 }
 
 /// The rules of a search for the next token.
-pub(super) trait TokenRules {
-    /// Masks the tokens that must not follow `tokens` in the text of a clip.
-    fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]);
-
-    /// The boosted words of a clip; `None` boosts none.
-    fn boost(&self, _clip: usize) -> Option<&BoostTree> {
-        None
-    }
-
-    /// The token whose probability is that of a clip without speech.
-    fn no_speech(&self) -> Option<u32> {
-        None
-    }
-}
-
-/// Ends texts that are too long or repeat themselves.
-pub(super) struct LengthLimits<'a> {
+pub(super) struct TokenRules<'a> {
     /// The end token.
     pub end: u32,
-    /// The maximum number of tokens of each clip's text.
+    /// The maximum number of tokens of each clip's text. Clips beyond the end of the list have no
+    /// limit.
     pub max_tokens: &'a [usize],
+    /// The rules of Whisper's special tokens; `None` only ends texts that are too long or repeat
+    /// themselves.
+    pub special: Option<&'a DecodingRules>,
 }
 
-impl TokenRules for LengthLimits<'_> {
-    fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
+impl<'a> TokenRules<'a> {
+    /// Masks the tokens that must not follow `tokens` in the text of a clip.
+    pub fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
         let too_long = self.max_tokens.get(clip).is_some_and(|limit| tokens.len() >= *limit);
         if too_long || has_repetition_loop(tokens) {
             mask_all_but(self.end, logits);
+        } else if let Some(rules) = self.special {
+            rules.apply(tokens, logits);
         }
+    }
+
+    /// The boosted words of a clip; `None` boosts none.
+    pub fn boost(&self, clip: usize) -> Option<&'a BoostTree> {
+        self.special?.boosts.get(clip)?.as_deref()
     }
 }
 
-impl TokenRules for DecodingRules {
-    fn apply(&self, clip: usize, tokens: &[u32], logits: &mut [f32]) {
-        let too_long = self.max_tokens.get(clip).is_some_and(|limit| tokens.len() >= *limit);
-        if too_long || has_repetition_loop(tokens) {
-            return mask_all_but(self.tokens.end, logits);
-        }
+impl DecodingRules {
+    /// All rules of a search.
+    pub(super) fn all(&self) -> TokenRules<'_> {
+        let (end, max_tokens) = (self.tokens.end, self.max_tokens.as_slice());
+        TokenRules { end, max_tokens, special: Some(self) }
+    }
+
+    /// Masks special tokens, suppressed tokens and, with timestamps, tokens out of order.
+    fn apply(&self, tokens: &[u32], logits: &mut [f32]) {
         for token in self.suppress_tokens.iter().copied().chain(self.tokens.never_text()) {
             mask(logits.get_mut(token as usize));
         }
@@ -88,16 +87,6 @@ impl TokenRules for DecodingRules {
         }
     }
 
-    fn boost(&self, clip: usize) -> Option<&BoostTree> {
-        self.boosts.get(clip)?.as_deref()
-    }
-
-    fn no_speech(&self) -> Option<u32> {
-        self.tokens.no_speech
-    }
-}
-
-impl DecodingRules {
     /// Masks tokens so that a text starts with a timestamp, segments are separated by a pair of
     /// timestamps, and timestamps never decrease. If the timestamps together are likelier than any
     /// other token, one of them follows.
@@ -192,7 +181,7 @@ mod tests {
     ) -> Vec<usize> {
         let mut logits = vec![0.0; 73];
         changed.iter().for_each(|(token, logit)| logits[*token] = *logit);
-        rules.apply(0, tokens, &mut logits);
+        rules.all().apply(0, tokens, &mut logits);
         (0..73).filter(|token| logits[*token].is_finite()).collect()
     }
 

@@ -1,7 +1,7 @@
 //! The special tokens of Whisper's vocabularies, and the decoder's prompt.
 
-use crate::config::bad_field;
-use crate::error::{ModelError, Result};
+use crate::config::{bad_field, require};
+use crate::error::{Result, bail};
 
 /// The ids of the special tokens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl WhisperTokens {
     /// Looks up the ids by token name in a vocabulary.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] if the vocabulary is not Whisper's.
+    /// [`crate::ModelError::BadConfig`] if the vocabulary is not Whisper's.
     pub fn find(id_of: impl Fn(&str) -> Option<u32>) -> Result<Self> {
         let required = |name: &str| {
             let reason = || format!("has no token `{name}`; is this a Whisper tokenizer?");
@@ -53,19 +53,16 @@ impl WhisperTokens {
     /// for timestamps.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] if the vocabulary belongs to another model.
+    /// [`crate::ModelError::BadConfig`] if the vocabulary belongs to another model.
     pub fn check_fits(&self, vocab_size: usize) -> Result<()> {
-        let highest = self.never_text().chain([self.end, self.first_timestamp()]).max();
-        match highest.filter(|highest| *highest as usize >= vocab_size) {
-            None => Ok(()),
-            Some(highest) => {
-                let reason = format!(
-                    "has the special token {highest}, but the model has {vocab_size} embeddings; \
-                     use the tokenizer in the model's folder"
-                );
-                Err(bad_field("the tokenizer", reason))
-            }
-        }
+        let special = self.never_text().chain([self.end, self.first_timestamp()]);
+        let highest = special.max().unwrap_or(0);
+        require((highest as usize) < vocab_size, "the tokenizer", || {
+            format!(
+                "has the special token {highest}, but the model has {vocab_size} embeddings; \
+                 use the tokenizer in the model's folder"
+            )
+        })
     }
 
     /// Whether a special token may be a language token. Language tokens are between the start and
@@ -89,7 +86,7 @@ impl WhisperTokens {
     /// an English-only model.
     ///
     /// # Errors
-    /// [`ModelError::BadInput`] if the vocabulary does not have the task's token.
+    /// [`crate::ModelError::BadInput`] if the vocabulary does not have the task's token.
     pub fn prompt(&self, language: Option<(u32, Task)>, timestamps: bool) -> Result<Vec<u32>> {
         let mut prompt = vec![self.start];
         if let Some((language, task)) = language {
@@ -98,8 +95,7 @@ impl WhisperTokens {
                 Task::Translate => self.translate,
             };
             let Some(task_token) = task_token else {
-                let reason = format!("the tokenizer has no token for the task {task:?}");
-                return Err(ModelError::BadInput(reason));
+                bail!("the tokenizer has no token for the task {task:?}");
             };
             prompt.extend([language, task_token]);
         }

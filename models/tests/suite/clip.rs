@@ -26,7 +26,7 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let tensors = expected(name)?;
     let texts = PackedTokens::new(&sequences(&tensors["ids"], &tensors["lengths"])?);
     let texts = clip.encode_texts(&texts, &Mode::evaluate())?;
-    let images = clip.vision().forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
+    let images = clip.vision.forward(&tensors["pixels"].to_dtype(dtype)?, &Mode::evaluate())?;
     let logits = clip.logits(&images.embeddings, &texts.embeddings)?;
     for (what, actual) in [
         ("text_hidden", &texts.last_hidden_state),
@@ -99,7 +99,7 @@ fn mismatched_inputs_are_errors() -> Result<()> {
     assert!(error_of(vec![39; 13]).contains("takes at most 12"));
     assert!(error_of(vec![40, 39]).contains("id 40"));
     let pixels = Tensor::zeros((2, 3, 12, 11), DType::F32, &Device::Cpu)?;
-    let error = clip.vision().forward(&pixels, &Mode::inference()).expect_err("an error");
+    let error = clip.vision.forward(&pixels, &Mode::inference()).expect_err("an error");
     assert!(error.to_string().contains("takes [B, 3, 12, 12]"), "{error}");
     Ok(())
 }

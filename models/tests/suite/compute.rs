@@ -3,7 +3,7 @@
 
 mod low_rank;
 #[path = "../../../tests/gpu/src/models.rs"]
-mod models;
+pub mod models;
 
 use candle_core::DType;
 use engram_models::Result;

@@ -6,22 +6,22 @@
 
 use super::reference::{
     assert_every_third_frame, assert_gradients, assert_output, builder, expected, fixture,
-    integers, largest_difference, lengths, tensors, weights,
+    integers, largest_difference, lengths, tensors, value_count, weights,
 };
 use candle_core::{DType, Device, Tensor, Var};
 use engram_models::Result;
 use engram_models::adapter::{AdapterConfig, Adapters};
 use engram_models::compute::Compute;
 use engram_models::conformer::{
-    ConformerConfig, ConformerCtc, ConformerCtcConfig, ConformerEncoder, ConvolutionNorm,
-    Subsampling,
+    ConformerAsrConfig, ConformerAsrModel, ConformerConfig, ConformerDecoder, ConformerEncoder,
+    ConvolutionNorm, Subsampling,
 };
 use engram_models::finite_difference::check_gradients;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
-use engram_models::speech::AudioStates;
 use engram_models::speech::best_rq::{BestRq, BestRqConfig};
-use engram_models::speech::ctc::{Ctc, ctc_loss};
+
+use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::{Frames, LogMel};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -31,22 +31,20 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
     let tensors = expected("conformer")?;
     let lengths = lengths(&tensors["lengths"])?;
     let targets = vec![integers(&tensors["text.0"])?, integers(&tensors["text.1"])?];
-    let config = ConformerCtcConfig::read(&fixture("conformer", "config.json"))?;
+    let config = ConformerAsrConfig::read(&fixture("conformer", "config.json"))?;
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
         let builder = builder(0, dtype).with_weights(weights("conformer")?);
-        let model = ConformerCtc::new(&config, &builder)?;
+        let model = ConformerAsrModel::new(&config, &builder)?;
+        let ConformerDecoder::Ctc(head) = &model.decoder else { panic!("a CTC head") };
         let parameters = builder.finish()?;
         let frames = Var::from_tensor(&tensors["frames"].to_dtype(dtype)?)?;
         let mode = Mode::evaluate();
-        let audio_tokens = model.encoder().embed(frames.as_tensor(), &lengths)?;
+        let audio_tokens = model.encoder.embed(frames.as_tensor(), &lengths)?;
         assert_eq!(audio_tokens.lengths, [11, 6]);
-        let audio = model.encoder().forward(audio_tokens, &Adapters::NONE, &mode)?;
+        let audio = model.encoder.forward(audio_tokens, &Adapters::NONE, &mode)?;
         assert_output(("conformer", "states"), &audio.states, &tensors, tolerance)?;
-        let logits = model.logits(&audio)?;
-        assert_output(("conformer", "logits"), &logits, &tensors, tolerance)?;
-        let blank = model.config().blank;
-        let ctc = Ctc { lengths: audio.lengths.clone(), targets: targets.clone(), blank };
-        let losses = ctc_loss(&logits, ctc)?;
+        assert_output(("conformer", "logits"), &head.logits(&audio)?, &tensors, tolerance)?;
+        let losses = head.losses(&audio, &targets)?;
         assert_output(("conformer", "losses"), &losses, &tensors, tolerance)?;
         let loss = losses.mean_all()?;
         let gradients = loss.backward()?;
@@ -150,18 +148,13 @@ fn runs_of_tokens_are_convolved_separately() -> Result<()> {
 
 #[test]
 fn presets_have_about_the_published_parameter_counts() -> Result<()> {
-    let millions = |config: ConformerConfig| -> Result<f64> {
-        let builder = ParameterBuilder::shapes_only();
-        ConformerEncoder::new(&config, &builder)?;
-        Ok(builder.finish()?.value_counts().0 as f64 / 1e6)
-    };
     for (config, min, max) in [
         (ConformerConfig::tiny(), 1.0, 4.0),
         (ConformerConfig::large(), 100.0, 125.0),
         (ConformerConfig::extra_large(), 580.0, 640.0),
         (ConformerConfig::default(), 580.0, 640.0),
     ] {
-        let found = millions(config)?;
+        let found = value_count(|builder| ConformerEncoder::new(&config, builder))? as f64 / 1e6;
         println!("{found:.1} million");
         assert!((min..max).contains(&found), "{found}");
     }

@@ -2,15 +2,15 @@
 
 use candle_core::{DType, Var};
 use engram_models::conformer::{
-    AttentionDecoderConfig, ConformerAsrConfig, ConformerAsrModel, ConformerAttention,
+    AttentionDecoder, AttentionDecoderConfig, ConformerAsrConfig, ConformerAsrModel,
     ConformerAttentionConfig, ConformerConfig,
 };
 use engram_models::finite_difference::check_gradients;
 use engram_models::kernels::Mode;
 use engram_models::params::{Init, ParameterBuilder, Parameters};
-use engram_models::speech::AudioStates;
-use engram_models::speech::ctc::{Ctc, ctc_loss};
+use engram_models::speech::ctc::ctc_loss;
 use engram_models::speech::ctc_beam::{BeamSearchOptions, beam_search};
+use engram_models::speech::{AlignedTargets, AudioStates};
 use engram_models::{ModelError, Result};
 
 use super::reference::{builder, read_config, values};
@@ -39,9 +39,9 @@ fn config(ctc_weight: f64) -> ConformerAttentionConfig {
     ConformerAttentionConfig { encoder_config, vocab_size: 6, blank: BLANK, ctc_weight, decoder }
 }
 
-fn model(ctc_weight: f64, dtype: DType) -> Result<(ConformerAttention, Parameters)> {
+fn model(ctc_weight: f64, dtype: DType) -> Result<(AttentionDecoder, Parameters)> {
     let builder = builder(3, dtype);
-    Ok((ConformerAttention::new(&config(ctc_weight), &builder)?, builder.finish()?))
+    Ok((AttentionDecoder::new(&config(ctc_weight), &builder)?, builder.finish()?))
 }
 
 fn states(lengths: &[usize]) -> Result<AudioStates> {
@@ -111,11 +111,9 @@ fn greedy_texts_are_the_argmax_of_each_step() -> Result<()> {
     let audio = states(&[6, 4])?;
     let greedy = BeamSearchOptions { num_beams: 1, boost: None };
     let paths = model.paths(&audio, &vec![greedy; 2])?;
-    for (path, (start, length)) in paths.iter().zip([(0, 6), (6, 4)]) {
-        let states = audio.states.narrow(0, start, length)?;
-        let clip = AudioStates { states, lengths: vec![length] };
+    for (path, clip) in paths.iter().zip(audio.clips()?) {
         let mut tokens: Vec<u32> = Vec::new();
-        while tokens.len() < length {
+        while tokens.len() < clip.lengths[0] {
             let logits = model.decoder_logits(&clip, &[tokens.clone()], &Mode::inference())?;
             let next = values(&logits.argmax(1)?.to_dtype(DType::F32)?)?[tokens.len()] as u32;
             if next == BLANK {
@@ -133,14 +131,11 @@ fn greedy_texts_are_the_argmax_of_each_step() -> Result<()> {
 fn beams_are_rescored_by_the_decoder() -> Result<()> {
     let mut num_changed = 0;
     for weight in [0.0, 0.5, 1.0] {
-        let builder = ParameterBuilder::on_cpu(3);
-        let asr_model =
-            ConformerAsrModel::new(&ConformerAsrConfig::Attention(config(weight)), &builder)?;
-        let ConformerAsrModel::Attention(model) = &asr_model else { unreachable!() };
+        let (model, _) = model(weight, DType::F32)?;
         let audio = states(&[6])?;
         let search = BeamSearchOptions { num_beams: 8, boost: None };
         let path = model.paths(&audio, std::slice::from_ref(&search))?.remove(0);
-        let rows = model.ctc_logits(&audio)?.to_vec2::<f32>()?;
+        let rows = model.ctc.logits(&audio)?.to_vec2::<f32>()?;
         let mut best = (f64::NEG_INFINITY, Vec::new());
         let hypotheses = beam_search(&rows, BLANK, 8, None)?;
         for text in &hypotheses {
@@ -154,8 +149,9 @@ fn beams_are_rescored_by_the_decoder() -> Result<()> {
         assert_eq!(path.tokens, best.1, "weight {weight}");
         num_changed += usize::from(path.tokens != hypotheses[0].tokens);
         if weight == 1.0 {
-            let ctc = Ctc { lengths: vec![6], targets: vec![path.tokens.clone()], blank: BLANK };
-            assert!(values(&ctc_loss(&model.ctc_logits(&audio)?, ctc)?)?[0].is_finite());
+            let targets = vec![path.tokens.clone()];
+            let ctc = AlignedTargets { lengths: vec![6], targets, blank: BLANK };
+            assert!(values(&ctc_loss(&model.ctc.logits(&audio)?, ctc)?)?[0].is_finite());
         }
     }
     assert!(num_changed > 0, "rescoring changed no text");
@@ -171,7 +167,7 @@ fn configurations_survive_their_files_and_invalid_ones_are_errors() -> Result<()
         (ConformerAttentionConfig { ctc_weight: 1.5, ..config(0.3) }, "ctc_weight"),
         (ConformerAttentionConfig { blank: 6, ..config(0.3) }, "pad_token_id"),
     ] {
-        let error = ConformerAttention::new(&invalid, &ParameterBuilder::on_cpu(0)).unwrap_err();
+        let error = AttentionDecoder::new(&invalid, &ParameterBuilder::on_cpu(0)).unwrap_err();
         assert!(error.to_string().contains(field), "{error}");
     }
     let (model, _) = model(0.3, DType::F32)?;

@@ -14,13 +14,16 @@ use engram_models::speech::ctc_beam::{
 use engram_models::speech::decode::{BestPath, forced_alignment, greedy_paths};
 use engram_models::{ModelError, Result};
 
+use super::reference::numbers;
+use super::speech_losses::{labels_of_path, sequences};
+
 type Rows = Vec<Vec<f32>>;
 
 /// Returns irregular logits between -`size` and `size`.
 fn rows(states: usize, classes: usize, size: f64, seed: usize) -> Rows {
-    let wave = |i: usize| ((i as f64 + 1.0) * 12.9898 + seed as f64 * 78.233).sin() * 43758.5453;
-    let number = |i: usize| (size * (2.0 * (wave(i) - wave(i).floor()) - 1.0)) as f32;
-    (0..states).map(|t| (0..classes).map(|v| number(t * classes + v)).collect()).collect()
+    let numbers = numbers(states * classes, seed as u64);
+    let row = |row: &[f64]| row.iter().map(|number| (size * number) as f32).collect();
+    numbers.chunks(classes).map(row).collect()
 }
 
 /// Returns one row per class of the path, with nearly all probability on that class.
@@ -35,25 +38,16 @@ fn log_softmax(row: &[f32]) -> Vec<f64> {
     row.iter().map(|v| f64::from(*v) - sum.ln()).collect()
 }
 
-/// Returns the tokens of a path.
-fn text(path: &[u32], blank: u32) -> Vec<u32> {
-    let mut text = path.to_vec();
-    text.dedup();
-    text.retain(|class| *class != blank);
-    text
-}
-
 /// For each text: the probability over all its paths, the best path, and that path's probability.
 fn all_texts(rows: &Rows, blank: u32) -> HashMap<Vec<u32>, (f64, Vec<u32>, f64)> {
     let classes = rows.first().map_or(0, Vec::len);
     let log_probabilities: Vec<Vec<f64>> = rows.iter().map(|row| log_softmax(row)).collect();
     let mut texts = HashMap::new();
-    for number in 0..classes.pow(rows.len() as u32) {
-        let class = |t: usize| (number / classes.pow(t as u32) % classes) as u32;
-        let path: Vec<u32> = (0..rows.len()).map(class).collect();
+    for path in sequences(rows.len(), classes) {
         let steps = path.iter().zip(&log_probabilities).map(|(class, row)| row[*class as usize]);
         let log_probability: f64 = steps.sum();
-        let entry = texts.entry(text(&path, blank)).or_insert((0.0, Vec::new(), f64::NEG_INFINITY));
+        let text = labels_of_path(&path, blank);
+        let entry = texts.entry(text).or_insert((0.0, Vec::new(), f64::NEG_INFINITY));
         entry.0 += log_probability.exp();
         if log_probability > entry.2 {
             (entry.1, entry.2) = (path, log_probability);
@@ -68,13 +62,17 @@ fn tree(words: &[&[u32]], weight: f32) -> BoostTree {
     BoostTree::new(words, bonus, Arc::new(WordBoundaries::from_tokens(["a", "b", "c", " "])))
 }
 
+/// Returns the state after a text, and the sum of the bonuses of its tokens.
+fn advance(tree: &BoostTree, tokens: &[u32]) -> (BoostState, f64) {
+    tokens.iter().fold((BoostState::default(), 0.0), |(state, sum), token| {
+        let (next, bonus) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
+        (next, sum + f64::from(bonus))
+    })
+}
+
 /// Returns the total bonus of boosted words in a complete text.
 fn bonus(tree: &BoostTree, tokens: &[u32]) -> f64 {
-    let (mut state, mut sum) = (BoostState::default(), 0.0);
-    for token in tokens {
-        let (next, token_bonus) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
-        (state, sum) = (next, sum + f64::from(token_bonus));
-    }
+    let (state, sum) = advance(tree, tokens);
     sum + f64::from(tree.final_bonus(state))
 }
 
@@ -118,16 +116,7 @@ fn enough_beams_find_every_text_with_its_probability() -> Result<()> {
 fn pruning_omits_no_relevant_token() -> Result<()> {
     // The reference search: all tokens of all beams, text by text.
     let exhaustive = |rows: &Rows, blank: u32, beams: usize, words: Option<&BoostTree>| {
-        let bonus_of_text = |tokens: &[u32]| {
-            let Some(tree) = words else { return 0.0 };
-            let mut state = BoostState::default();
-            let bonus_of_token = |token: &u32| {
-                let (next, token_bonus) = tree.advance(state, *token, BrokenMatch::ReturnBonus);
-                state = next;
-                f64::from(token_bonus)
-            };
-            tokens.iter().map(bonus_of_token).sum::<f64>()
-        };
+        let bonus_of_text = |tokens: &[u32]| words.map_or(0.0, |tree| advance(tree, tokens).1);
         let mut texts: Vec<(Vec<u32>, f64, f64)> = vec![(Vec::new(), 1.0, 0.0)];
         for row in rows.iter().map(|row| log_softmax(row)) {
             let mut next: HashMap<Vec<u32>, (f64, f64)> = HashMap::new();

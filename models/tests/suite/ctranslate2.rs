@@ -45,7 +45,7 @@ fn weights_equal_the_published_weights() -> Result<()> {
         let folder = folder(&bytes(quantisation));
         let converted = PublishedWhisper::read_ctranslate2(folder.path())?;
         let tensors: HashMap<&str, &Tensor> =
-            converted.tensors().iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+            converted.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         let mut names: Vec<&str> = tensors.keys().copied().collect();
         let mut expected: Vec<&str> = published.keys().map(String::as_str).collect();
         names.sort_unstable();

@@ -6,7 +6,6 @@ mod buffers;
 mod cases;
 mod chain;
 mod convolution;
-mod cross_entropy;
 mod elementwise;
 mod extremes;
 

@@ -1,5 +1,6 @@
 //! Tests of this crate. `fuzz_corpus.rs` has its own allocator, and is its own program.
 
+mod avformer;
 mod boosting;
 mod clip;
 mod compute;

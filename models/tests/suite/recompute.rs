@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use candle_core::{CpuStorage, CustomOp1, DType, Device, Layout, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp1, DType, Layout, Shape, Tensor};
 use engram_models::finite_difference::check_gradients;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::{Activation, Mode, activation, linear, residual, softmax};
@@ -14,6 +14,8 @@ use engram_models::params::{Init, ParameterBuilder, Parameters};
 use engram_models::recompute::{Recompute, recompute};
 use engram_models::text_encoder::TextEncoderConfig;
 use engram_models::{ModelError, Result};
+
+use super::reference::{self, bits, waves};
 
 /// Two layers. The second layer and the bias of the first use ordinary candle operations.
 #[derive(Clone)]
@@ -41,13 +43,7 @@ impl Block {
 }
 
 fn input(rows: usize) -> Result<Tensor> {
-    let values: Vec<f32> = (0..rows * 6).map(|i| (i as f32 * 0.7).sin()).collect();
-    Ok(Tensor::from_vec(values, (rows, 6), &Device::Cpu)?)
-}
-
-fn bits(gradients: &Gradients) -> Vec<u32> {
-    let values = (0..gradients.len()).filter_map(|i| gradients.get(i)).flatten();
-    values.map(|value| value.to_bits()).collect()
+    waves(&[rows, 6], 0.7, DType::F32)
 }
 
 /// A stack of `blocks` blocks below a trainable table, and its loss with or without recomputation.
@@ -96,13 +92,8 @@ fn recomputed_blocks_give_the_same_gradients() -> Result<()> {
 /// Four inputs: a frozen one, two that need gradients, and one that the block does not use.
 #[test]
 fn gradients_of_many_inputs_equal_finite_differences() -> Result<()> {
-    let values = |count: u32, step: f64| (0..count).map(|i| (f64::from(i) * step).sin()).collect();
-    let inputs: [(Vec<f64>, &[usize]); 4] = [
-        (values(6, 0.7), &[2, 3]),
-        (values(12, 1.3), &[4, 3]),
-        (values(4, 0.9), &[4]),
-        (values(2, 1.0), &[2]),
-    ];
+    let shapes: [&[usize]; 4] = [&[2, 3], &[4, 3], &[4], &[2]];
+    let inputs = shapes.map(|shape| reference::input(shape, shape.len() as u64));
     check_gradients(&inputs[..3], |t| {
         recompute(&[&t[0], &t[1], &t[2]], |t| Ok(linear(&t[0], &t[1], Some(&t[2]))?))
     })?;

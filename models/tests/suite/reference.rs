@@ -8,6 +8,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::compute::Compute;
 use engram_models::gradients::Gradients;
+use engram_models::kernels::{CrossEntropy, cross_entropy};
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::log_mel::Frames;
 use engram_models::weights::Weights;
@@ -80,6 +81,26 @@ pub fn numbers(count: usize, seed: u64) -> Vec<f64> {
 /// Irregular numbers of this shape, for `check_gradients`.
 pub fn input(shape: &'static [usize], seed: u64) -> (Vec<f64>, &'static [usize]) {
     (numbers(shape.iter().product(), seed), shape)
+}
+
+/// Returns the bits of all gradients, in the order of the parameters.
+pub fn bits(gradients: &Gradients) -> Vec<u32> {
+    let values = (0..gradients.len()).filter_map(|i| gradients.get(i)).flatten();
+    values.map(|value| value.to_bits()).collect()
+}
+
+/// Returns the number of values of a model's parameters, without allocating them.
+pub fn value_count<M>(build: impl FnOnce(&ParameterBuilder) -> Result<M>) -> Result<usize> {
+    let builder = ParameterBuilder::shapes_only();
+    build(&builder)?;
+    Ok(builder.finish()?.value_counts().0)
+}
+
+/// Returns the mean of `-log p` of the next tokens.
+pub fn mean_loss(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
+    let options =
+        CrossEntropy { targets: targets.into(), ignore_index: None, label_smoothing: 0.0 };
+    Ok(cross_entropy(logits, options)?.mean_all()?)
 }
 
 /// The values `sin(step i)` as a tensor.

@@ -1,26 +1,25 @@
 //! REVEAL's own parts: gradients through the fusion to the retriever, and properties that follow
 //! from its definitions.
 
-use std::sync::Arc;
-
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::finite_difference::check_gradients;
 use engram_models::gradients::Gradients;
-use engram_models::kernels::{CrossEntropy, Mode, cross_entropy};
-use engram_models::packed::PackedTokens;
+use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealConfig, RevealInput};
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
 
-use super::reference::{builder, largest_difference, numbers};
+use super::compute::models::{retrieve, reveal_input};
+use super::reference::{builder, largest_difference, mean_loss, numbers};
 
 const WIDTH: usize = 8;
 const TOKENS: usize = 2;
 
-fn config() -> RevealConfig {
+/// A small model: two encoder layers, one of them in the fusion.
+pub fn config() -> RevealConfig {
     RevealConfig {
         t5: T5Config {
             vocab_size: 20,
@@ -63,35 +62,9 @@ fn rows(count: usize, seed: u64) -> Result<Tensor> {
     Ok(Tensor::from_vec(numbers, (count, WIDTH), &Device::Cpu)?.to_dtype(DType::F32)?)
 }
 
-/// Returns a batch of two texts. The first has an image.
-fn input(first: u32) -> Result<RevealInput> {
-    let texts = [vec![1, first, 3], vec![1, 7, first + 1, 9]];
-    let pixels = Tensor::from_vec(numbers(48, u64::from(first)), (1, 3, 4, 4), &Device::Cpu)?;
-    Ok(RevealInput {
-        tokens: PackedTokens::new(&texts),
-        pixels: Some(pixels.to_dtype(DType::F32)?),
-        image_of: vec![Some(0), None],
-    })
-}
-
 /// Returns the generator's loss for two queries. Both entries are retrieved for each query.
 fn generation_loss(model: &Reveal) -> Result<Tensor> {
-    let mode = Mode::evaluate();
-    let base = model.encode(&input(4)?, &mode)?;
-    let queries = model.query(&base, &mode)?;
-    let entries = model.encode(&input(11)?, &mode)?;
-    let (keys, values) = (model.key(&entries, &mode)?, model.value(&entries, &mode)?);
-    let gates = model.gates(&queries)?;
-    let scores = (queries.matmul(&keys.t()?)? * gates)?.flatten_all()?;
-    let counts = [2, 2];
-    let prior = model.prior(&scores, &counts)?;
-    let values = Tensor::cat(&[&values, &values], 0)?;
-    let retrieved = Retrieved { counts: &counts, prior: &prior, values: &values };
-    let states = model.fuse(&base, Some(&retrieved), &mode)?;
-    let logits = model.decode(&PackedTokens::new(&[[1u32, 5], [1, 6]]), &states, &mode)?;
-    let targets: Arc<[u32]> = [5u32, 2, 6, 2].into();
-    let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.01 };
-    Ok(cross_entropy(&logits, options)?.mean_all()?)
+    mean_loss(&retrieve(model, &Mode::evaluate())?.logits, &[5, 2, 6, 2])
 }
 
 #[test]
@@ -267,7 +240,7 @@ fn no_gradient_reaches_below_the_frozen_layers() -> Result<()> {
         let builder = builder(3, DType::F32);
         let model = Reveal::new(&sizes, &builder)?;
         let parameters = builder.finish()?;
-        let states = model.encode(&input(4)?, &Mode::evaluate())?.states;
+        let states = model.encode(&reveal_input(&model, 4)?, &Mode::evaluate())?.states;
         let mut gradients = Gradients::new(&parameters);
         gradients.backward(&states.sqr()?.sum_all()?)?;
         let below = ["shared.weight", "encoder.block.0.layer.0.SelfAttention.q.weight"];
@@ -298,7 +271,7 @@ fn a_prior_is_1_on_average_and_orders_entries_by_their_scores() -> Result<()> {
 fn queries_and_keys_have_unit_length_and_gates_sum_to_1() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
-    let states = model.encode(&input(4)?, &mode)?;
+    let states = model.encode(&reveal_input(&model, 4)?, &mode)?;
     assert_eq!(states.lengths, [3 + 4, 4]);
     for vectors in [model.query(&states, &mode)?, model.key(&states, &mode)?] {
         for row in vectors.to_vec2::<f32>()? {
@@ -315,12 +288,12 @@ fn queries_and_keys_have_unit_length_and_gates_sum_to_1() -> Result<()> {
 fn mismatched_inputs_and_invalid_configurations_are_errors() -> Result<()> {
     let (model, _) = model(DType::F32)?;
     let mode = Mode::evaluate();
-    let mut missing_image = input(4)?;
+    let mut missing_image = reveal_input(&model, 4)?;
     missing_image.image_of.pop();
     assert!(model.encode(&missing_image, &mode).is_err());
-    let without_pixels = RevealInput { pixels: None, ..input(4)? };
+    let without_pixels = RevealInput { pixels: None, ..reveal_input(&model, 4)? };
     assert!(model.encode(&without_pixels, &mode).is_err());
-    let base = model.encode(&input(4)?, &mode)?;
+    let base = model.encode(&reveal_input(&model, 4)?, &mode)?;
     let (prior, values) =
         (Tensor::ones(2, DType::F32, &Device::Cpu)?, base.states.narrow(0, 0, 3)?);
     let retrieved = Retrieved { counts: &[1, 1], prior: &prior, values: &values };

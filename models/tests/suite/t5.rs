@@ -6,7 +6,7 @@
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::finite_difference::check_gradients;
-use engram_models::kernels::{CrossEntropy, Mode, Segments, cross_entropy};
+use engram_models::kernels::{Mode, Segments};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::t5::blocks::{BlockInputs, RelativeBias, decoder_block, encoder_block};
@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::reference::{
     DTYPES, assert_config_errors, assert_gradients, assert_output, builder, expected, fixture,
-    frozen_builder, input, read_config, sequences,
+    frozen_builder, input, mean_loss, read_config, sequences, value_count,
 };
 
 const MODELS: [&str; 2] = ["t5", "t5_wide"];
@@ -46,9 +46,7 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     for (what, actual) in [("states", &states), ("logits", &logits)] {
         assert_output((name, what), actual, &tensors, tolerance)?;
     }
-    let targets = targets.concat().into();
-    let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
-    let loss = cross_entropy(&logits, options)?.mean_all()?;
+    let loss = mean_loss(&logits, &targets.concat())?;
     assert_gradients(name, &loss, &parameters, &tensors, 20.0 * tolerance)
 }
 
@@ -192,28 +190,16 @@ fn invalid_search_options_and_inputs_are_errors() -> Result<()> {
         let error = t5.generate(&texts, &options).expect_err(expected).to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let no_outputs = t5.decoder().generate(
-        t5.shared(),
-        &Tensor::zeros((0, 16), DType::F32, &Device::Cpu)?,
-        &[],
-        &default(),
-    )?;
-    assert!(no_outputs.is_empty());
+    let none = Tensor::zeros((0, 16), DType::F32, &Device::Cpu)?;
+    assert!(t5.decoder.generate(&t5.shared, &none, &[], &default())?.is_empty());
     let states = t5.encode(&texts, &Mode::inference())?;
-    let result = t5.decoder().generate(t5.shared(), &states, &[2, 1], &default());
-    assert!(
-        result
-            .expect_err("an error")
-            .to_string()
-            .contains("4 encoder states, but the lengths sum to 3")
-    );
-    let result = t5.decode(&texts, &states, &[2, 1], &Mode::inference());
-    assert!(
-        result
-            .expect_err("an error")
-            .to_string()
-            .contains("4 encoder states, but the lengths sum to 3")
-    );
+    for result in [
+        t5.decoder.generate(&t5.shared, &states, &[2, 1], &default()).map(drop),
+        t5.decode(&texts, &states, &[2, 1], &Mode::inference()).map(drop),
+    ] {
+        let error = result.expect_err("an error").to_string();
+        assert!(error.contains("4 encoder states, but the lengths sum to 3"), "{error}");
+    }
     let output = parameters.get("lm_head.weight").expect("the output projection");
     output.update(&mut |values| values[0] = f32::NAN)?;
     let error = t5.generate(&texts, &default()).expect_err("an error").to_string();
@@ -278,9 +264,7 @@ fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
         (T5Config::base(), 247_577_856),
         (T5Config::large(), 783_150_080),
     ] {
-        let builder = ParameterBuilder::shapes_only();
-        T5::new(&config, &builder)?;
-        assert_eq!(builder.finish()?.value_counts(), (expected, expected));
+        assert_eq!(value_count(|builder| T5::new(&config, builder))?, expected);
     }
     Ok(())
 }

@@ -6,12 +6,16 @@
 use std::sync::Arc;
 
 use super::reference::{
-    assert_gradients, assert_output, builder, expected, fixture, integers, lengths, weights,
+    assert_gradients, assert_output, bits, builder, expected, fixture, integers, lengths,
+    value_count, weights,
 };
 use candle_core::{DType, Tensor};
 use engram_models::Result;
 use engram_models::adapter::Adapters;
-use engram_models::conformer::{ConformerTransducer, ConformerTransducerConfig};
+use engram_models::conformer::{
+    ConformerAsrConfig, ConformerAsrModel, ConformerConfig, ConformerDecoder,
+    ConformerTransducerConfig,
+};
 use engram_models::finite_difference::check_gradients;
 use engram_models::generation::boosting::{Bonus, BoostTree, WordBoundaries};
 use engram_models::kernels::{Activation, Mode};
@@ -28,21 +32,22 @@ fn logits_losses_gradients_and_greedy_texts_equal_the_reference() -> Result<()> 
     let tensors = expected("transducer")?;
     let lengths = lengths(&tensors["lengths"])?;
     let texts = vec![integers(&tensors["text.0"])?, integers(&tensors["text.1"])?];
-    let config = ConformerTransducerConfig::read(&fixture("transducer", "config.json"))?;
+    let config = ConformerAsrConfig::read(&fixture("transducer", "config.json"))?;
     let greedy_texts = [integers(&tensors["greedy.0"])?, integers(&tensors["greedy.1"])?];
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
         let builder = builder(0, dtype).with_weights(weights("transducer")?);
-        let model = ConformerTransducer::new(&config, &builder)?;
+        let model = ConformerAsrModel::new(&config, &builder)?;
+        let ConformerDecoder::Transducer(decoder) = &model.decoder else { panic!("a transducer") };
         let mode = Mode::evaluate();
-        let embedded = model.encoder().embed(&tensors["frames"].to_dtype(dtype)?, &lengths)?;
-        let audio = model.encoder().forward(embedded, &Adapters::NONE, &mode)?;
-        let logits = model.decoder().logits(&audio, &texts, &mode)?;
+        let embedded = model.encoder.embed(&tensors["frames"].to_dtype(dtype)?, &lengths)?;
+        let audio = model.encoder.forward(embedded, &Adapters::NONE, &mode)?;
+        let logits = decoder.logits(&audio, &texts, &mode)?;
         assert_output(("transducer", "logits"), &logits, &tensors, tolerance)?;
-        let losses = model.decoder().losses(&audio, &texts, &mode)?;
+        let losses = decoder.losses(&audio, &texts, &mode)?;
         assert_output(("transducer", "losses"), &losses, &tensors, tolerance)?;
         let loss = losses.mean_all()?;
         assert_gradients("transducer", &loss, &builder.finish()?, &tensors, tolerance)?;
-        let mut greedy = GreedyDecoder::new(model.decoder(), 2)?;
+        let mut greedy = GreedyDecoder::new(decoder, 2)?;
         greedy.push(&audio)?;
         let paths = greedy.paths();
         assert_eq!([&paths[0].tokens, &paths[1].tokens], greedy_texts.each_ref());
@@ -102,13 +107,12 @@ fn gradients_equal_central_differences() -> Result<()> {
 fn recomputed_blocks_give_the_same_losses_and_gradients() -> Result<()> {
     let (decoder, parameters) = decoder(Prediction::Lstm, 3, DType::F32, 5)?;
     let audio = AudioStates { states: states(7, 2)?, lengths: vec![3, 4] };
-    let run = |recompute| -> Result<(Vec<f32>, Vec<Vec<f32>>)> {
+    let run = |recompute| -> Result<(Vec<f32>, Vec<u32>)> {
         let mode = Mode::train(4).recompute(recompute);
         let losses = decoder.losses(&audio, &[vec![1, 3, 2], vec![2]], &mode)?;
         let mut gradients = engram_models::gradients::Gradients::new(&parameters);
         gradients.backward(&losses.sum_all()?)?;
-        let all = (0..gradients.len()).map(|i| gradients.get(i).unwrap_or_default().to_vec());
-        Ok((losses.to_vec1()?, all.collect()))
+        Ok((losses.to_vec1()?, bits(&gradients)))
     };
     assert_eq!(run(Recompute::Block)?, run(Recompute::None)?);
     Ok(())
@@ -255,16 +259,24 @@ fn paths_are_alignments_of_the_best_texts_and_words_can_be_boosted() -> Result<(
 /// BEST-RQ's model of 0.6 billion parameters (arXiv 2202.01855), with 1,024 word pieces.
 #[test]
 fn presets_have_about_the_published_parameter_counts() -> Result<()> {
-    for (config, published) in [
-        (ConformerTransducerConfig::small(1024), 10.3),
-        (ConformerTransducerConfig::medium(1024), 30.7),
-        (ConformerTransducerConfig::large(1024), 118.8),
-        (ConformerTransducerConfig::extra_large(1024), 635.0),
+    for (encoder_config, [width, layers, joint], published) in [
+        (ConformerConfig::small(), [320, 1, 320], 10.3),
+        (ConformerConfig::medium(), [640, 1, 640], 30.7),
+        (ConformerConfig::large(), [640, 1, 640], 118.8),
+        (ConformerConfig::extra_large(), [1280, 2, 640], 635.0),
     ] {
-        config.validate()?;
-        let builder = ParameterBuilder::shapes_only();
-        ConformerTransducer::new(&config, &builder)?;
-        let millions = builder.finish()?.value_counts().0 as f64 / 1e6;
+        let decoder = TransducerConfig {
+            vocab_size: 1025,
+            decoder_hidden_size: width,
+            num_decoder_layers: layers,
+            joint_hidden_size: Some(joint),
+            blank: 1024,
+            ..TransducerConfig::default()
+        };
+        let config = ConformerTransducerConfig { encoder_config, decoder };
+        let config = ConformerAsrConfig::Transducer(config);
+        let count = value_count(|builder| ConformerAsrModel::new(&config, builder))?;
+        let millions = count as f64 / 1e6;
         println!("{millions:.1} million, published {published}");
         assert!((0.85..1.15).contains(&(millions / published)), "{millions}, {published}");
     }

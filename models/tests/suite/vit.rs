@@ -7,14 +7,14 @@ use std::sync::Arc;
 use candle_core::{DType, Device, Tensor};
 use engram_models::gradients::Gradients;
 use engram_models::kernels::{Activation, Mode};
-use engram_models::params::{ParameterBuilder, Parameters};
+use engram_models::params::Parameters;
 use engram_models::vit::{ViT, ViTConfig, ViTOutput};
 use engram_models::weights::Weights;
 use engram_models::{ModelError, Result};
 
 use super::reference::{
     assert_config_errors, assert_gradients, assert_output, builder, expected, fixture, read_config,
-    relative_difference, values, waves, weighted_sum, weights,
+    relative_difference, value_count, values, waves, weighted_sum, weights,
 };
 
 const MODELS: [&str; 3] = ["vit", "vit_classifier", "vit_patches"];
@@ -62,7 +62,7 @@ fn check(name: &str, dtype: DType, tolerance: f32) -> Result<()> {
     let (vit, parameters) = load(name, dtype)?;
     let tensors = expected(name)?;
     let output = vit.forward(&tensors["pixels"].to_dtype(dtype)?, None, &Mode::evaluate())?;
-    assert_eq!(output.class_token.is_some(), vit.config().class_token);
+    assert_eq!(output.class_token.is_some(), vit.config.class_token);
     let hidden = last_hidden_state(&output)?;
     assert_output((name, "hidden"), &hidden, &tensors, tolerance)?;
     assert_gradients(name, &weighted_sum(&hidden)?, &parameters, &tensors, 20.0 * tolerance)
@@ -140,7 +140,7 @@ fn dropout_acts_only_in_training_and_images_are_independent() -> Result<()> {
     let pixels = images()?;
     let (tiny, _) = tiny(false)?;
     let builder = builder(5, DType::F32);
-    let config = ViTConfig { hidden_dropout_prob: 0.3, ..tiny.config().clone() };
+    let config = ViTConfig { hidden_dropout_prob: 0.3, ..tiny.config.clone() };
     let vit = ViT::new(&config, &builder)?;
     let run = |vit: &ViT, pixels: &Tensor, mode: Mode| -> Result<Vec<f32>> {
         values(&vit.forward(pixels, None, &mode)?.patch_tokens)
@@ -182,11 +182,7 @@ fn weights_of_another_shape_are_errors() -> Result<()> {
 /// The counts come from `transformers`, printed by the script that creates the fixtures.
 #[test]
 fn published_sizes_have_the_published_parameter_counts() -> Result<()> {
-    let count = |config: &ViTConfig| -> Result<usize> {
-        let builder = ParameterBuilder::shapes_only();
-        ViT::new(config, &builder)?;
-        Ok(builder.finish()?.value_counts().0)
-    };
+    let count = |config: &ViTConfig| value_count(|builder| ViT::new(config, builder));
     for (config, parameters) in
         [(ViTConfig::base_16(), 85_798_656), (ViTConfig::large_16(), 303_301_632)]
     {

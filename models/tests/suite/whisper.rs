@@ -12,7 +12,7 @@ use engram_models::Result;
 use engram_models::adapter::{AdapterConfig, Adapters};
 use engram_models::ctranslate2::PublishedWhisper;
 use engram_models::generation::GenerateOptions;
-use engram_models::kernels::{Activation, CrossEntropy, Mode, cross_entropy};
+use engram_models::kernels::{Activation, Mode};
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
@@ -21,8 +21,8 @@ use engram_models::whisper::{DecodingRules, Whisper, WhisperConfig, WhisperToken
 
 use super::reference::{
     assert_every_third_frame, assert_gradients, assert_output, builder, expected, fixture,
-    frozen_builder, integers, largest_difference, lengths, relative_difference, tensors, values,
-    waves,
+    frozen_builder, integers, largest_difference, lengths, mean_loss, relative_difference, tensors,
+    value_count, values, waves,
 };
 
 fn load(builder: ParameterBuilder) -> Result<(Whisper, ParameterBuilder)> {
@@ -44,13 +44,6 @@ fn example() -> Result<Example> {
     let inputs = PackedTokens::new(&texts.each_ref().map(|text| &text[..text.len() - 1]));
     let targets = texts.iter().flat_map(|text| text[1..].to_vec()).collect();
     Ok(Example { tensors, lengths, inputs, targets })
-}
-
-/// Returns the mean of `-log p` of the next tokens.
-fn mean_loss(logits: &Tensor, targets: &[u32]) -> Result<Tensor> {
-    let options =
-        CrossEntropy { targets: targets.to_vec().into(), ignore_index: None, label_smoothing: 0.0 };
-    Ok(cross_entropy(logits, options)?.mean_all()?)
 }
 
 fn frames(example: &Example, dtype: DType) -> Result<Var> {
@@ -168,27 +161,21 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
     let audio = whisper.encode(&frames, &example.lengths, &Mode::inference())?;
     let prompt = [2, 3];
     let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
-    let transcripts = whisper.decoder().generate(&audio, &prompt, &rules([5, 7]), &options)?;
+    let transcripts = whisper.decoder.generate(&audio, &prompt, &rules([5, 7]), &options)?;
     assert!(
         transcripts.iter().any(|transcript| transcript.generated.tokens.len() > 3),
         "{transcripts:?}"
     );
-    let mut start = 0;
-    for (clip, transcript) in transcripts.iter().enumerate() {
-        let states = audio.states.narrow(0, start, audio.lengths[clip])?;
-        start += audio.lengths[clip];
-        let audio = AudioStates { states, lengths: vec![audio.lengths[clip]] };
-        let inputs =
-            [&prompt, &transcript.generated.tokens[..transcript.generated.tokens.len() - 1]]
-                .concat();
-        let inputs = PackedTokens::new(&[inputs]);
+    for (clip, (transcript, audio)) in transcripts.iter().zip(audio.clips()?).enumerate() {
+        let tokens = &transcript.generated.tokens;
+        let inputs = PackedTokens::new(&[[&prompt, &tokens[..tokens.len() - 1]].concat()]);
         let rows = whisper.decode(&inputs, &audio, &Mode::inference())?.to_vec2::<f32>()?;
         let softmax = |row: &[f32], token: usize| {
             let total: f32 = row.iter().map(|logit| logit.exp()).sum();
             row[token].exp() / total
         };
         assert!((transcript.no_speech_prob - softmax(&rows[0], 4)).abs() < 1e-5);
-        for (i, token) in transcript.generated.tokens.iter().enumerate() {
+        for (i, token) in tokens.iter().enumerate() {
             let mut row = rows[i + 1].clone();
             for forbidden in [5, 6, 2, 3, 4].into_iter().chain((i == 0).then_some(7)) {
                 row[forbidden] = f32::NEG_INFINITY;
@@ -204,12 +191,12 @@ fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
         }
         let mut rules_of_clip = rules([5, 7]);
         rules_of_clip.max_tokens = vec![rules_of_clip.max_tokens[clip]];
-        let alone = whisper.decoder().generate(&audio, &prompt, &rules_of_clip, &options)?;
-        assert_eq!(alone[0].generated.tokens, transcript.generated.tokens);
+        let alone = whisper.decoder.generate(&audio, &prompt, &rules_of_clip, &options)?;
+        assert_eq!(&alone[0].generated.tokens, tokens);
     }
     // Beam search finds a text that is at least as likely.
     let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
-    let beam_transcripts = whisper.decoder().generate(&audio, &prompt, &rules([5, 7]), &beams)?;
+    let beam_transcripts = whisper.decoder.generate(&audio, &prompt, &rules([5, 7]), &beams)?;
     for (beam, greedy) in beam_transcripts.iter().zip(&transcripts) {
         assert!(beam.generated.log_probability >= greedy.generated.log_probability - 1e-5);
     }
@@ -227,9 +214,9 @@ fn invalid_inputs_are_errors() -> Result<()> {
     assert!(whisper.encode(&frames, &[24], &mode).is_err());
     let audio = whisper.encode(&frames, &[14, 12], &mode)?;
     let options = GenerateOptions { max_new_tokens: 10, ..GenerateOptions::default() };
-    let result = whisper.decoder().generate(&audio, &[2, 3], &rules([5, 7]), &options);
+    let result = whisper.decoder.generate(&audio, &[2, 3], &rules([5, 7]), &options);
     assert!(result.unwrap_err().to_string().contains("12 tokens"));
-    assert!(whisper.decoder().generate(&audio, &[], &rules([5, 7]), &options).is_err());
+    assert!(whisper.decoder.generate(&audio, &[], &rules([5, 7]), &options).is_err());
     let config = |change: fn(&mut WhisperConfig)| {
         let mut config = WhisperConfig::default();
         change(&mut config);
@@ -244,9 +231,8 @@ fn invalid_inputs_are_errors() -> Result<()> {
 /// Whisper tiny has the count that `model.num_parameters()` of `transformers` returns.
 #[test]
 fn the_default_size_has_the_published_parameter_count() -> Result<()> {
-    let builder = ParameterBuilder::shapes_only();
-    Whisper::new(&WhisperConfig::default(), &builder)?;
-    assert_eq!(builder.finish()?.value_counts().0, 37_760_640);
+    let count = value_count(|builder| Whisper::new(&WhisperConfig::default(), builder))?;
+    assert_eq!(count, 37_760_640);
     Ok(())
 }
 
@@ -259,17 +245,13 @@ fn adapted_loss(
 ) -> Result<Tensor> {
     let mode = Mode::evaluate();
     let frames = example.tensors["frames"].to_dtype(token.dtype())?;
-    let audio_tokens = whisper.encoder().embed(&frames, &example.lengths)?;
-    let (mut rows, mut start) = (Vec::new(), 0);
-    for length in &audio_tokens.lengths {
-        rows.push(token.clone());
-        rows.push(audio_tokens.states.narrow(0, start, *length)?);
-        start += length;
-    }
+    let audio_tokens = whisper.encoder.embed(&frames, &example.lengths)?;
+    let clips = audio_tokens.clips()?;
+    let rows: Vec<&Tensor> = clips.iter().flat_map(|clip| [token, &clip.states]).collect();
     let lengths = audio_tokens.lengths.iter().map(|length| length + 1).collect();
     let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
-    let audio = whisper.encoder().forward(with_token, &adapters[0], &mode)?;
-    let logits = whisper.decoder().forward(&example.inputs, &audio, &adapters[1], &mode)?;
+    let audio = whisper.encoder.forward(with_token, &adapters[0], &mode)?;
+    let logits = whisper.decoder.forward(&example.inputs, &audio, &adapters[1], &mode)?;
     mean_loss(&logits, &example.targets)
 }
 
@@ -293,10 +275,10 @@ fn gradients_pass_through_the_frozen_model() -> Result<()> {
         // New adapters do not change the output.
         let frames = example.tensors["frames"].to_dtype(dtype)?;
         let plain = whisper.encode(&frames, &example.lengths, &Mode::evaluate())?;
-        let audio_tokens = whisper.encoder().embed(&frames, &example.lengths)?;
-        let adapted = whisper.encoder().forward(audio_tokens, &adapters[0], &Mode::evaluate())?;
+        let audio_tokens = whisper.encoder.embed(&frames, &example.lengths)?;
+        let adapted = whisper.encoder.forward(audio_tokens, &adapters[0], &Mode::evaluate())?;
         assert_eq!(values(&plain.states)?, values(&adapted.states)?);
-        assert!(whisper.encoder().forward(plain, &adapters[1], &Mode::evaluate()).is_err());
+        assert!(whisper.encoder.forward(plain, &adapters[1], &Mode::evaluate()).is_err());
 
         let gradients = loss(token.as_tensor())?.backward()?;
         assert!(published.finish()?.iter().all(|p| gradients.get(p.tensor()).is_none()));
@@ -341,7 +323,7 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
     let pairs = bytes[44..].chunks_exact(2);
     let samples: Vec<f32> =
         pairs.map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) / 32_768.0).collect();
-    let computed = LogMel::whisper(80)?.frames(&samples, whisper.config().max_samples());
+    let computed = LogMel::whisper(80)?.frames(&samples, whisper.config.max_samples());
     let frames = Tensor::from_vec(computed.values, (3000, 80), &Device::Cpu)?;
     let tensors = tensors("", "whisper_tiny_en.safetensors")?;
     let every_nth_row = |tensor: &Tensor, step: u32| {

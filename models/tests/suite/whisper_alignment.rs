@@ -64,13 +64,13 @@ fn token_times_equal_the_reference() -> Result<()> {
     let example = example()?;
     for (dtype, tolerance) in [(DType::F64, 2e-6), (DType::F32, 2e-4)] {
         let (whisper, audio) = load(dtype)?;
-        let heads = AlignmentHeads::new(&example.heads, whisper.config())?;
+        let heads = AlignmentHeads::new(&example.heads, &whisper.config)?;
         let texts = [
             AlignmentText { tokens: &example.texts[0], num_states: 10 },
             AlignmentText { tokens: &example.texts[1], num_states: 7 },
         ];
         let align = |audio: &AudioStates, texts: &[AlignmentText<'_>]| {
-            whisper.decoder().align(audio, texts, &example.prompt, END, &heads)
+            whisper.decoder.align(audio, texts, &example.prompt, END, &heads)
         };
         let actual = align(&audio, &texts)?;
         assert_alignment("0", &actual[0], &example, tolerance)?;
@@ -99,9 +99,9 @@ fn token_times_equal_the_reference() -> Result<()> {
 fn short_clips_and_long_texts_have_times() -> Result<()> {
     let (example, (whisper, audio)) = (example()?, load(DType::F32)?);
     // Without listed heads, all heads in the upper half of the layers are used.
-    let heads = AlignmentHeads::new(&[], whisper.config())?;
+    let heads = AlignmentHeads::new(&[], &whisper.config)?;
     let upper: Vec<[usize; 2]> = (1..3).flat_map(|layer| (0..4).map(move |i| [layer, i])).collect();
-    assert_eq!(heads, AlignmentHeads::new(&upper, whisper.config())?);
+    assert_eq!(heads, AlignmentHeads::new(&upper, &whisper.config)?);
     let text: Vec<u32> = (3..10).collect();
     for states in [0, 1, 3, 7] {
         let texts = [
@@ -110,7 +110,7 @@ fn short_clips_and_long_texts_have_times() -> Result<()> {
         ];
         let prompt = example.prompt.as_slice();
         for (text, actual) in
-            texts.iter().zip(whisper.decoder().align(&audio, &texts, prompt, END, &heads)?)
+            texts.iter().zip(whisper.decoder.align(&audio, &texts, prompt, END, &heads)?)
         {
             assert_eq!(actual.starts.len(), text.tokens.len() + 1);
             assert_eq!(actual.weights.len(), actual.starts.len() * states.max(1));
@@ -125,18 +125,18 @@ fn short_clips_and_long_texts_have_times() -> Result<()> {
 #[test]
 fn invalid_alignment_inputs_are_errors() -> Result<()> {
     let (example, (whisper, audio)) = (example()?, load(DType::F32)?);
-    let heads = AlignmentHeads::new(&example.heads, whisper.config())?;
+    let heads = AlignmentHeads::new(&example.heads, &whisper.config)?;
     let error_of = |texts: &[&[u32]], prompt: &[u32]| {
         let texts: Vec<AlignmentText<'_>> =
             texts.iter().map(|text| AlignmentText { tokens: text, num_states: 5 }).collect();
-        whisper.decoder().align(&audio, &texts, prompt, END, &heads).unwrap_err().to_string()
+        whisper.decoder.align(&audio, &texts, prompt, END, &heads).unwrap_err().to_string()
     };
     assert!(error_of(&[&[1]], &[31]).contains("1 texts but 2 clips"));
     assert!(error_of(&[&[1], &[]], &[]).contains("prompt"));
     assert!(error_of(&[&[1], &[2, 30]], &[31]).contains("token 30"));
     assert!(error_of(&[&[1; 10], &[2]], &[31]).contains("11 tokens"));
     let heads_error =
-        |head| AlignmentHeads::new(&[[0, 0], head], whisper.config()).unwrap_err().to_string();
+        |head| AlignmentHeads::new(&[[0, 0], head], &whisper.config).unwrap_err().to_string();
     assert!(heads_error([3, 0]).contains("[3, 0]") && heads_error([0, 4]).contains("4 heads"));
     Ok(())
 }

@@ -8,12 +8,12 @@ use anyhow::Context;
 use clap::Args;
 use engram_data::messages::counted;
 use engram_durable::create_new_file;
-use engram_memory::search::exact::{Exact, instructions};
+use engram_memory::search::exact::instructions;
 use engram_memory::search::graph::GraphSettings;
-use engram_memory::search::graph_search::GraphSearch;
-use engram_memory::search::{Filter, Index, Queries};
+use engram_memory::search::{Filter, Queries};
 use engram_memory::{
-    Batch, Entry, Memory, MemoryError, MemoryFormat, Row, ValueDtype, ValueFormat, Writer,
+    Batch, Entry, Memory, MemoryError, MemoryFormat, Method, Row, Snapshot, ValueDtype,
+    ValueFormat, Writer,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -101,10 +101,9 @@ impl MemoryBench {
             lines.push(format!("graph build {:.1} s", start.elapsed().as_secs_f64()));
         }
         let generation = writer.generation();
-        let graphs = GraphSearch::open(generation, GraphSearch::EF_SEARCH)?;
-        let mut engram_indexes: Vec<(&str, &dyn Index)> = vec![("engram exact", &Exact)];
+        let mut methods = vec![("engram exact", Method::Exact)];
         if self.graph.is_some() {
-            engram_indexes.push(("engram graph", &graphs));
+            methods.push(("engram graph", Method::GRAPH));
         }
         let mut baselines =
             Baselines::start(&self.python, folder.path(), self.width, self.graph.is_some())?;
@@ -118,30 +117,30 @@ impl MemoryBench {
         for k in &self.k {
             let k = &(*k).min(self.keys);
             let queries = Queries { keys: &queries, k: *k };
-            let exact = Exact.search(generation, queries, &Filter::default())?;
-            let mut times = vec![Vec::new(); engram_indexes.len() + baseline_indexes.len()];
+            let exact = generation.search(Method::Exact, queries, &Filter::default())?;
+            let mut times = vec![Vec::new(); methods.len() + baseline_indexes.len()];
             let mut recalls = vec![0.0; times.len()];
             for _ in 0..self.rounds.max(1) {
-                for (i, (_, index)) in engram_indexes.iter().enumerate() {
+                for (i, (_, method)) in methods.iter().enumerate() {
                     let start = Instant::now();
-                    let results = index.search(generation, queries, &Filter::default())?;
+                    let results = generation.search(*method, queries, &Filter::default())?;
                     times[i].push(start.elapsed().as_secs_f64());
                     recalls[i] = results.recall(&exact);
                 }
                 for (i, name) in baseline_indexes.iter().enumerate() {
                     let Some(baselines) = &mut baselines else { continue };
                     let (seconds, recall) = baselines.search(name, *k)?;
-                    times[engram_indexes.len() + i].push(seconds);
-                    recalls[engram_indexes.len() + i] = recall;
+                    times[methods.len() + i].push(seconds);
+                    recalls[methods.len() + i] = recall;
                 }
             }
             let medians: Vec<f64> = times.into_iter().map(median).collect();
-            let names = engram_indexes
+            let names = methods
                 .iter()
                 .map(|(name, _)| *name)
                 .chain(baseline_indexes.iter().map(String::as_str));
             let faiss_flat = baseline_indexes.iter().position(|name| name == "faiss-flat");
-            let flat_seconds = faiss_flat.map(|i| medians[engram_indexes.len() + i]);
+            let flat_seconds = faiss_flat.map(|i| medians[methods.len() + i]);
             for ((name, seconds), recall) in names.zip(&medians).zip(&recalls) {
                 let ratio =
                     flat_seconds.map_or("-".to_owned(), |flat| format!("{:.2}×", seconds / flat));

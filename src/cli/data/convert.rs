@@ -53,6 +53,6 @@ impl Ctranslate2 {
             let tokenizer = "tokenizer.json";
             Ok(copy_file(&self.folder.join(tokenizer), &staging.join(tokenizer))?)
         })?;
-        output::print(&format!("{}: {}", out.display(), counted(model.tensors().len(), "tensor")))
+        output::print(&format!("{}: {}", out.display(), counted(model.tensors.len(), "tensor")))
     }
 }

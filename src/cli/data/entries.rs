@@ -292,10 +292,11 @@ impl Vqa {
             for ((questions, annotations), options) in
                 questions.iter().zip(&annotations).zip(&options)
             {
-                vqa::read(inputs.open(questions)?, inputs.open(annotations)?, options, collector)?;
+                let annotations = Some(inputs.open(annotations)?);
+                vqa::read(inputs.open(questions)?, annotations, options, collector)?;
             }
             aokvqa.iter().zip(&options).try_for_each(|(path, options)| {
-                vqa::read_aokvqa(inputs.open(path)?, options, collector)
+                vqa::read(inputs.open(path)?, None, options, collector)
             })
         })
     }

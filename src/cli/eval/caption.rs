@@ -1,15 +1,14 @@
 //! `engram eval caption`: metrics of image captions.
 
 use clap::Args;
-use engram_eval::caption::report::{ReportOptions, report};
+use engram_eval::caption::report::report;
 use engram_eval::caption::{
-    CaptionOptions, DomainFrequency, EvaluatedImages, read_annotations, read_document_frequency,
-    read_results,
+    CaptionOptions, parse_annotations, parse_document_frequency, parse_results,
 };
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source_file};
+use super::shared::{IntervalOptions, OutputOptions, read_named, source_file};
 use crate::cli::paths::InputFile;
 
 /// Evaluate captions: BLEU, ROUGE-L, CIDEr-D and CIDEr, over all images and by domain.
@@ -53,32 +52,28 @@ pub struct Caption {
 
 impl Caption {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let df = self.df.as_deref();
-        let annotations = read_annotations(&self.reference)?;
-        let results = read_results(&self.hyp)?;
-        let options = ReportOptions {
-            captions: CaptionOptions {
-                images: if self.with_result {
-                    EvaluatedImages::WithResult
-                } else {
-                    EvaluatedImages::All
-                },
-                document_frequency: df.map(read_document_frequency).transpose()?,
-                domain_frequency: if self.domain_df {
-                    DomainFrequency::OwnImages
-                } else {
-                    DomainFrequency::AllImages
-                },
-            },
-            bootstrap: self.intervals.options(),
-            worst: self.outputs.worst_count(self.worst),
-            items: self.outputs.needs_items(),
-            sources: vec![
-                source_file("references", &self.reference, annotations.images.len()),
-                source_file("results", &self.hyp, results.results.len()),
-            ],
+        let (file, text) = read_named(&self.reference)?;
+        let annotations = parse_annotations(&file, &text)?;
+        let (file, text) = read_named(&self.hyp)?;
+        let results = parse_results(&file, &text)?;
+        let document_frequency = match &self.df {
+            Some(df) => {
+                let (file, text) = read_named(df)?;
+                Some(parse_document_frequency(&file, &text)?)
+            }
+            None => None,
         };
-        let mut report = report(annotations, results, &options)?;
+        let caption_options = CaptionOptions {
+            only_with_result: self.with_result,
+            document_frequency,
+            own_frequencies: self.domain_df,
+        };
+        let sources = vec![
+            source_file("references", &self.reference, annotations.images.len()),
+            source_file("results", &self.hyp, results.results.len()),
+        ];
+        let options = self.outputs.report_options(self.intervals, self.worst, sources);
+        let mut report = report(&annotations, &results, &caption_options, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.truncate(self.worst);
         output::print_report(self.outputs.json, &report, || report.to_text())?;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use engram_eval::error::{ColumnKind, EvalError};
+use engram_eval::error::EvalError;
 use engram_eval::wer::read::{
     Columns, Pairs, Side, TextFormat, detect_format, join, parse_pairs, parse_side,
 };
@@ -162,9 +162,9 @@ fn with_option(error: EvalError) -> anyhow::Error {
             let pairs = if *holds_both { "--pairs or " } else { "" };
             format!("{pairs}--format {}", formats.join(" or --format "))
         }
-        EvalError::NoColumn { column: ColumnKind::Ids, .. } => "--id-column".to_owned(),
-        EvalError::NoColumn { column: ColumnKind::References, .. } => "--ref-column".to_owned(),
-        EvalError::NoColumn { column: ColumnKind::Hypotheses, .. } => "--hyp-column".to_owned(),
+        EvalError::NoColumn { column: "ids", .. } => "--id-column".to_owned(),
+        EvalError::NoColumn { column: "references", .. } => "--ref-column".to_owned(),
+        EvalError::NoColumn { .. } => "--hyp-column".to_owned(),
         _ => return error.into(),
     };
     anyhow::anyhow!("{error}: {options}")

@@ -1,13 +1,12 @@
 //! `engram eval haystack`: the accuracy of replies to Visual Haystacks.
 
 use clap::Args;
+use engram_eval::haystack::evaluate;
 use engram_eval::haystack::read::parse_replies;
-use engram_eval::haystack::{HaystackOptions, evaluate};
-use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source_file};
+use super::shared::{IntervalOptions, OutputOptions, read_named, source_file};
 use crate::cli::paths::InputFile;
 
 /// Evaluate Visual Haystacks: accuracy on yes/no questions about a few images among many.
@@ -32,14 +31,10 @@ pub struct Haystack {
 
 impl Haystack {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let text = read_text(&self.hyp)?;
-        let replies = parse_replies(&self.hyp.display().to_string(), &text)?;
-        let options = HaystackOptions {
-            bootstrap: self.intervals.options(),
-            items: self.outputs.needs_items(),
-            worst: self.outputs.worst_count(0),
-            sources: vec![source_file("replies", &self.hyp, replies.len())],
-        };
+        let (file, text) = read_named(&self.hyp)?;
+        let replies = parse_replies(&file, &text)?;
+        let sources = vec![source_file("replies", &self.hyp, replies.len())];
+        let options = self.outputs.report_options(self.intervals, 0, sources);
         let mut report = evaluate(&replies, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.clear();

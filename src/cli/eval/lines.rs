@@ -38,10 +38,7 @@ impl Normalize {
                 return Ok(Outcome::Done);
             }
             first_number += lines.len() as u64;
-            for line in self.normalizer.normalise_all(&lines) {
-                out.write_all(line.as_bytes())?;
-                out.write_all(b"\n")?;
-            }
+            write_lines(&mut out, self.normalizer.normalise_all(&lines))?;
         }
     }
 }
@@ -66,13 +63,14 @@ impl Tokenize {
         let lines = read_lines(&mut Input::stdin()?, usize::MAX, 1)?;
         let tokens = if self.raw { tokenize_raw(&lines) } else { tokenize(&lines) };
         let mut out = BufWriter::new(io::stdout().lock());
-        for line in tokens {
-            out.write_all(line.as_bytes())?;
-            out.write_all(b"\n")?;
-        }
+        write_lines(&mut out, tokens)?;
         out.flush()?;
         Ok(Outcome::Done)
     }
+}
+
+fn write_lines(out: &mut impl Write, lines: Vec<String>) -> io::Result<()> {
+    lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
 /// Reads at most `count` lines, without their line ends. Only `\n` ends a line. `first_number`

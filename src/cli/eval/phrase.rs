@@ -2,6 +2,7 @@
 
 use clap::Args;
 use engram_eval::phrase::{PhraseOptions, compare, evaluate, read_gold, read_predictions};
+use engram_textfile::Input;
 
 use super::super::Outcome;
 use super::output;
@@ -37,8 +38,8 @@ pub struct Phrase {
 
 impl Phrase {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let gold = read_gold(&self.reference)?;
-        let predictions = read_predictions(&self.hyp)?;
+        let gold = read_gold(Input::open(&self.reference)?)?;
+        let predictions = read_predictions(Input::open(&self.hyp)?)?;
         let options = PhraseOptions {
             gold_file: self.reference.display().to_string(),
             predictions_file: self.hyp.display().to_string(),
@@ -48,7 +49,7 @@ impl Phrase {
             ..PhraseOptions::default()
         };
         if let Some(baseline) = &self.baseline {
-            let baseline_predictions = read_predictions(baseline)?;
+            let baseline_predictions = read_predictions(Input::open(baseline)?)?;
             let names = (self.hyp.display().to_string(), baseline.display().to_string());
             let comparison =
                 compare(&gold, &names.0, &predictions, &names.1, &baseline_predictions, &options)?;

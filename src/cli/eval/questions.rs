@@ -1,8 +1,8 @@
 //! `engram eval vqa` and `engram eval aokvqa`: accuracies in visual question answering.
 
 use clap::Args;
-use engram_eval::aokvqa::{self, AokvqaOptions};
-use engram_eval::vqa::{self, VqaOptions, read};
+use engram_eval::aokvqa;
+use engram_eval::vqa::{self, read};
 use engram_textfile::read_text;
 
 use super::super::Outcome;
@@ -58,14 +58,16 @@ impl Vqa {
             }
             _ => read::Questions::new(),
         };
-        let options = VqaOptions {
-            bootstrap: self.intervals.options(),
-            worst: self.outputs.worst_count(self.worst),
-            items: self.outputs.needs_items(),
-            questions,
-            sources,
-        };
-        let mut report = vqa::evaluate(&files[0], &annotations, &files[1], &results, &options)?;
+        let options = self.outputs.report_options(self.intervals, self.worst, sources);
+        let [annotation_file, result_file] = &files;
+        let mut report = vqa::evaluate(
+            annotation_file,
+            &annotations,
+            result_file,
+            &results,
+            &questions,
+            &options,
+        )?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.truncate(self.worst);
         output::print_report(self.outputs.json, &report, || report.to_text())?;
@@ -101,15 +103,11 @@ impl Aokvqa {
         let files = [&self.reference, &self.hyp].map(|path| path.display().to_string());
         let questions = aokvqa::parse_questions(&files[0], &questions)?;
         let predictions = aokvqa::parse_predictions(&files[1], &predictions)?;
-        let options = AokvqaOptions {
-            bootstrap: self.intervals.options(),
-            items: self.outputs.needs_items(),
-            worst: self.outputs.worst_count(0),
-            sources: vec![
-                source_file("questions", &self.reference, questions.len()),
-                source_file("predictions", &self.hyp, predictions.len()),
-            ],
-        };
+        let sources = vec![
+            source_file("questions", &self.reference, questions.len()),
+            source_file("predictions", &self.hyp, predictions.len()),
+        ];
+        let options = self.outputs.report_options(self.intervals, 0, sources);
         let mut report = aokvqa::evaluate(&questions, &files[1], &predictions, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.clear();

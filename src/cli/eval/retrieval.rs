@@ -1,12 +1,11 @@
 //! `engram eval retrieval`: metrics of ranked retrieval.
 
 use clap::Args;
-use engram_eval::retrieval::{RetrievalOptions, evaluate, parse_queries};
-use engram_textfile::read_text;
+use engram_eval::retrieval::{Cutoffs, evaluate, parse_queries};
 
 use super::super::Outcome;
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, source_file};
+use super::shared::{IntervalOptions, OutputOptions, read_named, source_file};
 use crate::cli::paths::InputFile;
 
 /// Evaluate retrieval: recall, success, reciprocal rank, average precision, nDCG.
@@ -38,17 +37,12 @@ pub struct Retrieval {
 
 impl Retrieval {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let text = read_text(&self.queries)?;
-        let queries = parse_queries(&self.queries.display().to_string(), &text)?;
-        let options = RetrievalOptions {
-            cutoffs: self.k,
-            ndcg_cutoffs: self.ndcg,
-            bootstrap: self.intervals.options(),
-            items: self.outputs.needs_items(),
-            worst: self.outputs.worst_count(0),
-            sources: vec![source_file("queries", &self.queries, queries.len())],
-        };
-        let mut report = evaluate(&queries, &options)?;
+        let (file, text) = read_named(&self.queries)?;
+        let queries = parse_queries(&file, &text)?;
+        let sources = vec![source_file("queries", &self.queries, queries.len())];
+        let options = self.outputs.report_options(self.intervals, 0, sources);
+        let cutoffs = Cutoffs { recall: self.k, ndcg: self.ndcg };
+        let mut report = evaluate(&queries, &cutoffs, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.clear();
         output::print_report(self.outputs.json, &report, || report.to_text())?;

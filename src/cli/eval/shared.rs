@@ -8,7 +8,8 @@ use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::html::WORST_CASES;
 use engram_eval::items::{Item, json_lines};
 use engram_eval::normalise::Normaliser;
-use engram_eval::result::SourceFile;
+use engram_eval::result::{ReportOptions, SourceFile};
+use engram_textfile::{TextError, read_text};
 
 use super::output;
 use crate::cli::offered::Offered;
@@ -69,6 +70,21 @@ impl OutputOptions {
         if self.writes_page() { count.max(WORST_CASES) } else { count }
     }
 
+    /// The options of an evaluation that lists the `worst` cases.
+    pub fn report_options(
+        &self,
+        intervals: IntervalOptions,
+        worst: usize,
+        sources: Vec<SourceFile>,
+    ) -> ReportOptions {
+        ReportOptions {
+            bootstrap: intervals.options(),
+            items: self.needs_items(),
+            worst: self.worst_count(worst),
+            sources,
+        }
+    }
+
     /// Writes the page and the items file, if requested.
     pub fn write(&self, items: &[Item], page: impl FnOnce() -> String) -> anyhow::Result<()> {
         if let Some(path) = &self.html {
@@ -85,6 +101,11 @@ impl OutputOptions {
 pub fn normaliser() -> impl TypedValueParser<Value = Normaliser> {
     let names = ["none", "lowercase", "jiwer-standardize", "basic", "whisper-en"];
     Offered::new(StringValueParser::new().try_map(|name| Normaliser::parse(&name)), names)
+}
+
+/// Reads a text file; returns its name for messages, and its text.
+pub fn read_named(path: &Path) -> Result<(String, String), TextError> {
+    Ok((path.display().to_string(), read_text(path)?))
 }
 
 /// Describes an input file with `rows` items, for a report.

@@ -4,7 +4,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use engram_eval::metric::registry::text_metrics;
 use engram_eval::normalise::Normaliser;
-use engram_eval::texts::{Texts, TextsOptions, evaluate};
+use engram_eval::texts::{Texts, evaluate};
 use engram_textfile::read_text;
 
 use super::super::Outcome;
@@ -55,7 +55,7 @@ pub struct Text {
 }
 
 fn metric_names() -> PossibleValuesParser {
-    PossibleValuesParser::new(text_metrics().map(|(metric, ..)| &*metric.info.name))
+    PossibleValuesParser::new(text_metrics().map(|(metric, _)| &*metric.info.name))
 }
 
 impl Text {
@@ -83,15 +83,8 @@ impl Text {
         let mut sources: Vec<_> =
             references.iter().map(|(path, ..)| source_file(role, path, rows)).collect();
         sources.extend(hyp.iter().map(|(path, _)| source_file("hypotheses", path, rows)));
-        let options = TextsOptions {
-            metric: self.metric,
-            normaliser: self.normalizer,
-            bootstrap: self.intervals.options(),
-            items: self.outputs.needs_items(),
-            worst: self.outputs.worst_count(self.worst),
-            sources,
-        };
-        let mut report = evaluate(&texts, &options)?;
+        let options = self.outputs.report_options(self.intervals, self.worst, sources);
+        let mut report = evaluate(&texts, &self.metric, self.normalizer, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.truncate(self.worst);
         output::print_report(self.outputs.json, &report, || report.to_text())?;

@@ -4,21 +4,19 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use engram_eval::EvalError;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::Alignment;
 use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
 use engram_eval::wer::read::{Pairs, TextFormat};
 use engram_eval::wer::report::{Labels, WerOptions, evaluate};
-use engram_eval::wer::text::Colour;
 use engram_eval::wer::tokens::TokenUnit;
 use engram_textfile::read_text;
 
 use super::super::Outcome;
 use super::formats::{FORMATS, FormatOptions, text_file};
 use super::output;
-use super::shared::{IntervalOptions, OutputOptions, normaliser, source_file};
+use super::shared::{IntervalOptions, OutputOptions, normaliser, read_named, source_file};
 use crate::cli::paths::InputFile;
 
 /// Evaluate speech recognition: WER and CER, alignments, confusions, rare words.
@@ -140,11 +138,8 @@ impl Wer {
             },
             items: self.outputs.needs_items(),
             normaliser: self.normalizer,
-            other_normalisers: if self.compare_normalizers {
-                Normaliser::COMMON.to_vec()
-            } else {
-                Vec::new()
-            },
+            other_normalisers: if self.compare_normalizers { &Normaliser::COMMON[..] } else { &[] }
+                .to_vec(),
             ..WerOptions::default()
         };
         let read = |role: &'static str, path: &Path| -> anyhow::Result<_> {
@@ -172,7 +167,7 @@ impl Wer {
         if let Some(confusions) = &mut report.confusions {
             confusions.truncate(confusion_count);
         }
-        let colour = if std::io::stdout().is_terminal() { Colour::Ansi } else { Colour::Never };
+        let colour = std::io::stdout().is_terminal();
         output::print_report(self.outputs.json, &report, || report.to_text(options.unit, colour))?;
         Ok(Outcome::Done)
     }
@@ -205,8 +200,8 @@ impl Wer {
     /// Reads the labels for `--by` and `--cluster`.
     fn read_labels(&self, pairs: &Pairs<'_>, options: &mut WerOptions) -> anyhow::Result<()> {
         let Some(path) = &self.table else { return Ok(()) };
-        let text = read_text(path)?;
-        let table = LabelTable::parse(&path.display().to_string(), &text)?;
+        let (file, text) = read_named(path)?;
+        let table = LabelTable::parse(&file, &text)?;
         let labels = |column: &String| -> anyhow::Result<Labels> {
             let of_pair = table.column(column, &pairs.ids)?;
             Ok(Labels { name: column.clone(), of_pair })
@@ -218,13 +213,12 @@ impl Wer {
 
     /// Reads the rare words; `None` if no option asks for them.
     fn read_rare_words(&self) -> anyhow::Result<Option<RareWords>> {
-        let read = |path: &Path| Ok::<_, EvalError>((path.display().to_string(), read_text(path)?));
         if let Some(path) = &self.rare_words {
-            let (file, text) = read(path)?;
+            let (file, text) = read_named(path)?;
             return Ok(Some(RareWords::List(parse_word_list(&file, &text)?)));
         }
         if let Some(path) = &self.biasing {
-            let (file, text) = read(path)?;
+            let (file, text) = read_named(path)?;
             return Ok(Some(RareWords::PerPair(parse_biasing_lists(&file, &text)?)));
         }
         Ok(self.rare_at_most.map(RareWords::MaxCount))

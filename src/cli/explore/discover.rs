@@ -251,17 +251,4 @@ mod tests {
         write(root, "runs/grid/seed-1/main/summary.json", "{}");
         assert!(!found.runs[1].finished && found.runs[1].current_state().finished);
     }
-
-    #[test]
-    fn folders_without_runs_or_memories_are_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let error_of = |path: PathBuf| format!("{:#}", find(&[path]).err().expect("refused"));
-        assert!(error_of(folder.path().to_path_buf()).contains("contains no run and no memory"));
-        assert!(error_of(folder.path().join("none")).contains("none: is not a folder"));
-        write(folder.path(), "recipe.toml", "study = ");
-        assert!(error_of(folder.path().to_path_buf()).contains("contains no run and no memory"));
-        assert!(
-            error_of(folder.path().join("recipe.toml")).contains("recipe.toml: is not a folder")
-        );
-    }
 }

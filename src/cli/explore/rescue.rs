@@ -88,19 +88,3 @@ fn clip_of_test(run: &AvformerRun, number: usize) -> ClipRequest {
         other: (name + 1) % num_names,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stored_clips_are_those_with_rescued_words() {
-        let run = tempfile::tempdir().expect("a folder");
-        assert_eq!(stored_clips(run.path()), None);
-        std::fs::create_dir(run.path().join("test")).expect("made");
-        let lines = "{\"id\":\"a-b-00012\",\"rescued\":[\"fox\"],\"lost\":[]}\n\
-                     {\"id\":\"a-b-00013\",\"rescued\":[],\"lost\":[\"red\"]}\nnonsense\n";
-        std::fs::write(run.path().join("test/rescued.jsonl"), lines).expect("written");
-        assert_eq!(stored_clips(run.path()), Some(vec![12]));
-    }
-}

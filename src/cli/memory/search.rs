@@ -7,7 +7,6 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use engram_memory::rows::with_location;
-use engram_memory::search::graph_search::GraphSearch;
 use engram_memory::search::{Filter, Gates, Hit, Queries, SearchResults};
 use engram_memory::vectors::{VectorFile, npy_bytes};
 use engram_memory::{Description, MemoryError, Method, Row, Snapshot};
@@ -75,7 +74,7 @@ pub struct Search {
     #[arg(long, value_enum, default_value = "exact")]
     index: IndexName,
     /// Number of candidates of `--index graph`; more give higher recall and take longer
-    #[arg(long, value_name = "N", default_value_t = GraphSearch::EF_SEARCH)]
+    #[arg(long, value_name = "N", default_value_t = Method::CANDIDATES)]
     ef_search: usize,
     /// Search only this source (repeatable)
     #[arg(long = "source", value_name = "NAME")]

@@ -33,7 +33,7 @@ impl Reproduce {
         for part in PARTS.iter().filter(|part| part.scales.contains(&self.scale)) {
             let grid = Grid::built_in(part.grid, ALL)?;
             for model in self.asr_models(part) {
-                ids.extend(grid.claims().iter().map(|claim| self.claim_id(claim, model.as_ref())));
+                ids.extend(grid.claims.iter().map(|claim| self.claim_id(claim, model.as_ref())));
             }
         }
         Ok(ids)
@@ -51,7 +51,7 @@ impl Reproduce {
             for model in self.asr_models(part) {
                 let model = model.as_ref();
                 let grid = self.grid(part, model, results)?;
-                if grid.claims().is_empty() {
+                if grid.claims.is_empty() {
                     continue;
                 }
                 if has_frozen_models(part) && !is_frozen_trained {
@@ -150,7 +150,7 @@ impl Reproduce {
     ) {
         results.notes.extend(report.notes());
         for mut report in report.claims {
-            let Some(claim) = grid.claims().iter().find(|claim| claim.id == report.id) else {
+            let Some(claim) = grid.claims.iter().find(|claim| claim.id == report.id) else {
                 continue;
             };
             self.complete(claim, &mut report, model, self.scale);
@@ -189,7 +189,7 @@ impl Reproduce {
             let grid = Grid::built_in(part.grid, ALL)?;
             let scale = if part.scales.contains(&self.scale) { self.scale } else { part.scales[0] };
             for model in self.asr_models(part) {
-                for claim in grid.claims() {
+                for claim in &grid.claims {
                     let mut report = ClaimReport::untested(claim, self.seeds);
                     self.complete(claim, &mut report, model.as_ref(), scale);
                     report.comparison.clear();
@@ -236,7 +236,7 @@ impl Reproduce {
             output::note(&format!("AVFormer: {}", frozen.folder));
             self.note_program(&run, results)?;
             if !is_finished(&run)
-                && let Some(study) = registry::find(ALL, recipe.study())
+                && let Some(study) = registry::find(ALL, &recipe.study)
             {
                 let options = RunOptions {
                     run: run.clone(),
@@ -245,7 +245,7 @@ impl Reproduce {
                     stop: self.stop.clone(),
                     ..RunOptions::default()
                 };
-                study.train(&mut recipe, &options)?;
+                (study.train)(&mut recipe, &options)?;
             }
             let failures = check_failures(&run)?.into_iter();
             let with_run = failures.map(|failure| format!("{}: {failure}.", run.display()));

@@ -155,13 +155,13 @@ mod tests {
         for part in &PARTS {
             let configurations = grid(part.grid).select(part.configurations);
             for name in part.trains.iter().map(|(_, name)| name).chain(part.configurations) {
-                let names = configurations.configurations().iter().map(|one| &one.name);
+                let names = configurations.configurations.iter().map(|one| &one.name);
                 assert!(part.configurations.is_empty() || names.clone().any(|one| one == name));
             }
         }
         let whole = grid(AVFORMER);
-        for claim in grid("avformer/smoke").claims() {
-            assert!(whole.claims().iter().any(|other| other.id == claim.id), "{}", claim.id);
+        for claim in &grid("avformer/smoke").claims {
+            assert!(whole.claims.iter().any(|other| other.id == claim.id), "{}", claim.id);
         }
         let set = |model: &FrozenModel| vec![model.set.replace("{out}", "runs")];
         for model in &FROZEN_MODELS {

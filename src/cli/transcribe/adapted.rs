@@ -13,8 +13,7 @@ use engram_models::speech::log_mel::SAMPLE_RATE;
 use serde::Serialize;
 
 use super::inputs::{Inputs, files_of};
-use super::subtitles::one_line;
-use super::transcripts::{Format, write_labelled};
+use super::transcripts::Format;
 use super::{Transcribe, check_any_transcribed, skipped_text};
 use crate::cli::paths::{self, InputFolder, ModelName};
 use crate::cli::{Outcome, output};
@@ -93,7 +92,7 @@ impl Transcribe {
         }
         adapted.activate(Some(&name))?;
         let uses_images = adapted.frames() > 0;
-        let (start_time, mut text, mut labelled) = (Instant::now(), String::new(), Vec::new());
+        let (start_time, mut results) = (Instant::now(), Vec::new());
         let bar = output::progress_bar(clips.len(), "clips");
         let mut summary = Summary {
             clips: 0,
@@ -107,7 +106,7 @@ impl Transcribe {
             for clip in batch {
                 match read_clip(&adapted, clip, uses_images) {
                     Ok(adapted_clip) => {
-                        decoded.push((clip, adapted_clip.samples.len()));
+                        decoded.push(clip);
                         adapted_clips.push(adapted_clip);
                     }
                     Err(InferError::Data(error)) => {
@@ -121,42 +120,24 @@ impl Transcribe {
             } else {
                 adapted.transcribe(&adapted_clips)?
             };
-            for (((clip, samples), adapted_clip), transcript) in
-                decoded.into_iter().zip(&adapted_clips).zip(&texts)
-            {
-                let seconds = samples as f64 / f64::from(SAMPLE_RATE);
+            for ((clip, adapted_clip), text) in decoded.into_iter().zip(&adapted_clips).zip(texts) {
+                let seconds = adapted_clip.samples.len() as f64 / f64::from(SAMPLE_RATE);
                 let frames = adapted.image_count(adapted_clip);
                 summary.clips += 1;
                 summary.with_frames += usize::from(frames > 0);
                 summary.audio_seconds += seconds;
-                let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
-                match format {
-                    Format::Tsv if text.is_empty() => text += "id\ttext\n",
-                    Format::Manifest => labelled.push((clip, transcript.clone())),
-                    _ => {}
-                }
-                text += &match format {
-                    Format::Tsv => format!("{id}\t{}\n", one_line(transcript)),
-                    Format::Txt => format!("{}\n", one_line(transcript)),
-                    Format::Manifest => String::new(),
-                    _ => {
-                        let line = Line { id, audio, start, seconds, frames, text: transcript };
-                        serde_json::to_string(&line)? + "\n"
-                    }
-                };
+                results.push((clip, seconds, frames, text));
             }
             bar.inc(batch.len() as u64);
         }
         bar.finish_and_clear();
         summary.seconds = start_time.elapsed().as_secs_f64();
         check_any_transcribed(summary.clips, &summary.skipped)?;
-        match format {
-            Format::Manifest => {
-                let labelled = labelled.iter().map(|(clip, text)| (*clip, text.as_str()));
-                write_labelled(&self.out, labelled)?;
-            }
-            _ => output::write_atomic(&self.out, text.as_bytes())?,
-        }
+        let lines = results.iter().map(|(clip, seconds, frames, text)| {
+            let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
+            (*clip, &**text, Line { id, audio, start, seconds: *seconds, frames: *frames, text })
+        });
+        self.write_lines(format, lines)?;
         if self.json {
             output::print_json(&summary)?;
         }

@@ -28,7 +28,7 @@ pub struct Boost {
 }
 
 /// The boosted words in a file.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub enum BoostLists {
     /// One list for all clips.
     All(Vec<String>),
@@ -185,35 +185,4 @@ fn parse(file: &str, text: &str) -> anyhow::Result<BoostLists> {
         }
     }
     Ok(BoostLists::PerClip(lists_by_clip))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn word_lists_have_two_formats() {
-        let words = parse("f", "rigor mortis \n\nanon\r\n").unwrap();
-        assert_eq!(words, BoostLists::All(vec!["rigor mortis".into(), "anon".into()]));
-        let BoostLists::PerClip(lists) = parse("f", "a\tx y\t[\"y\"]\t[\"y\", \"z\"]\n").unwrap()
-        else {
-            panic!("a table");
-        };
-        assert_eq!(lists["a"], (1, vec!["y".into(), "z".into()]));
-    }
-
-    #[test]
-    fn errors_name_the_line() {
-        let error = |text: &str| parse("f", text).unwrap_err().to_string();
-        assert!(error(" \n").contains("f: has no words"));
-        assert!(error("a\n<|b|>\n").contains("f, line 2: `<|b|>`"));
-        assert!(error("a\nb\tc\n").contains("f, line 2: has a tab"));
-        assert!(error("a\tx\t[]\n").contains("f, line 1: has 3 fields"));
-        assert!(error("a\tx\t[]\t[]\nb\tx\t[]\t{}\n").contains("f, line 2: the fourth field"));
-        assert!(error("a\tx\t[]\t[\" \"]\n").contains("f, line 1: has an empty word"));
-        assert!(
-            error("a\tx\t[]\t[]\na\tx\t[]\t[]\n")
-                .contains("f, line 2: the id `a` is already on line 1")
-        );
-    }
 }

@@ -52,39 +52,42 @@ impl Transcribe {
         transcripts: &[(&Clip, Transcript)],
         streams: &[StreamResult],
     ) -> anyhow::Result<()> {
+        if matches!(format, Format::Srt | Format::Vtt) {
+            return transcripts.iter().try_for_each(|(clip, transcript)| {
+                let subtitles = subtitles(format, &transcript.segments);
+                output::write_atomic(&self.subtitle_file(clip, format)?, subtitles.as_bytes())
+            });
+        }
+        let lines = transcripts.iter().enumerate().map(|(i, (clip, transcript))| {
+            let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
+            let final_words = streams.get(i).map_or(&[][..], |stream| &stream.words);
+            let line = Line { id, audio, start, transcript, final_words };
+            (*clip, transcript.text.as_str(), line)
+        });
+        self.write_lines(format, lines)
+    }
+
+    /// Writes a line for each clip to `--out`. `lines` has the clip, its text and its JSON line.
+    pub(super) fn write_lines<'c>(
+        &self,
+        format: Format,
+        lines: impl Iterator<Item = (&'c Clip, &'c str, impl Serialize)>,
+    ) -> anyhow::Result<()> {
         if format == Format::Manifest {
-            let texts =
-                transcripts.iter().map(|(clip, transcript)| (*clip, transcript.text.as_str()));
-            return write_labelled(&self.out, texts);
+            return write_labelled(&self.out, lines.map(|(clip, text, _)| (clip, text)));
         }
-        let mut text = String::new();
-        for (i, (clip, transcript)) in transcripts.iter().enumerate() {
-            match format {
-                Format::Jsonl => {
-                    let (id, audio, start) = (clip.id.as_str(), clip.audio.as_path(), clip.start);
-                    let final_words = streams.get(i).map_or(&[][..], |stream| &stream.words);
-                    let line = Line { id, audio, start, transcript, final_words };
-                    text += &serde_json::to_string(&line)?;
-                    text.push('\n');
-                }
-                Format::Tsv => {
-                    if text.is_empty() {
-                        text += "id\ttext\n";
-                    }
-                    text += &format!("{}\t{}\n", clip.id, one_line(&transcript.text));
-                }
-                Format::Manifest => {}
-                Format::Txt => text += &format!("{}\n", one_line(&transcript.text)),
-                Format::Srt | Format::Vtt => {
-                    let subtitles = subtitles(format, &transcript.segments);
-                    output::write_atomic(&self.subtitle_file(clip, format)?, subtitles.as_bytes())?;
-                }
+        let mut file = String::new();
+        for (clip, text, line) in lines {
+            if format == Format::Tsv && file.is_empty() {
+                file += "id\ttext\n";
             }
+            file += &match format {
+                Format::Tsv => format!("{}\t{}\n", clip.id, one_line(text)),
+                Format::Txt => format!("{}\n", one_line(text)),
+                _ => serde_json::to_string(&line)? + "\n",
+            };
         }
-        match format {
-            Format::Srt | Format::Vtt => Ok(()),
-            _ => output::write_atomic(&self.out, text.as_bytes()),
-        }
+        output::write_atomic(&self.out, file.as_bytes())
     }
 
     /// Returns an error if two clips have the same subtitle file, or if a subtitle file would
@@ -134,7 +137,7 @@ impl Transcribe {
 
 /// Writes a training manifest: the clips with their transcripts as texts. Skips clips with an empty
 /// transcript.
-pub(super) fn write_labelled<'c>(
+fn write_labelled<'c>(
     path: &Path,
     transcribed: impl Iterator<Item = (&'c Clip, &'c str)>,
 ) -> anyhow::Result<()> {

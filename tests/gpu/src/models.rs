@@ -20,10 +20,11 @@ use engram_models::kernels::{Activation, CrossEntropy, Mode, Span, cross_entropy
 use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup};
 use engram_models::recompute::Recompute;
-use engram_models::reveal::{Retrieved, Reveal, RevealConfig, RevealInput, losses};
+use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealConfig, RevealInput, losses};
 use engram_models::similarity::{
     BiEncoder, CrossEncoder, CrossEncoderConfig, PairLoss, Pooling, ScoredSpans,
 };
+use engram_models::speech::AudioStates;
 use engram_models::speech::best_rq::{BestRq, BestRqConfig, MaskedStates};
 use engram_models::t5::{T5, T5Config};
 use engram_models::text_encoder::TextEncoderConfig;
@@ -56,13 +57,13 @@ pub const MODELS: [(&str, Run); 14] = [
     ("T5", t5),
     ("ViT", vit),
     ("CLIP", clip),
-    ("Conformer CTC", conformer),
-    ("Conformer transducer", conformer_transducer),
-    ("Conformer attention", conformer_attention),
+    ("Conformer CTC", |builder| asr(&conformer_ctc(builder)?)),
+    ("Conformer transducer", |builder| asr(&conformer_transducer(builder)?)),
+    ("Conformer attention", |builder| asr(&conformer_attention(builder)?)),
     ("Conformer BEST-RQ", best_rq),
-    ("Whisper", whisper),
-    ("AVFormer on Conformer", avformer_on_conformer),
-    ("AVFormer on Whisper", avformer_on_whisper),
+    ("Whisper", |builder| asr(&whisper(builder)?)),
+    ("AVFormer on Conformer", |builder| avformer(conformer_ctc(&builder.pp("frozen"))?, builder)),
+    ("AVFormer on Whisper", |builder| avformer(whisper(&builder.pp("frozen"))?, builder)),
     ("REVEAL", reveal),
 ];
 
@@ -278,7 +279,7 @@ fn clip(builder: &ParameterBuilder) -> Result<Outputs> {
     let config: ClipConfig = serde_json::from_str(text)
         .map_err(|error| ModelError::BadInput(format!("CLIP's configuration: {error}")))?;
     let model = Clip::new(&config, builder)?;
-    let images = model.vision().forward(&tensor(&[2, 3, 12, 12], 0.9)?, &mode())?;
+    let images = model.vision.forward(&tensor(&[2, 3, 12, 12], 0.9)?, &mode())?;
     let texts = PackedTokens::new(&[vec![38, 3, 9, 39], vec![38, 4, 39]]);
     let texts = model.encode_texts(&texts, &mode())?;
     let logits = model.logits(&images.embeddings, &texts.embeddings)?;
@@ -300,16 +301,16 @@ fn conformer_config() -> ConformerConfig {
     }
 }
 
-fn conformer_ctc(builder: &ParameterBuilder) -> Result<ConformerAsrModel> {
+fn conformer(config: ConformerAsrConfig, builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
+    Ok(FrozenAsrModel::Conformer(Box::new(ConformerAsrModel::new(&config, builder)?)))
+}
+
+pub fn conformer_ctc(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
     let config = ConformerCtcConfig { encoder_config: conformer_config(), vocab_size: 9, blank: 8 };
-    ConformerAsrModel::new(&ConformerAsrConfig::Ctc(config), builder)
+    conformer(ConformerAsrConfig::Ctc(config), builder)
 }
 
-fn conformer(builder: &ParameterBuilder) -> Result<Outputs> {
-    conformer_outputs(conformer_ctc(builder)?)
-}
-
-fn conformer_transducer(builder: &ParameterBuilder) -> Result<Outputs> {
+pub fn conformer_transducer(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
     let decoder = TransducerConfig {
         vocab_size: 9,
         blank: 8,
@@ -321,10 +322,10 @@ fn conformer_transducer(builder: &ParameterBuilder) -> Result<Outputs> {
         ..TransducerConfig::default()
     };
     let config = ConformerTransducerConfig { encoder_config: conformer_config(), decoder };
-    conformer_outputs(ConformerAsrModel::new(&ConformerAsrConfig::Transducer(config), builder)?)
+    conformer(ConformerAsrConfig::Transducer(config), builder)
 }
 
-fn conformer_attention(builder: &ParameterBuilder) -> Result<Outputs> {
+pub fn conformer_attention(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
     let decoder = AttentionDecoderConfig {
         num_layers: 2,
         num_heads: 4,
@@ -339,14 +340,25 @@ fn conformer_attention(builder: &ParameterBuilder) -> Result<Outputs> {
         ctc_weight: 0.3,
         decoder,
     };
-    conformer_outputs(ConformerAsrModel::new(&ConformerAsrConfig::Attention(config), builder)?)
+    conformer(ConformerAsrConfig::Attention(config), builder)
 }
 
-fn conformer_outputs(model: ConformerAsrModel) -> Result<Outputs> {
-    let encoder = model.encoder();
-    let audio = encoder.embed(&tensor(&[60, 16], 0.37)?, &[32, 28])?;
-    let encoded = encoder.forward(audio, &engram_models::adapter::Adapters::NONE, &mode())?;
-    let losses = model.losses(&encoded, &[vec![1, 2, 2], vec![3]], &mode())?;
+/// The audio tokens of two clips.
+pub fn audio_tokens(model: &FrozenAsrModel) -> Result<AudioStates> {
+    model.embed(&tensor(&[60, 16], 0.37)?, &[32, 28])
+}
+
+/// A text for each clip.
+pub fn texts() -> Vec<Vec<u32>> {
+    vec![vec![1, 2, 2], vec![3]]
+}
+
+fn asr(model: &FrozenAsrModel) -> Result<Outputs> {
+    let encoded = model.encode_unadapted(audio_tokens(model)?, &mode())?;
+    let losses = match model {
+        FrozenAsrModel::Conformer(model) => model.losses(&encoded, &texts(), &mode())?,
+        FrozenAsrModel::Whisper { .. } => model.text_losses(&encoded, &texts(), &mode())?,
+    };
     Ok(vec![encoded.states, losses])
 }
 
@@ -362,7 +374,7 @@ fn best_rq(builder: &ParameterBuilder) -> Result<Outputs> {
     Ok(vec![logits, loss])
 }
 
-fn whisper_model(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
+pub fn whisper(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
     let config = WhisperConfig {
         vocab_size: 20,
         decoder_start_token_id: 5,
@@ -385,23 +397,6 @@ fn whisper_model(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
     Ok(FrozenAsrModel::Whisper { model, prompt: vec![5, 6], end: 4 })
 }
 
-fn whisper(builder: &ParameterBuilder) -> Result<Outputs> {
-    let model = whisper_model(builder)?;
-    let audio = model.embed(&tensor(&[60, 16], 0.37)?, &[32, 28])?;
-    let encoded = model.encode_unadapted(audio, &mode())?;
-    let losses = model.text_losses(&encoded, &[vec![1, 2, 2], vec![3]], &mode())?;
-    Ok(vec![encoded.states, losses])
-}
-
-fn avformer_on_conformer(builder: &ParameterBuilder) -> Result<Outputs> {
-    let asr_model = conformer_ctc(&builder.pp("frozen"))?;
-    avformer(FrozenAsrModel::Conformer(Box::new(asr_model)), builder)
-}
-
-fn avformer_on_whisper(builder: &ParameterBuilder) -> Result<Outputs> {
-    avformer(whisper_model(&builder.pp("frozen"))?, builder)
-}
-
 fn avformer(asr_model: FrozenAsrModel, builder: &ParameterBuilder) -> Result<Outputs> {
     let projection = ProjectionConfig { init_std: 0.3, ..ProjectionConfig::default() };
     let mut config = AvformerConfig { projection, ..AvformerConfig::default() };
@@ -414,17 +409,51 @@ fn avformer(asr_model: FrozenAsrModel, builder: &ParameterBuilder) -> Result<Out
             up.iter_mut().zip(&values).for_each(|(up, value)| *up = 0.2 * value);
         })?;
     }
-    let audio = model.asr_model().embed(&tensor(&[60, 16], 0.37)?, &[32, 28])?;
-    let unadapted = model.asr_model().encode_unadapted(audio.clone(), &Mode::evaluate())?;
+    let audio = audio_tokens(&model.asr_model)?;
+    let unadapted = model.asr_model.encode_unadapted(audio.clone(), &Mode::evaluate())?;
     let (embeddings, counts) = (tensor(&[3, 6], 0.9)?, [2, 1]);
     let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
     let encoded = model.encode(audio.clone(), Some(&visual), &mode())?;
-    let texts = [vec![1, 2, 2], vec![3]];
-    let losses = model.asr_model().text_losses(&encoded, &texts, &mode())?;
+    let losses = model.asr_model.text_losses(&encoded, &texts(), &mode())?;
     let without = model.encode(audio, None, &mode())?;
     let target = unadapted.states.narrow(0, 0, unadapted.lengths[0])?.to_device(&Device::Cpu)?;
     let distance = state_distance(&without, &[(0, &target)])?;
     Ok(vec![encoded.states, losses, distance])
+}
+
+/// Two texts for a model. The first has an image.
+pub fn reveal_input(model: &Reveal, first: u32) -> Result<RevealInput> {
+    let side = model.config.image.image_size;
+    Ok(RevealInput {
+        tokens: PackedTokens::new(&[vec![1, first, 3], vec![1, 7, first + 1, 9]]),
+        pixels: Some(tensor(&[1, 3, side, side], first as f32 * 0.11)?),
+        image_of: vec![Some(0), None],
+    })
+}
+
+/// Two queries, their retrieved entries, which are the same two for both, and the generator's
+/// logits.
+pub struct Retrieval {
+    pub base: BaseStates,
+    pub queries: Tensor,
+    pub keys: Tensor,
+    pub values: Tensor,
+    pub logits: Tensor,
+}
+
+pub fn retrieve(model: &Reveal, mode: &Mode) -> Result<Retrieval> {
+    let base = model.encode(&reveal_input(model, 4)?, mode)?;
+    let queries = model.query(&base, mode)?;
+    let entries = model.encode(&reveal_input(model, 11)?, mode)?;
+    let (keys, values) = (model.key(&entries, mode)?, model.value(&entries, mode)?);
+    let gates = model.gates(&queries)?;
+    let scores = (queries.matmul(&keys.t()?)? * gates)?.flatten_all()?;
+    let prior = model.prior(&scores, &[2, 2])?;
+    let both = Tensor::cat(&[&values, &values], 0)?;
+    let retrieved = Retrieved { counts: &[2, 2], prior: &prior, values: &both };
+    let states = model.fuse(&base, Some(&retrieved), mode)?;
+    let logits = model.decode(&PackedTokens::new(&[[1u32, 5], [1, 6]]), &states, mode)?;
+    Ok(Retrieval { base, queries, keys, values, logits })
 }
 
 fn reveal(builder: &ParameterBuilder) -> Result<Outputs> {
@@ -439,25 +468,7 @@ fn reveal(builder: &ParameterBuilder) -> Result<Outputs> {
         ..RevealConfig::base(2)
     };
     let model = Reveal::new(&config, builder)?;
-    let input = |first: u32| -> Result<RevealInput> {
-        let texts = [vec![1, first, 3], vec![1, 7, first + 1, 9]];
-        Ok(RevealInput {
-            tokens: PackedTokens::new(&texts),
-            pixels: Some(tensor(&[1, 3, 16, 16], first as f32 * 0.11)?),
-            image_of: vec![Some(0), None],
-        })
-    };
-    let base = model.encode(&input(4)?, &mode())?;
-    let queries = model.query(&base, &mode())?;
-    let entries = model.encode(&input(11)?, &mode())?;
-    let (keys, values) = (model.key(&entries, &mode())?, model.value(&entries, &mode())?);
-    let gates = model.gates(&queries)?;
-    let scores = (queries.matmul(&keys.t()?)? * gates)?.flatten_all()?;
-    let prior = model.prior(&scores, &[2, 2])?;
-    let both = Tensor::cat(&[&values, &values], 0)?;
-    let retrieved = Retrieved { counts: &[2, 2], prior: &prior, values: &both };
-    let states = model.fuse(&base, Some(&retrieved), &mode())?;
-    let logits = model.decode(&PackedTokens::new(&[[1u32, 5], [1, 6]]), &states, &mode())?;
+    let Retrieval { base, queries, keys, values, logits } = retrieve(&model, &mode())?;
     let targets: Arc<[u32]> = [0, 1].into();
     Ok(vec![
         next_token_losses(&logits, vec![5, 2, 6, 2])?,

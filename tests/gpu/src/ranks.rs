@@ -57,7 +57,7 @@ pub fn check(device: &str, folder: &Path) -> Result<()> {
         if rank == 0 { folder.to_path_buf() } else { folder.with_extension(rank.to_string()) };
     let study = registry::find(ALL, "patent").context("the study is not registered")?;
     let options = RunOptions { run, quiet: true, ranks, ..RunOptions::default() };
-    match study.train(&mut recipe, &options) {
+    match (study.train)(&mut recipe, &options) {
         Ok(_) | Err(TrainError::OtherRank { .. }) => {}
         Err(error) => return Err(error.into()),
     }

@@ -229,8 +229,8 @@ fn whisper(builder: &ParameterBuilder) -> Result<Loss> {
     let frames: Vec<f32> = (0..3000 * 128).map(|i| (i as f32 * 0.01).sin()).collect();
     let frames = Tensor::from_vec(frames, (3000, 128), &Device::Cpu)?;
     Ok(Box::new(move |seed| {
-        let audio = model.encoder().embed(&frames, &[3000])?;
-        let encoded = model.encoder().forward(audio, &Adapters::NONE, &Mode::train(seed))?;
+        let audio = model.encoder.embed(&frames, &[3000])?;
+        let encoded = model.encoder.forward(audio, &Adapters::NONE, &Mode::train(seed))?;
         Ok(encoded.states.to_dtype(candle_core::DType::F32)?.sqr()?.mean_all()?)
     }))
 }

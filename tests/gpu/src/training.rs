@@ -83,7 +83,7 @@ fn train(
         let mut recipe = Recipe::built_in(training.recipe, &RecipeOptions { tiny: true, set })?;
         let study = registry::find(ALL, training.study).context("the study is not registered")?;
         let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
-        study.train(&mut recipe, &options)?;
+        (study.train)(&mut recipe, &options)?;
     }
     let seconds = start.elapsed().as_secs_f64();
     let log = fs::read_to_string(run.join(METRICS))?;

@@ -72,13 +72,8 @@ pub fn attack(report: &Report) -> Result<()> {
     let faults = Mutex::new(Vec::new());
     scratch::for_each(&numbers, &scratch, |number, folder| {
         let (subject, workdir) = (&subjects[*number], folder.join("workdir"));
-        let log = folder.join("calls");
-        let mut calls = Vec::new();
-        let uninterrupted = Uninterrupted::of(subject, &workdir, |command| {
-            let (found_calls, ended) = preload.list_calls(command, &workdir, &log)?;
-            calls = found_calls;
-            Ok(ended)
-        })?;
+        let (uninterrupted, calls) =
+            Uninterrupted::of(subject, &preload, &workdir, &folder.join("calls"))?;
         let syncs = calls.iter().filter(|call| call.operation == "fsync").count();
         if SMALL_CHANGES.contains(&subject.name) && syncs > MAX_SYNCS {
             report.loss("too many syncs", format!("{}: {syncs}", subject.name));

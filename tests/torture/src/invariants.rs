@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::preload::Action;
+use crate::preload::{Action, Call, Preload};
 use crate::program::{CommandResult, Engram};
 use crate::report::Report;
 use crate::scratch::Snapshot;
@@ -27,17 +27,18 @@ pub struct Uninterrupted {
 }
 
 impl Uninterrupted {
-    /// Runs the command with `run`, without faults.
+    /// Runs the command without faults. Also returns its file operations, which `log` lists.
     pub fn of(
         subject: &Subject,
+        preload: &Preload,
         workdir: &Path,
-        run: impl FnOnce(Engram) -> Result<CommandResult>,
-    ) -> Result<Self> {
+        log: &Path,
+    ) -> Result<(Self, Vec<Call>)> {
         subject.prepare(workdir)?;
         let (before, old_memory) = (Snapshot::of(workdir)?, memory_state(workdir)?.0);
-        let ended = run(subject.command(workdir))?;
+        let (calls, ended) = preload.list_calls(subject.command(workdir), workdir, log)?;
         let memory = [old_memory, memory_state(workdir)?.0];
-        Ok(Self { before, after: Snapshot::of(workdir)?, code: ended.code, memory })
+        Ok((Self { before, after: Snapshot::of(workdir)?, code: ended.code, memory }, calls))
     }
 }
 

@@ -6,7 +6,6 @@ mod faults;
 mod formats;
 mod inputs;
 mod invariants;
-mod kills;
 mod power;
 mod preload;
 mod program;
@@ -32,9 +31,8 @@ use report::Report;
 type Attack = fn(&Report) -> Result<()>;
 
 /// All attacks with their names on the command line.
-const ATTACKS: [(&str, Attack); 9] = [
+const ATTACKS: [(&str, Attack); 8] = [
     ("faults", faults::attack),
-    ("kills", kills::attack),
     ("power", power::attack),
     ("corrupt", corrupt::attack),
     ("writers", writers::attack),

@@ -1,5 +1,4 @@
-//! The preload library `fault.c`: lists the file operations of a command, or makes one of them fail
-//! or stop.
+//! The preload library `fault.c`: lists the file operations of a command, or makes one of them fail.
 
 use std::fmt;
 use std::fs;
@@ -33,7 +32,6 @@ pub enum Action {
     Interrupt,
     Kill,
     KillAfter,
-    Stop,
 }
 
 impl Action {
@@ -55,7 +53,6 @@ impl Action {
             Self::Interrupt => "interrupt",
             Self::Kill => "kill",
             Self::KillAfter => "kill-after",
-            Self::Stop => "stop",
         }
     }
 }

@@ -149,13 +149,6 @@ fn spawn_reader(output: Option<impl Read + Send + 'static>) -> JoinHandle<String
     })
 }
 
-/// The state of a child process that `wait4` reports.
-enum ProcessState {
-    Running,
-    Stopped,
-    Ended { code: Option<i32>, signal: Option<i32>, megabytes: u64 },
-}
-
 impl Running {
     pub fn id(&self) -> i32 {
         self.child.id().cast_signed()
@@ -178,71 +171,31 @@ impl Running {
         }
     }
 
-    /// The state of the process. Must not be called again after it has ended.
-    fn state(&self) -> ProcessState {
-        let mut status = 0;
-        // SAFETY: all zeros is a valid `rusage`, and both pointers live until the call returns.
-        let (id, usage) = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            let flags = libc::WNOHANG | libc::WUNTRACED;
-            (libc::wait4(self.id(), &mut status, flags, &mut usage), usage)
-        };
-        match id {
-            0 => ProcessState::Running,
-            _ if libc::WIFSTOPPED(status) => ProcessState::Stopped,
-            _ => ProcessState::Ended {
-                code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
-                signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
-                megabytes: usage.ru_maxrss.unsigned_abs() / 1024,
-            },
-        }
-    }
-
-    /// Waits until the process stops itself or ends. Returns the result as the error if it ended.
-    pub fn until_stopped(self, limit: Duration) -> Result<Running, CommandResult> {
-        self.watch(limit, true)
-    }
-
+    /// Waits until the process ends. Kills it at the time limit.
     pub fn wait(self, limit: Duration) -> CommandResult {
-        match self.watch(limit, false) {
-            Err(ended) => ended,
-            Ok(_) => unreachable!("only a watch for stops returns a running process"),
-        }
-    }
-
-    pub fn kill(self) -> CommandResult {
-        self.signal(libc::SIGKILL);
-        self.wait(Duration::from_secs(60))
-    }
-
-    /// Waits until the process ends; with `until_stop`, also until it stops itself. Kills it at the
-    /// time limit.
-    fn watch(self, limit: Duration, until_stop: bool) -> Result<Running, CommandResult> {
         let (mut timed_out, wait_start) = (false, Instant::now());
-        loop {
-            match self.state() {
-                ProcessState::Stopped if until_stop => return Ok(self),
-                ProcessState::Ended { code, signal, megabytes } => {
-                    let seconds = self.start.elapsed().as_secs_f64();
-                    let stdout = self.stdout.join().unwrap_or_default();
-                    let stderr = self.stderr.join().unwrap_or_default();
-                    return Err(CommandResult {
-                        code,
-                        signal,
-                        stdout,
-                        stderr,
-                        seconds,
-                        megabytes,
-                        timed_out,
-                    });
-                }
-                ProcessState::Running | ProcessState::Stopped => {}
-            }
+        while self.is_running() {
             if wait_start.elapsed() > limit && !timed_out {
                 timed_out = true;
                 self.signal(libc::SIGKILL);
             }
             thread::sleep(Duration::from_millis(1));
+        }
+        let mut status = 0;
+        // SAFETY: all zeros is a valid `rusage`, and both pointers live until the call returns.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::wait4(self.id(), &mut status, 0, &mut usage);
+            usage
+        };
+        CommandResult {
+            code: libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)),
+            signal: libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status)),
+            seconds: self.start.elapsed().as_secs_f64(),
+            stdout: self.stdout.join().unwrap_or_default(),
+            stderr: self.stderr.join().unwrap_or_default(),
+            megabytes: usage.ru_maxrss.unsigned_abs() / 1024,
+            timed_out,
         }
     }
 }

@@ -12,7 +12,6 @@ use engram_train::StudyError;
 use engram_train::distributed::Collective;
 #[cfg(feature = "cuda")]
 use engram_train::distributed::through_host;
-use mpi::datatype::PartitionMut;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::*;
 
@@ -114,37 +113,6 @@ impl Collective for World {
             root.broadcast_into(chunk);
         }
         Ok(bytes)
-    }
-
-    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
-        let meeting = self.meet();
-        let world = SimpleCommunicator::world();
-        let mut lengths = vec![0u64; self.size];
-        world.all_gather_into(&(bytes.len() as u64), &mut lengths[..]);
-        let total = lengths.iter().sum::<u64>();
-        // All processes see the same lengths, so all return this error.
-        if i32::try_from(total).is_err() {
-            let reason = "more than the 2 GiB of a call of MPI; use fewer examples in a step";
-            return Err(format!("the ranks gather {total} bytes, {reason}").into());
-        }
-        if total == 0 {
-            // Open MPI refuses to gather nothing.
-            return Ok(vec![Vec::new(); self.size]);
-        }
-        meeting.transfer.allow(self.size * total as usize);
-        let lengths: Vec<i32> = lengths.into_iter().map(|length| length as i32).collect();
-        let sums = lengths.iter().scan(0, |start, length| {
-            *start += length;
-            Some(*start - length)
-        });
-        let starts: Vec<i32> = sums.collect();
-        let mut all = vec![0u8; total as usize];
-        let mut parts = PartitionMut::new(&mut all[..], &lengths[..], &starts[..]);
-        world.all_gather_varcount_into(&bytes[..], &mut parts);
-        let part = |(start, length): (&i32, &i32)| {
-            all[*start as usize..(*start + *length) as usize].to_vec()
-        };
-        Ok(starts.iter().zip(&lengths).map(part).collect())
     }
 
     fn exchange(

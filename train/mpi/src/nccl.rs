@@ -75,9 +75,6 @@ impl Prepared {
     }
 
     /// Connects the GPUs of all ranks, which call it together with the address of rank 0.
-    ///
-    /// # Errors
-    /// If NCCL fails.
     pub(crate) fn connect(
         self,
         device: &Device,
@@ -110,17 +107,11 @@ fn load(rank: usize) -> Result<(Nccl, Vec<u8>), String> {
 
 impl GpuLink {
     /// Waits until the GPU has computed everything that this process has asked for.
-    ///
-    /// # Errors
-    /// If the GPU fails.
     pub(crate) fn finish_computation(&self) -> Result<(), StudyError> {
         Ok(self.context.synchronize()?)
     }
 
     /// Creates the tensors for the values from each rank. `None` for no values.
-    ///
-    /// # Errors
-    /// If the GPU has not enough memory.
     pub(crate) fn buffers(
         lengths: &[usize],
         device: &Device,

@@ -121,7 +121,7 @@ impl Ranks {
             }
             return Ok(restored);
         }
-        let target = checkpoints.folder().join(&sent.name);
+        let target = checkpoints.folder.join(&sent.name);
         let folder = FolderWriter::create(&target).map_err(TrainError::io(&target))?;
         for (name, bytes) in &sent.files {
             self.receive_file(&folder.path().join(name), *bytes)?;

@@ -1,9 +1,9 @@
 //! Embedding tables in parts: each rank keeps some rows or columns, with their optimiser state.
 //!
-//! A [`Placement`] gives each rank its parts. In each step, all ranks do the following together:
+//! The recipe's [settings](EmbeddingTableSettings) give each rank its parts. In each step, all ranks do the following together:
 //!
 //! 1. [`ShardedTables::lookup`] fetches the rows for the ids of all micro-batches of the rank from
-//!    the ranks that keep them. [`LookedUpRows::select`] gives the rows of one micro-batch as
+//!    the ranks that keep them. [`ShardedTables::select`] gives the rows of one micro-batch as
 //!    tensors. The backward pass stores their gradients.
 //! 2. [`TableGradientSum::add`] adds the gradients of a micro-batch. [`ShardedTables::reduce`] sends
 //!    these sums to the ranks that keep the rows.
@@ -14,44 +14,34 @@
 //!
 //! Gradients are added in the same order as those of other parameters: values and state of a table
 //! have the bytes of a dense parameter, for any placement and any number of ranks. This holds if each
-//! micro-batch uses the rows of a table in a single operation, for example in
-//! [`TableRows::embed`]. Otherwise rounding may differ from that of a dense parameter, but not with
-//! the number of ranks.
+//! micro-batch uses the rows of a table in a single operation. Otherwise rounding may differ from that
+//! of a dense parameter, but not with the number of ranks.
 
-mod averages;
 mod gradients;
 mod layout;
 mod norm;
-pub mod placement;
+pub(crate) mod placement;
 mod rows;
 mod state;
-mod words;
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
-
-use engram_models::ModelError;
 
 use super::{Ranks, failed};
 use crate::error::{Result, TrainError};
 use crate::optimiser::{RuleSet, Step, StepSize, UpdateRule};
-pub use gradients::{TableGradientSum, TableGradients};
+use crate::recipe::EmbeddingTableSettings;
+pub(crate) use gradients::{TableGradientSum, TableGradients};
 use layout::{GroupShape, Layout, Piece};
-use placement::{Placement, Table};
-pub use rows::{LookedUpRows, MicroBatchRows, TableRows};
-use rows::{SparseRows, sorted};
-pub use state::PartTensor;
+use placement::{Part, Table};
+use rows::sorted;
+pub(crate) use rows::{SparseRows, TableRows};
 pub(crate) use state::{MEAN, VALUES};
-use words::{Reader, from_bytes, to_bytes};
-
-/// Initial values are read in blocks of at most this number, or of one row.
-const READ: usize = 1 << 20;
 
 /// Embedding tables whose parts are kept by the ranks of a training run. They are on the CPU.
-pub struct ShardedTables {
+pub(crate) struct ShardedTables {
     ranks: Ranks,
-    tables: Arc<[Table]>,
+    tables: Vec<Table>,
     layout: Layout,
     /// The parts of this rank.
     groups: Vec<Group>,
@@ -61,7 +51,8 @@ pub struct ShardedTables {
     state_names: Vec<Vec<&'static str>>,
     /// The moving averages of the groups of this rank, if there are any.
     means: Option<Vec<Vec<f32>>>,
-    steps: u64,
+    /// The number of steps done.
+    pub(crate) steps: u64,
     /// Zeros between steps: the gradient of one part.
     gradient: Vec<f32>,
     scratch: Vec<f32>,
@@ -85,45 +76,28 @@ impl fmt::Debug for ShardedTables {
 impl ShardedTables {
     /// Creates the parts of this rank. All ranks call this function, with equal arguments.
     ///
-    /// `initial(table, rows)` returns initial values of these rows of the table with this index,
-    /// `[rows, D]`. It is called only for rows of which this rank keeps a part, and for some of them
-    /// at a time.
+    /// `initial` returns the initial values of the table with this index, `[V, D]`. It is called only
+    /// for tables of which this rank keeps a part. No rule needs whole tables.
     ///
     /// # Errors
-    /// The errors of `initial`. [`TrainError::Table`] if it returns another number of values, if a
-    /// table has no columns, if its rule needs whole tables (Adafactor and Muon), or if a rank would
-    /// keep more rows of one width than 32-bit numbers can count. [`TrainError::Ranks`] if a rank has
-    /// ended or has other arguments.
-    pub fn new(
+    /// The errors of `initial`. [`TrainError::Refused`] if a rank would keep more rows of one width than
+    /// 32-bit numbers can count.
+    pub(crate) fn new(
         tables: Vec<Table>,
-        placement: &Placement,
+        placement: &EmbeddingTableSettings,
         rules: &RuleSet,
         ranks: &Ranks,
-        mut initial: impl FnMut(usize, Range<usize>) -> Result<Vec<f32>>,
+        initial: impl Fn(usize) -> Result<Vec<f32>>,
     ) -> Result<Self> {
-        ranks.expect_equal(
-            &ranks.gather(format!("{tables:?} {placement:?} {rules:?}"))?,
-            |rank| {
-                format!(
-                    "rank {rank} has other embedding tables than rank 0; give all ranks the same"
-                )
-            },
-        )?;
-        if let Some(table) = tables.iter().find(|table| table.width == 0) {
-            return Err(table.error("its rows have no values".into()));
-        }
         let layout = Layout::new(&tables, &placement.parts(&tables, ranks.size()));
         for piece in layout.of_tables.iter().flatten() {
             let rows = piece.rows().end;
-            let rule = rules.rule_of(&tables[piece.part.table].name);
-            let refused = if u32::try_from(rows).is_err() {
-                format!("rank {} would keep {rows} rows of one width; use more ranks", piece.rank)
-            } else if rule.needs_whole_tensors() {
-                "is kept in parts, but the update rule needs whole tables; use another rule".into()
-            } else {
-                continue;
-            };
-            return Err(tables[piece.part.table].error(refused));
+            if u32::try_from(rows).is_err() {
+                let rank = piece.rank;
+                return Err(tables[piece.part.table].error(format!(
+                    "rank {rank} would keep {rows} rows of one width; use more ranks"
+                )));
+            }
         }
         let groups = layout.groups[ranks.rank()].iter();
         let groups = groups
@@ -132,8 +106,7 @@ impl ShardedTables {
         let mut of_pieces = Vec::new();
         for piece in layout.of_rank(ranks.rank()) {
             let table = &tables[piece.part.table];
-            let values = groups[piece.group].values_mut(piece);
-            fill(values, piece, table, |rows| initial(piece.part.table, rows))?;
+            fill(groups[piece.group].values_mut(piece), piece, table, &initial(piece.part.table)?);
             let shape = [piece.part.rows.len(), piece.part.columns.len()];
             of_pieces.push((piece.clone(), rules.rule_of(&table.name).build(&shape)));
         }
@@ -145,7 +118,7 @@ impl ShardedTables {
         let largest = of_pieces.iter().map(|(piece, _)| piece.part.values()).max().unwrap_or(0);
         Ok(Self {
             ranks: ranks.clone(),
-            tables: tables.into(),
+            tables,
             layout,
             groups,
             rules: of_pieces,
@@ -168,25 +141,15 @@ impl ShardedTables {
         groups.for_each(|(group, values)| group.values = values);
     }
 
-    /// The bytes of this rank's values, optimiser state, averages and gradient buffer.
-    ///
-    /// # Errors
-    /// None on the CPU.
-    pub fn bytes(&self) -> Result<usize> {
-        let tensors: usize = self.state()?.iter().map(|tensor| tensor.values.len()).sum();
-        Ok((tensors + self.gradient.len()) * size_of::<f32>())
-    }
-
     /// Fetches rows from the ranks that keep them: for each table the rows of its ids, in any order
     /// and also several times. All ranks call this function, each with its own ids, which may be
     /// none. Each row is sent once.
     ///
     /// # Errors
-    /// [`TrainError::Table`] if an id is not below the table's number of rows;
+    /// [`TrainError::Refused`] if an id is not below the table's number of rows;
     /// [`TrainError::Ranks`] if a rank has ended.
-    pub fn lookup(&self, ids: &[&[u32]]) -> Result<LookedUpRows> {
-        expect_tables(&self.tables, ids)?;
-        let ids: Vec<Vec<u32>> = ids.iter().map(|ids| sorted(ids)).collect();
+    pub(crate) fn lookup(&self, ids: Vec<Vec<u32>>) -> Result<Vec<SparseRows>> {
+        let ids: Vec<Vec<u32>> = ids.into_iter().map(sorted).collect();
         let mut requests = self.layout.lists::<Vec<u32>>();
         for ((table, ids), pieces) in self.tables.iter().zip(&ids).zip(&self.layout.of_tables) {
             if let Some(id) = ids.last().filter(|id| **id as usize >= table.rows) {
@@ -233,7 +196,19 @@ impl ShardedTables {
             }
             of_tables.push(SparseRows { ids, values });
         }
-        Ok(LookedUpRows { tables: Arc::clone(&self.tables), of_tables })
+        Ok(of_tables)
+    }
+
+    /// Returns the rows for the ids of one micro-batch, from the rows that were looked up: for each
+    /// table its ids, in any order and also several times. A table without ids is not used. Each row
+    /// is copied once.
+    pub(crate) fn select(
+        &self,
+        looked_up: &[SparseRows],
+        ids: &[Vec<u32>],
+    ) -> Result<Vec<TableRows>> {
+        let tables = self.tables.iter().zip(looked_up).zip(ids);
+        tables.map(|((table, rows), ids)| TableRows::select(table.width, rows, ids)).collect()
     }
 
     /// The bits of the rows that another rank has asked for. `None` if its message is damaged.
@@ -251,10 +226,7 @@ impl ShardedTables {
 
     /// Updates the parts of this rank. As with other parameters, a table without a gradient is not
     /// changed; in a table with a gradient, rows without one have a gradient of zero.
-    ///
-    /// # Errors
-    /// [`TrainError::Model`] if a tensor operation fails.
-    pub fn step(&mut self, gradients: &TableGradients, size: StepSize) -> Result<()> {
+    pub(crate) fn step(&mut self, gradients: &TableGradients, size: StepSize) -> Result<()> {
         self.steps += 1;
         for (piece, rule) in &mut self.rules {
             let table = piece.part.table;
@@ -311,46 +283,48 @@ impl Group {
     }
 }
 
-/// Writes the columns of a piece, from whole rows that `read` returns.
-fn fill(
-    values: &mut [f32],
-    piece: &Piece,
-    table: &Table,
-    mut read: impl FnMut(Range<usize>) -> Result<Vec<f32>>,
-) -> Result<()> {
-    let (rows, columns) = (&piece.part.rows, &piece.part.columns);
-    let at_a_time = (READ / table.width).max(1);
-    let mut targets = values.chunks_exact_mut(columns.len());
-    for start in rows.clone().step_by(at_a_time) {
-        let block = start..(start + at_a_time).min(rows.end);
-        let source = read(block.clone())?;
-        if source.len() != block.len() * table.width {
-            let (found, width) = (source.len(), table.width);
-            return Err(table.error(format!(
-                "its rows {block:?} of width {width} have {found} initial values"
-            )));
-        }
-        for (source, target) in source.chunks_exact(table.width).zip(&mut targets) {
-            target.copy_from_slice(&source[columns.clone()]);
-        }
+/// Writes the rows and columns of a piece, from the values of the whole table.
+fn fill(values: &mut [f32], piece: &Piece, table: &Table, whole: &[f32]) {
+    let Part { rows, columns, .. } = &piece.part;
+    let source = whole.chunks_exact(table.width).skip(rows.start);
+    for (target, source) in values.chunks_exact_mut(columns.len()).zip(source) {
+        target.copy_from_slice(&source[columns.clone()]);
     }
-    Ok(())
 }
 
-/// Returns an error unless there are ids for each table.
-fn expect_tables(tables: &[Table], ids: &[&[u32]]) -> Result<()> {
-    if ids.len() == tables.len() {
-        return Ok(());
-    }
-    let (found, expected) = (ids.len(), tables.len());
-    let reason = format!("{found} lists of ids for {expected} embedding tables; give one for each");
-    Err(ModelError::BadInput(reason).into())
+/// The words as bytes.
+fn to_bytes(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The words of the messages of all ranks.
+/// The words of the messages of all ranks: the inverse of [`to_bytes`].
 fn words(messages: &[Vec<u8>]) -> Result<Vec<Vec<u32>>> {
-    let messages = messages.iter().enumerate();
-    messages.map(|(rank, bytes)| from_bytes(bytes).ok_or_else(|| damaged(rank))).collect()
+    let message = |(rank, bytes): (usize, &Vec<u8>)| {
+        let (words, rest) = bytes.as_chunks::<4>();
+        let words = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+        rest.is_empty().then_some(words).ok_or_else(|| damaged(rank))
+    };
+    messages.iter().enumerate().map(message).collect()
+}
+
+/// The words of a message that are not yet read: numbers of rows, and the bits of values.
+struct Reader<'a>(&'a [u32]);
+
+impl<'a> Reader<'a> {
+    /// The next word as a number.
+    fn number(&mut self) -> Option<usize> {
+        Some(*self.0.split_off_first()? as usize)
+    }
+
+    /// The next `count` words.
+    fn take(&mut self, count: usize) -> Option<&'a [u32]> {
+        self.0.split_off(..count)
+    }
+
+    /// The next `rows` rows of `width` words.
+    fn rows(&mut self, rows: usize, width: usize) -> Option<&'a [u32]> {
+        self.take(rows.checked_mul(width)?)
+    }
 }
 
 fn damaged(rank: usize) -> TrainError {
@@ -359,6 +333,6 @@ fn damaged(rank: usize) -> TrainError {
 
 impl Table {
     fn error(&self, reason: String) -> TrainError {
-        TrainError::Table { table: self.name.clone(), reason }
+        TrainError::Refused(format!("embedding table `{}`: {reason}", self.name))
     }
 }

@@ -13,9 +13,6 @@ use crate::error::{Result, TrainError};
 
 /// Adds the sums of all ranks and stores the result in `gradients`, on every rank. `sums` has the
 /// nodes of this rank, and `flags` tells for each node of all ranks which parameters have a gradient.
-///
-/// # Errors
-/// If a rank has ended, or a GPU fails.
 pub(super) fn reduce(
     ranks: &Ranks,
     count: usize,

@@ -5,6 +5,7 @@
 //! micro-batches the sum is `((g0 + g1) + (g2 + g3)) + (g4 + g5)`. The sums of two ranks that
 //! compute micro-batches 0–2 and 3–5 are the nodes `g0 + g1` and `g2`, and `g3` and `g4 + g5`.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 /// Consecutive micro-batches whose gradients are added before all others: a node of the tree.
@@ -36,15 +37,29 @@ pub(crate) fn are_siblings(count: usize, left: &Node, right: &Node) -> bool {
 
 /// The fewest nodes of the tree over `count` micro-batches that together are `part`, in order.
 pub(crate) fn nodes(count: usize, part: &Range<usize>) -> Vec<Node> {
-    let mut stack: Vec<Node> = Vec::new();
+    let mut stack = Vec::new();
     for micro_batch in part.clone() {
-        let mut node = micro_batch..micro_batch + 1;
-        while let Some(left) = stack.pop_if(|left| are_siblings(count, left, &node)) {
-            node = left.start..node.end;
-        }
-        stack.push(node);
+        let Ok(()) = push(count, &mut stack, (micro_batch..micro_batch + 1, ()), |(), ()| {
+            Ok::<_, Infallible>(())
+        });
     }
-    stack
+    stack.into_iter().map(|(node, ())| node).collect()
+}
+
+/// Appends a node with its sum to the stack of finished nodes, after adding its left neighbours in
+/// the tree over `count` micro-batches.
+pub(crate) fn push<T, E>(
+    count: usize,
+    stack: &mut Vec<(Node, T)>,
+    (mut node, mut sum): (Node, T),
+    add: impl Fn(T, T) -> Result<T, E>,
+) -> Result<(), E> {
+    while let Some((left, left_sum)) = stack.pop_if(|(left, _)| are_siblings(count, left, &node)) {
+        node = left.start..node.end;
+        sum = add(left_sum, sum)?;
+    }
+    stack.push((node, sum));
+    Ok(())
 }
 
 /// Adds the sums of nodes that together are the whole tree, in its order. The sums are in the order
@@ -54,18 +69,12 @@ pub(super) fn sum_in_order<T, E>(
     sums: impl Iterator<Item = (Node, Option<T>)>,
     add: impl Fn(T, T) -> Result<T, E>,
 ) -> Result<Option<T>, E> {
-    let mut stack: Vec<(Node, Option<T>)> = Vec::new();
-    for (mut node, mut sum) in sums {
-        while let Some((left, left_sum)) =
-            stack.pop_if(|(left, _)| are_siblings(count, left, &node))
-        {
-            node = left.start..node.end;
-            sum = match (left_sum, sum) {
-                (Some(left_sum), Some(sum)) => Some(add(left_sum, sum)?),
-                (left_sum, sum) => left_sum.or(sum),
-            };
-        }
-        stack.push((node, sum));
+    let mut stack = Vec::new();
+    for sum in sums {
+        push(count, &mut stack, sum, |left: Option<T>, right| match (left, right) {
+            (Some(left), Some(right)) => Ok(Some(add(left, right)?)),
+            (left, right) => Ok(left.or(right)),
+        })?;
     }
     Ok(stack.pop().and_then(|(_, sum)| sum))
 }
@@ -80,24 +89,11 @@ fn split(node: &Node) -> usize {
 mod tests {
     use super::*;
 
-    /// The nodes of the tree by its definition.
-    fn all_nodes(node: Node, found: &mut Vec<Node>) {
-        if node.len() > 1 {
-            let middle = split(&node);
-            all_nodes(node.start..middle, found);
-            all_nodes(middle..node.end, found);
-        }
-        found.push(node);
-    }
-
     #[test]
     fn the_tree_of_six_is_as_documented() {
-        let mut found = Vec::new();
-        all_nodes(0..6, &mut found);
-        found.retain(|node| node.len() > 1);
-        assert_eq!(found, [0..2, 2..4, 0..4, 4..6, 0..6]);
         assert_eq!(nodes(6, &(0..3)), [0..2, 2..3]);
         assert_eq!(nodes(6, &(3..6)), [3..4, 4..6]);
+        assert!(are_siblings(6, &(0..4), &(4..6)) && !are_siblings(6, &(2..4), &(4..6)));
     }
 
     #[test]
@@ -109,35 +105,6 @@ mod tests {
                 assert_eq!(flat, (0..count).collect::<Vec<_>>());
                 let lengths = || shares.iter().map(ExactSizeIterator::len);
                 assert!(lengths().max() <= lengths().min().map(|least| least + 1));
-            }
-        }
-    }
-
-    /// For every part: the pieces are nodes, no two are siblings, and there are few of them. Adding
-    /// the pieces of all parts gives the whole tree.
-    #[test]
-    fn pieces_are_nodes_and_add_up_to_the_tree() {
-        for count in 1..40usize {
-            let mut tree = Vec::new();
-            all_nodes(0..count, &mut tree);
-            for ranks in 1..=count.min(8) {
-                let mut pieces = Vec::new();
-                for rank in 0..ranks {
-                    let own = nodes(count, &share(count, ranks, rank));
-                    assert!(own.len() <= 2 * count.ilog2() as usize + 1);
-                    assert!(own.iter().all(|node| tree.contains(node)));
-                    assert!(!own.windows(2).any(|pair| are_siblings(count, &pair[0], &pair[1])));
-                    pieces.extend(own);
-                }
-                let mut stack: Vec<Node> = Vec::new();
-                for mut piece in pieces {
-                    while let Some(left) = stack.pop_if(|left| are_siblings(count, left, &piece)) {
-                        piece = left.start..piece.end;
-                        assert!(tree.contains(&piece));
-                    }
-                    stack.push(piece);
-                }
-                assert!(stack.len() == 1 && stack[0] == (0..count));
             }
         }
     }

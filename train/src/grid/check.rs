@@ -4,7 +4,7 @@ use toml::Value;
 
 use super::claim::ClaimSettings;
 use super::settings::Configuration;
-use super::study::{AblationStudy, MetricQuery};
+use super::study::{AblationStudy, Measures, MetricQuery};
 
 /// Validates a configuration, alone and against the earlier ones.
 pub(super) fn configuration(
@@ -23,7 +23,7 @@ pub(super) fn configuration(
     if earlier.iter().any(|other| other.name == *name) {
         return Err(format!("`{name}` is the name of another configuration; use a unique name"));
     }
-    let keys = study.evaluation_keys();
+    let keys = study.measures().evaluation_keys;
     if let Some(key) = configuration.evaluation.keys().find(|key| !keys.contains(&key.as_str())) {
         let known_keys = [&["name", "description", "set", "run_of"], keys].concat();
         return Err(format!("unknown key `{key}`; the keys are {}", known_keys.join(", ")));
@@ -97,19 +97,15 @@ pub(super) fn claim(
 }
 
 /// The metric of a claim, with the items that its filters select.
-///
-/// # Errors
-/// A message with the key or the value that the study does not have.
 pub(super) fn query(
     claim: &ClaimSettings,
     study: &dyn AblationStudy,
 ) -> Result<MetricQuery, String> {
-    let metrics = study.metrics();
+    let Measures { metrics, filters, .. } = study.measures();
     let names: Vec<&str> = metrics.iter().map(|metric| &*metric.name).collect();
     let metric = claim.metric.as_deref().unwrap_or(names[0]);
     one_of("`metric`", metric, &names)?;
     let metric = metrics.iter().find(|info| info.name == metric).unwrap_or(&metrics[0]);
-    let filters = study.filters();
     if let Some(key) =
         claim.filters.keys().find(|key| filters.iter().all(|filter| filter.key != **key))
     {

@@ -8,7 +8,7 @@ use super::measure::{Runs, test_difference, test_value};
 use super::report::{ClaimReport, SystemMeasure};
 use super::study::{AblationStudy, MetricQuery};
 use super::verdict::{Rule, Test};
-use crate::error::Result;
+use crate::error::{Result, TrainError};
 
 /// `[[claim]]`: a claim that one system is better than another, or that the metric of one system is
 /// above or below a limit.
@@ -118,51 +118,39 @@ impl ClaimSettings {
         match system.split_once(':') {
             None => Ok(query),
             Some((_, system)) => {
-                check::one_of("`CONFIGURATION:SYSTEM`", system, study.systems())?;
+                check::one_of("`CONFIGURATION:SYSTEM`", system, study.measures().systems)?;
                 Ok(query.of_system(system))
             }
         }
     }
 
-    /// Measures the claim on finished runs. The outer error is a message with the key or value that
-    /// the study does not have.
-    pub(super) fn report(&self, runs: &Runs<'_>) -> Result<Result<ClaimReport>, String> {
-        let query = |system: &str| self.query(system, runs.study);
-        let better = query(&self.better)?;
-        let worse = self.worse.as_deref().map(query).transpose()?;
-        let shown: Vec<(&str, MetricQuery)> = self
-            .shown()
-            .map(|system| Ok((system, query(system)?)))
-            .collect::<Result<_, String>>()?;
-        Ok(self.report_of(runs, &better, worse.as_ref(), &shown))
-    }
-
-    fn report_of(
-        &self,
-        runs: &Runs<'_>,
-        better: &MetricQuery,
-        worse: Option<&MetricQuery>,
-        shown: &[(&str, MetricQuery)],
-    ) -> Result<ClaimReport> {
-        let (unit, rule) = (runs.study.resampling_unit(), self.rule());
-        let configuration = Self::configuration_of(&self.better);
-        let mut test = match (worse, &self.worse) {
-            (Some(query), Some(other)) => {
-                let other = Self::configuration_of(other);
-                let (a, b, same_items) = runs.pair([configuration, other], [better, query])?;
+    /// Measures the claim on finished runs.
+    pub(super) fn report(&self, runs: &Runs<'_>) -> Result<ClaimReport> {
+        let query = |system: &str| {
+            self.query(system, runs.study).map_err(|reason| TrainError::Recipe {
+                location: format!("claim `{}`", self.id),
+                reason,
+            })
+        };
+        let (unit, rule) = (runs.study.measures().resampling_unit, self.rule());
+        let (configuration, better) = (Self::configuration_of(&self.better), query(&self.better)?);
+        let mut test = match &self.worse {
+            Some(other) => {
+                let configurations = [configuration, Self::configuration_of(other)];
+                let (a, b, same_items) = runs.pair(configurations, [&better, &query(other)?])?;
                 test_difference(&better.metric, unit, a, b, same_items, rule)
             }
-            _ => test_value(&better.metric, unit, runs.items(configuration, better)?, rule),
+            None => test_value(&better.metric, unit, runs.items(configuration, &better)?, rule),
         };
         if self.counted {
             test = Test::of_count(test.measure, rule);
         }
-        let measure = |(system, query): &(&str, MetricQuery)| {
-            let measure = runs.measure(Self::configuration_of(system), query)?;
-            Ok(SystemMeasure { system: (*system).to_owned(), measure })
+        let measure = |system: &str| {
+            let measure = runs.measure(Self::configuration_of(system), &query(system)?)?;
+            Ok(SystemMeasure { system: system.to_owned(), measure })
         };
-        let compared = shown.iter().map(measure).collect::<Result<_>>()?;
-        Ok(self.with_results(self.comparison(better), test, runs.seeds, compared))
+        let compared = self.shown().map(measure).collect::<Result<_>>()?;
+        Ok(self.with_results(self.comparison(&better), test, runs.seeds, compared))
     }
 
     /// The claim with its results.

@@ -42,7 +42,7 @@ impl Runs<'_> {
     /// The metric over items and seeds.
     pub(super) fn measure(&self, configuration: &str, query: &MetricQuery) -> Result<Measure> {
         let items = self.items(configuration, query)?;
-        Ok(measure(&query.metric, self.study.resampling_unit(), items))
+        Ok(measure(&query.metric, self.study.measures().resampling_unit, items))
     }
 
     /// The items of two configurations that are compared, and whether both have the same items.
@@ -63,7 +63,7 @@ impl Runs<'_> {
         query: &MetricQuery,
     ) -> Result<Measure> {
         let (better, worse, same_items) = self.pair(configurations, [query, query])?;
-        let unit = self.study.resampling_unit();
+        let unit = self.study.measures().resampling_unit;
         let sample = Sample::difference(unit, better, worse, same_items);
         Ok(measure_sample(&difference_info(&query.metric), &sample))
     }

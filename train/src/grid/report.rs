@@ -154,9 +154,10 @@ pub struct GridReport {
 impl GridReport {
     /// Measures the runs of all configurations.
     pub(super) fn new(grid: &Grid, options: &GridOptions, reused: Vec<String>) -> Result<Self> {
-        let study = grid.ablations();
+        let study = grid.study.ablations;
         let runs = Runs { study, out: &options.out, seeds: options.seeds };
-        let columns = study.columns();
+        let measures = study.measures();
+        let columns = &measures.columns;
         let configuration = |configuration: &Configuration| -> Result<ConfigurationReport> {
             let run = |seed| ConfigurationRun::of(configuration, seed, &options.out);
             let metric = |column: &Column| {
@@ -168,26 +169,24 @@ impl GridReport {
                 runs: (1..=options.seeds).map(run).collect::<Result<_>>()?,
                 metrics: columns.iter().map(metric).collect::<Result<_>>()?,
                 difference_from_main: runs
-                    .difference([&configuration.name, grid.main()], &columns[0].query)?,
+                    .difference([&configuration.name, &grid.main], &columns[0].query)?,
                 settings: configuration.clone(),
             })
         };
         let configurations: Vec<ConfigurationReport> =
-            grid.configurations().iter().map(configuration).collect::<Result<_>>()?;
-        let claim = |claim: &ClaimSettings| {
-            claim.report(&runs).map_err(|reason: String| grid.claim_error(claim, &reason))?
-        };
-        let mut claims = grid.claims().iter().map(claim).collect::<Result<Vec<_>>>()?;
+            grid.configurations.iter().map(configuration).collect::<Result<_>>()?;
+        let claims = grid.claims.iter().map(|claim| claim.report(&runs));
+        let mut claims = claims.collect::<Result<Vec<_>>>()?;
         Corrected::correct(&mut claims);
-        let main_run = options.out.join("seed-1").join(grid.main());
+        let main_run = options.out.join("seed-1").join(&grid.main);
         Ok(Self {
-            title: study.title().to_owned(),
-            description: study.description().to_owned(),
-            resampling_unit: study.resampling_unit().to_owned(),
+            title: measures.title.to_owned(),
+            description: measures.description.to_owned(),
+            resampling_unit: measures.resampling_unit.to_owned(),
             reused,
             remarks: study.remark(&main_run)?.into_iter().collect(),
             unfinished: Vec::new(),
-            main: grid.main().to_owned(),
+            main: grid.main.clone(),
             configurations,
             claims,
         })

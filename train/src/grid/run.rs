@@ -96,11 +96,11 @@ pub fn run_grid(
     }
     for seed in 1..=options.seeds {
         let folder = options.out.join(format!("seed-{seed}"));
-        for configuration in grid.configurations() {
+        for configuration in &grid.configurations {
             if let Some(run_of) = &configuration.run_of {
                 let run = folder.join(&configuration.name);
                 let _lock = runner.lock(&run)?;
-                grid.ablations().evaluate_again(configuration, &folder.join(run_of), &run)?;
+                grid.study.ablations.evaluate_again(configuration, &folder.join(run_of), &run)?;
             }
         }
     }
@@ -122,13 +122,13 @@ pub fn measure_finished(grid: &Grid, options: &GridOptions) -> Result<Option<Gri
         }
     }
     let (mut finished, mut unfinished) = (Vec::new(), Vec::new());
-    for configuration in grid.configurations() {
+    for configuration in &grid.configurations {
         let is_finished = runner.is_finished(configuration, &measured)?;
         let names = if is_finished { &mut finished } else { &mut unfinished };
         names.push(configuration.name.clone());
     }
     let names: Vec<&str> = finished.iter().map(String::as_str).collect();
-    if !names.contains(&grid.main()) {
+    if !names.contains(&grid.main.as_str()) {
         return Ok(None);
     }
     let reused = reused(&measured, options)?;
@@ -170,7 +170,7 @@ impl GridRunner<'_> {
                 self.train(&job)?;
             }
             if self.is_configuration(&job) {
-                self.grid.ablations().test(&job.folder)?;
+                self.grid.study.ablations.test(&job.folder)?;
             }
             // Also tidies runs of an earlier call that was killed before it removed the files.
             remove_unneeded_files(self.grid, &job.folder)?;
@@ -199,7 +199,7 @@ impl GridRunner<'_> {
 
     /// Whether a job trains a configuration, and not shared phases.
     fn is_configuration(&self, job: &Job) -> bool {
-        self.grid.configurations().iter().any(|configuration| configuration.name == job.name)
+        self.grid.configurations.iter().any(|configuration| configuration.name == job.name)
     }
 
     /// Whether the run of a job is finished, with the settings of the current grid, and tested.
@@ -207,7 +207,7 @@ impl GridRunner<'_> {
         if !job.can_start() || !is_finished(&job.folder) || self.mismatch(job)?.is_some() {
             return Ok(false);
         }
-        Ok(!self.is_configuration(job) || self.grid.ablations().is_tested(&job.folder)?)
+        Ok(!self.is_configuration(job) || self.grid.study.ablations.is_tested(&job.folder)?)
     }
 
     /// Whether a configuration has its results for all seeds. `measured` are the runs with results.
@@ -217,7 +217,7 @@ impl GridRunner<'_> {
             let run = folder.join(configuration.trained());
             let is_trained = measured.iter().any(|job| job.folder == run);
             let results = folder.join(&configuration.name);
-            let study = self.grid.ablations();
+            let study = self.grid.study.ablations;
             if !is_trained
                 || configuration.run_of.is_some()
                     && !study.is_evaluated(configuration, &run, &results)?
@@ -238,7 +238,7 @@ impl GridRunner<'_> {
             stop: self.options.stop.clone(),
             ..RunOptions::default()
         };
-        self.grid.study().train(&mut job.recipe(self.grid)?, &options).map(drop)
+        (self.grid.study.train)(&mut job.recipe(self.grid)?, &options).map(drop)
     }
 
     /// Returns an error unless a finished run has the settings and weights of the current grid.
@@ -253,11 +253,11 @@ impl GridRunner<'_> {
     fn mismatch(&mut self, job: &Job) -> Result<Option<String>> {
         let (grid, mut recipe) = (self.grid, job.recipe(self.grid)?);
         recipe.fill_start_hash()?;
-        grid.study().complete(&mut recipe)?;
+        (grid.study.complete)(&mut recipe)?;
         if recipe_hash(&job.folder)? != recipe.hash()? {
             return Ok(Some("has a finished run with other settings".to_owned()));
         }
-        grid.ablations().weights_mismatch(&mut recipe, &job.folder, &mut self.hashes)
+        grid.study.ablations.weights_mismatch(&mut recipe, &job.folder, &mut self.hashes)
     }
 }
 
@@ -285,10 +285,10 @@ fn reused(jobs: &[Job], options: &GridOptions) -> Result<Vec<String>> {
 fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
     let mut jobs: Vec<Job> = Vec::new();
     for configuration in
-        grid.configurations().iter().filter(|configuration| configuration.run_of.is_none())
+        grid.configurations.iter().filter(|configuration| configuration.run_of.is_none())
     {
         let mut recipe = grid.recipe(configuration, seed, Phases::Whole)?;
-        grid.study().complete(&mut recipe)?;
+        (grid.study.complete)(&mut recipe)?;
         let run_folder = folder.join(&configuration.name);
         if !grid.has_shared_and_own_phases(&recipe) {
             let (name, recipe) = (configuration.name.clone(), JobRecipe::Ready(recipe.into()));
@@ -296,7 +296,7 @@ fn jobs(grid: &Grid, seed: u64, folder: &Path) -> Result<Vec<Job>> {
             continue;
         }
         let mut shared = grid.recipe(configuration, seed, Phases::Shared)?;
-        grid.study().complete(&mut shared)?;
+        (grid.study.complete)(&mut shared)?;
         let hash = shared.hash()?;
         let name = format!("shared-{}", hash.get(..HASH_DIGITS).unwrap_or(&hash));
         let start = folder.join(&name);
@@ -340,9 +340,9 @@ impl Job {
 /// evaluation, except in the runs of the main configuration and of configurations in a `run_of`.
 fn remove_unneeded_files(grid: &Grid, run: &Path) -> Result<()> {
     let name = run.file_name().and_then(|name| name.to_str());
-    let is_evaluated_again = name == Some(grid.main())
-        || grid.configurations().iter().any(|configuration| {
+    let is_evaluated_again = name == Some(grid.main.as_str())
+        || grid.configurations.iter().any(|configuration| {
             configuration.run_of.is_some() && configuration.run_of.as_deref() == name
         });
-    grid.ablations().remove_unneeded_files(run, is_evaluated_again)
+    grid.study.ablations.remove_unneeded_files(run, is_evaluated_again)
 }

@@ -8,7 +8,6 @@ use toml::{Spanned, Table};
 
 use super::check;
 use super::claim::ClaimSettings;
-use super::study::AblationStudy;
 use crate::error::{Result, TrainError};
 use crate::recipe::{Recipe, RecipeOptions, builtin};
 use crate::registry::{self, Studies, StudyDefinition};
@@ -57,26 +56,24 @@ pub struct Configuration {
 /// A validated grid.
 #[derive(Debug, Clone)]
 pub struct Grid {
-    file: PathBuf,
+    /// The file or the name of the built-in grid.
+    pub file: PathBuf,
     recipe_file: PathBuf,
     recipe: String,
-    study: &'static dyn StudyDefinition,
-    ablations: &'static dyn AblationStudy,
-    main: String,
+    /// The study of the grid.
+    pub study: &'static StudyDefinition,
+    /// The configuration that the others are compared with.
+    pub main: String,
     shared: Vec<String>,
     set: Vec<String>,
     /// Settings of all configurations, in addition to those of the file.
-    added_settings: Vec<String>,
-    configurations: Vec<Configuration>,
-    claims: Vec<ClaimSettings>,
-    lines: Lines,
-}
-
-/// The line numbers of configurations by name, and of claims by id.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Lines {
-    pub(super) configurations: HashMap<String, usize>,
-    pub(super) claims: HashMap<String, usize>,
+    pub added_settings: Vec<String>,
+    /// The configurations.
+    pub configurations: Vec<Configuration>,
+    /// The claims.
+    pub claims: Vec<ClaimSettings>,
+    /// The lines of configurations and claims, by what errors call them.
+    lines: HashMap<String, usize>,
 }
 
 /// The phases in a configuration's recipe.
@@ -153,13 +150,13 @@ impl Grid {
         };
         let recipe_options = RecipeOptions::default();
         let base_recipe = Recipe::parse(recipe, recipe_file, &recipe_options)?;
-        let Some(study) = registry::find(studies, base_recipe.study()) else {
-            let names: Vec<&str> = studies.iter().map(|study| study.name()).collect();
+        let Some(study) = registry::find(studies, &base_recipe.study) else {
+            let names: Vec<&str> = studies.iter().map(|study| study.name).collect();
             let reason = format!("is unknown; choose from {}", names.join(", "));
             return Err(base_recipe.error("study", reason));
         };
-        let ablations = study.ablations();
-        let phases = base_recipe.phases().to_vec();
+        let ablations = study.ablations;
+        let phases = &base_recipe.phases;
         let names: Vec<&str> = configuration
             .iter()
             .map(|configuration| configuration.get_ref().name.as_str())
@@ -185,27 +182,25 @@ impl Grid {
         }
         let is_phase = |name: &str| phases.iter().any(|phase| phase.name == name);
         if let Some(name) = shared.iter().find(|name| !is_phase(name.get_ref())) {
-            let phases: Vec<String> = phases.into_iter().map(|phase| phase.name).collect();
+            let phases: Vec<String> = phases.iter().map(|phase| phase.name.clone()).collect();
             let reason =
                 format!("`{}` is not a phase of {}", name.get_ref(), recipe_file.display());
             let reason = format!("`shared`: {reason}; the phases are {}", phases.join(", "));
             return invalid(name.span().start, reason);
         }
-        let mut lines = Lines::default();
-        for spanned in &configuration {
-            lines
-                .configurations
-                .insert(spanned.get_ref().name.clone(), line_of(spanned.span().start));
-        }
-        for spanned in &claim {
-            lines.claims.insert(spanned.get_ref().id.clone(), line_of(spanned.span().start));
-        }
+        let of_configuration = |spanned: &Spanned<Configuration>| {
+            (format!("configuration `{}`", spanned.get_ref().name), line_of(spanned.span().start))
+        };
+        let of_claim = |spanned: &Spanned<ClaimSettings>| {
+            (format!("claim `{}`", spanned.get_ref().id), line_of(spanned.span().start))
+        };
+        let lines = configuration.iter().map(of_configuration);
+        let lines = lines.chain(claim.iter().map(of_claim)).collect();
         let grid = Self {
             file: file.to_path_buf(),
             recipe_file: recipe_file.to_path_buf(),
             recipe: recipe.to_owned(),
             study,
-            ablations,
             main: main.into_inner(),
             shared: shared.into_iter().map(Spanned::into_inner).collect(),
             set,
@@ -220,44 +215,9 @@ impl Grid {
         Ok(grid)
     }
 
-    /// The configurations.
-    pub fn configurations(&self) -> &[Configuration] {
-        &self.configurations
-    }
-
-    /// The claims.
-    pub fn claims(&self) -> &[ClaimSettings] {
-        &self.claims
-    }
-
     /// Whether a phase is trained once for all configurations with equal settings in it.
     pub(crate) fn is_shared(&self, phase: &str) -> bool {
         self.shared.iter().any(|shared| shared == phase)
-    }
-
-    /// The file or the name of the built-in grid.
-    pub fn file(&self) -> &Path {
-        &self.file
-    }
-
-    /// Settings of all configurations, in addition to those of the file.
-    pub fn added_settings(&self) -> &[String] {
-        &self.added_settings
-    }
-
-    /// The study of the grid.
-    pub fn study(&self) -> &'static dyn StudyDefinition {
-        self.study
-    }
-
-    /// The ablations of the grid's study.
-    pub fn ablations(&self) -> &'static dyn AblationStudy {
-        self.ablations
-    }
-
-    /// The configuration that the others are compared with.
-    pub fn main(&self) -> &str {
-        &self.main
     }
 
     /// Adds settings for all configurations. They override the settings that the file gives all
@@ -269,7 +229,7 @@ impl Grid {
     pub fn with_settings(mut self, set: &[String]) -> Result<Self> {
         self.added_settings.extend_from_slice(set);
         self.check_seeds()?;
-        self.ablations.check(&self)?;
+        self.study.ablations.check(&self)?;
         Ok(self)
     }
 
@@ -335,10 +295,10 @@ impl Grid {
             let options = RecipeOptions { tiny: false, set };
             let recipe = Recipe::parse(&self.recipe, &self.recipe_file, &options)
                 .map_err(|error| self.configuration_error(configuration, &error))?;
-            if recipe.study() == self.study.name() {
+            if recipe.study == self.study.name {
                 Ok(recipe)
             } else {
-                let reason = format!("is not `{}`, the study of the grid", self.study.name());
+                let reason = format!("is not `{}`, the study of the grid", self.study.name);
                 Err(self.configuration_error(configuration, &recipe.error("study", &reason)))
             }
         };
@@ -349,31 +309,25 @@ impl Grid {
         let is_shared = |name: &String| self.shared.contains(name);
         // Settings that skip the shared phases, or the other phases.
         let skip_phases = |keep_shared: bool| {
-            let names = recipe.phases().iter().map(|phase| &phase.name);
+            let names = recipe.phases.iter().map(|phase| &phase.name);
             let skipped = names.filter(move |name| is_shared(name) != keep_shared);
             skipped.map(|name| format!("phase.{name}.steps=0")).collect::<Vec<_>>()
         };
-        let mut set = common;
+        let mut set = [common.as_slice(), &configuration.set].concat();
         match part {
             Phases::Whole => return Ok(recipe),
             Phases::Shared => {
-                set.extend(configuration.set.iter().cloned());
-                set = self.ablations.shared_settings(set);
+                set = self.study.ablations.shared_settings(set);
                 set.extend(skip_phases(true));
             }
             Phases::Remaining(start) => {
-                set.extend(configuration.set.iter().cloned());
                 set.extend(skip_phases(false));
                 // The recipe's `[start]` applies to the shared phases only. The remaining phases
                 // start from the weights of the shared phases.
                 set.retain(|setting| !setting.trim_start().starts_with("start"));
                 set.push(format!("start.run={}", toml::Value::String(start.display().to_string())));
-                let patterns = self
-                    .ablations
-                    .inherited_parameters()
-                    .iter()
-                    .map(|pattern| (*pattern).into())
-                    .collect();
+                let patterns = self.study.ablations.inherited_parameters().iter();
+                let patterns = patterns.map(|pattern| (*pattern).into()).collect();
                 set.push(format!("start.parameters={}", toml::Value::Array(patterns)));
             }
         }
@@ -383,8 +337,8 @@ impl Grid {
 
     /// Whether a configuration has shared phases and further phases after them.
     pub(super) fn has_shared_and_own_phases(&self, recipe: &Recipe) -> bool {
-        let shared = recipe.phases().iter().take_while(|phase| self.shared.contains(&phase.name));
-        (1..recipe.phases().len()).contains(&shared.count())
+        let shared = recipe.phases.iter().take_while(|phase| self.shared.contains(&phase.name));
+        (1..recipe.phases.len()).contains(&shared.count())
     }
 
     /// An error about a configuration, with its line.
@@ -393,15 +347,16 @@ impl Grid {
         configuration: &Configuration,
         error: &dyn std::fmt::Display,
     ) -> TrainError {
-        self.error(
-            self.lines.configurations.get(&configuration.name),
-            format!("configuration `{}`: {error}", configuration.name),
-        )
+        self.error_about(format!("configuration `{}`", configuration.name), error)
     }
 
     /// An error about a claim, with its line.
     pub(crate) fn claim_error(&self, claim: &ClaimSettings, reason: &str) -> TrainError {
-        self.error(self.lines.claims.get(&claim.id), format!("claim `{}`: {reason}", claim.id))
+        self.error_about(format!("claim `{}`", claim.id), &reason)
+    }
+
+    fn error_about(&self, subject: String, error: &dyn std::fmt::Display) -> TrainError {
+        self.error(self.lines.get(&subject), format!("{subject}: {error}"))
     }
 
     /// An error with the line in the grid file, if it is known.

@@ -109,39 +109,34 @@ pub struct Column {
 /// The SHA-256 of weights, by their names in recipes.
 pub type Hashes = HashMap<String, String>;
 
-/// The interface of a study for its grids. [`TestItems`](super::TestItems) implements it for a study
-/// whose runs write a file of items for each metric.
-pub trait AblationStudy: fmt::Debug + Sync {
+/// What the grids of a study measure.
+#[derive(Debug, Clone)]
+pub struct Measures {
     /// The heading of a report.
-    fn title(&self) -> &'static str;
-
+    pub title: &'static str,
     /// One or two sentences about the test and its metrics, for reports.
-    fn description(&self) -> &'static str;
-
+    pub description: &'static str,
     /// The metrics that a claim may compare. The first one is the default.
-    fn metrics(&self) -> Vec<MetricInfo>;
-
+    pub metrics: Vec<MetricInfo>,
     /// The keys of claims that select items.
-    fn filters(&self) -> Vec<Filter> {
-        Vec::new()
-    }
-
+    pub filters: Vec<Filter>,
     /// The systems that each run is tested as: `SYSTEM` in `CONFIGURATION:SYSTEM` of a claim.
-    fn systems(&self) -> &'static [&'static str] {
-        &[]
-    }
-
+    pub systems: &'static [&'static str],
     /// The keys of a configuration with `run_of`, which describe the evaluation. If there are none,
     /// the study cannot evaluate a finished run again.
-    fn evaluation_keys(&self) -> &'static [&'static str] {
-        &[]
-    }
-
+    pub evaluation_keys: &'static [&'static str],
     /// The columns of the table. The first one is used to compare configurations with the main one.
-    fn columns(&self) -> Vec<Column>;
-
+    pub columns: Vec<Column>,
     /// The resampling unit of intervals, besides seeds, such as `image`.
-    fn resampling_unit(&self) -> &'static str;
+    pub resampling_unit: &'static str,
+}
+
+/// The interface of a study for its grids. [`TestItems`](super::TestItems) implements it for a study
+/// whose runs write a file of items for each metric. Functions fail with the errors of the study, and
+/// for files that cannot be read.
+pub trait AblationStudy: fmt::Debug + Sync {
+    /// What the grids measure.
+    fn measures(&self) -> Measures;
 
     /// The query for the worse configuration of a claim. It may select more items than `query`.
     /// Only the items of the better configuration are compared.
@@ -171,9 +166,6 @@ pub trait AblationStudy: fmt::Debug + Sync {
 
     /// The reason why a finished run was trained with other frozen weights than the recipe names;
     /// `None` if they are equal. `hashes` caches the hashes of weights.
-    ///
-    /// # Errors
-    /// Weights that cannot be read.
     fn weights_mismatch(
         &self,
         _recipe: &mut Recipe,
@@ -184,12 +176,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
     }
 
     /// Evaluates a finished run again, as a configuration with `run_of` describes, and writes the
-    /// results to `folder`. Only called if the study has
-    /// [`evaluation_keys`](Self::evaluation_keys). Such a study also implements
+    /// results to `folder`. Only called if the study has [`evaluation_keys`](Measures). Such a study also implements
     /// [`is_evaluated`](Self::is_evaluated).
-    ///
-    /// # Errors
-    /// The errors of the study.
     fn evaluate_again(
         &self,
         _configuration: &Configuration,
@@ -201,9 +189,6 @@ pub trait AblationStudy: fmt::Debug + Sync {
 
     /// Whether `folder` has the results of [`evaluate_again`](Self::evaluate_again) for this
     /// configuration and this run.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
     fn is_evaluated(
         &self,
         _configuration: &Configuration,
@@ -216,25 +201,16 @@ pub trait AblationStudy: fmt::Debug + Sync {
     /// Tests a finished run in a way that its training does not, for claims about these results.
     /// Does nothing if the results exist already. A study with such a test also implements
     /// [`is_tested`](Self::is_tested).
-    ///
-    /// # Errors
-    /// The errors of the study.
     fn test(&self, _run: &Path) -> Result<()> {
         Ok(())
     }
 
     /// Whether [`test`](Self::test) has nothing left to do for a finished run.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
     fn is_tested(&self, _run: &Path) -> Result<bool> {
         Ok(true)
     }
 
     /// A remark on a finished run, for the report; `None` if there is none.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
     fn remark(&self, _run: &Path) -> Result<Option<String>> {
         Ok(None)
     }
@@ -250,8 +226,5 @@ pub trait AblationStudy: fmt::Debug + Sync {
 
     /// The items of a configuration's folder, with their values of the metric. The inner error is
     /// the reason why the metric is undefined.
-    ///
-    /// # Errors
-    /// Files that cannot be read.
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>>;
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use engram_eval::items::{Item, Items, json_lines};
 use engram_eval::metric::MetricInfo;
 
-use super::study::{AblationStudy, Column, MetricQuery};
+use super::study::{AblationStudy, Column, Measures, MetricQuery};
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 
@@ -43,29 +43,22 @@ impl TestItems {
 }
 
 impl AblationStudy for TestItems {
-    fn title(&self) -> &'static str {
-        self.title
-    }
-
-    fn description(&self) -> &'static str {
-        self.description
-    }
-
-    fn metrics(&self) -> Vec<MetricInfo> {
-        self.metrics.iter().map(|(metric, _)| metric.clone()).collect()
-    }
-
-    fn columns(&self) -> Vec<Column> {
+    fn measures(&self) -> Measures {
         let column = |(metric, heading): &(MetricInfo, &'static str)| Column {
             key: heading,
             heading,
             query: MetricQuery::new(metric.clone()),
         };
-        self.metrics.iter().map(column).collect()
-    }
-
-    fn resampling_unit(&self) -> &'static str {
-        self.unit
+        Measures {
+            title: self.title,
+            description: self.description,
+            metrics: self.metrics.iter().map(|(metric, _)| metric.clone()).collect(),
+            filters: Vec::new(),
+            systems: &[],
+            evaluation_keys: &[],
+            columns: self.metrics.iter().map(column).collect(),
+            resampling_unit: self.unit,
+        }
     }
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {

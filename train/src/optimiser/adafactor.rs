@@ -12,41 +12,27 @@
 mod second_moment;
 
 use candle_core::Tensor;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-use super::lanes::{DecayedStep, ElementRule, Lane, update_all};
+use super::lanes::{DecayedStep, ElementRule, Lane, StateValues, update_all};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::state_values::StateValues;
 use super::{State, Step, UpdateRule, decay_of, sum_of_squares};
 use crate::error::Result as TrainResult;
+use crate::recipe::table;
 use second_moment::SecondMoment;
 
-/// `kind = "adafactor"`: second moments of matrices as means of rows and columns.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct AdafactorSettings {
-    /// The exponent in the decay of the second moment: `1 − t^−exponent` at step `t`.
-    pub decay_exponent: f64,
-    /// Added to the squared gradients.
-    pub epsilon: f64,
-    /// The maximum root mean square of a tensor's update, for update clipping.
-    pub update_clip: f64,
-    /// Momentum, the decay of the update's moving average; 0 for none.
-    pub momentum: f64,
-    /// Weight decay for tensors of rank 2 or higher, not multiplied by the learning rate.
-    pub weight_decay: f64,
-}
-
-impl Default for AdafactorSettings {
-    fn default() -> Self {
-        Self {
-            decay_exponent: 0.8,
-            epsilon: 1e-30,
-            update_clip: 1.0,
-            momentum: 0.0,
-            weight_decay: 0.01,
-        }
+table! {
+    /// `kind = "adafactor"`: second moments of matrices as means of rows and columns.
+    pub struct AdafactorSettings {
+        /// The exponent in the decay of the second moment: `1 − t^−exponent` at step `t`.
+        pub decay_exponent: f64 = 0.8,
+        /// Added to the squared gradients.
+        pub epsilon: f64 = 1e-30,
+        /// The maximum root mean square of a tensor's update, for update clipping.
+        pub update_clip: f64 = 1.0,
+        /// Momentum, the decay of the update's moving average; 0 for none.
+        pub momentum: f64 = 0.0,
+        /// Weight decay for tensors of rank 2 or higher, not multiplied by the learning rate.
+        pub weight_decay: f64 = 0.01,
     }
 }
 

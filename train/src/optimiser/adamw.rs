@@ -6,29 +6,22 @@ use candle_core::Tensor;
 #[cfg(feature = "cuda")]
 use engram_models::cuda::AdamwUpdate;
 use rayon::prelude::*;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::lanes::{DecayedStep, ElementRule, ElementSettings, ElementWise, Lane, UpdateSlice};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result as TrainResult;
+use crate::recipe::table;
 
-/// `kind = "adamw"`: Adam with decoupled weight decay.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct AdamwSettings {
-    /// Decay rates of the first and second moment.
-    pub betas: [f64; 2],
-    /// Added to the square root of the second moment.
-    pub epsilon: f64,
-    /// Weight decay for tensors of rank 2 or higher, multiplied by the learning rate.
-    pub weight_decay: f64,
-}
-
-impl Default for AdamwSettings {
-    fn default() -> Self {
-        Self { betas: [0.9, 0.999], epsilon: 1e-8, weight_decay: 0.01 }
+table! {
+    /// `kind = "adamw"`: Adam with decoupled weight decay.
+    pub struct AdamwSettings {
+        /// Decay rates of the first and second moment.
+        pub betas: [f64; 2] = [0.9, 0.999],
+        /// Added to the square root of the second moment.
+        pub epsilon: f64 = 1e-8,
+        /// Weight decay for tensors of rank 2 or higher, multiplied by the learning rate.
+        pub weight_decay: f64 = 0.01,
     }
 }
 
@@ -76,12 +69,12 @@ impl AdamW {
     fn new(settings: &AdamwSettings, shape: &[usize]) -> Self {
         let weight_decay = decay_of(settings.weight_decay, shape);
         let settings = AdamwSettings { weight_decay, ..settings.clone() };
-        Self { rule: ElementWise::new(settings, shape), idle: Vec::new() }
+        let names = ["first_moment", "second_moment"];
+        Self { rule: ElementWise::new(settings, shape, names), idle: Vec::new() }
     }
 }
 
-impl ElementSettings<2> for AdamwSettings {
-    const STATE: [&'static str; 2] = ["first_moment", "second_moment"];
+impl ElementSettings for AdamwSettings {
     type Step = AdamwStep;
 
     fn step(&self, step: &Step) -> AdamwStep {

@@ -3,161 +3,83 @@
 //! A rule implements [`ElementRule`] with the operations of [`Lane`]. On the CPU a lane is one
 //! value, and the compiler vectorises the loop over them; on a GPU it is a whole tensor.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 
 use candle_core::Tensor;
+use engram_models::ModelError;
+use engram_models::compute::to_host;
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::state_values::StateValues;
 use super::{BLOCK, State, Step, UpdateRule};
 use crate::error::Result as TrainResult;
 
-/// A value, or a tensor of values.
-pub(crate) trait Lane: Sized {
-    /// The error of an operation; values have none.
-    type Error;
+/// Declares [`Lane`]: for each operation, its result for a value and for a tensor.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $name:ident($self:ident $(, $other:ident: $type:ty)*):
+        $value:expr, $tensor:expr;)*) => {
+        /// A value, or a tensor of values.
+        pub(crate) trait Lane: Sized {
+            /// The error of an operation; values have none.
+            type Error;
 
+            $($(#[$doc])* fn $name(&self $(, $other: $type)*) -> Result<Self, Self::Error>;)*
+        }
+
+        impl Lane for f32 {
+            type Error = Infallible;
+
+            $(#[inline(always)]
+            fn $name(&$self $(, $other: $type)*) -> Result<Self, Infallible> {
+                Ok($value)
+            })*
+        }
+
+        impl Lane for Tensor {
+            type Error = candle_core::Error;
+
+            $(fn $name(&$self $(, $other: $type)*) -> candle_core::Result<Self> {
+                $tensor
+            })*
+        }
+    };
+}
+
+operations! {
     /// `self · factor`
-    fn times(&self, factor: f32) -> Result<Self, Self::Error>;
+    times(self, factor: f32): self * factor, self * f64::from(factor);
 
     /// `factor · self + other`, on the CPU with a single rounding.
-    fn times_plus(&self, factor: f32, other: &Self) -> Result<Self, Self::Error>;
+    times_plus(self, factor: f32, other: &Self):
+        factor.mul_add(*self, *other), (self * f64::from(factor))? + other;
 
     /// `self² + number`, on the CPU with a single rounding.
-    fn square_plus(&self, number: f32) -> Result<Self, Self::Error>;
+    square_plus(self, number: f32): self.mul_add(*self, number), self.sqr()? + f64::from(number);
 
     /// `self + number`
-    fn plus_number(&self, number: f32) -> Result<Self, Self::Error>;
+    plus_number(self, number: f32): self + number, self + f64::from(number);
 
     /// `self + other`
-    fn plus(&self, other: &Self) -> Result<Self, Self::Error>;
+    plus(self, other: &Self): self + other, self + other;
 
     /// `self − other`
-    fn minus(&self, other: &Self) -> Result<Self, Self::Error>;
+    minus(self, other: &Self): self - other, self - other;
 
     /// `self · other`
-    fn product(&self, other: &Self) -> Result<Self, Self::Error>;
+    product(self, other: &Self): self * other, self * other;
 
     /// `self / other`
-    fn over(&self, other: &Self) -> Result<Self, Self::Error>;
+    over(self, other: &Self): self / other, self / other;
 
     /// The square root.
-    fn square_root(&self) -> Result<Self, Self::Error>;
+    square_root(self): self.sqrt(), self.sqrt();
 
-    /// −1, 0 or 1.
-    fn sign(&self) -> Result<Self, Self::Error>;
+    /// −1, 0 or 1. Unlike with [`f32::signum`], the sign of 0 is 0.
+    sign(self): f32::from(u8::from(*self > 0.0)) - f32::from(u8::from(*self < 0.0)), self.sign();
 
     /// `√self / divisor`
-    fn root_over(&self, divisor: f32) -> Result<Self, Self::Error>;
-}
-
-impl Lane for f32 {
-    type Error = Infallible;
-
-    #[inline(always)]
-    fn times(&self, factor: f32) -> Result<Self, Infallible> {
-        Ok(self * factor)
-    }
-
-    #[inline(always)]
-    fn times_plus(&self, factor: f32, other: &Self) -> Result<Self, Infallible> {
-        Ok(factor.mul_add(*self, *other))
-    }
-
-    #[inline(always)]
-    fn square_plus(&self, number: f32) -> Result<Self, Infallible> {
-        Ok(self.mul_add(*self, number))
-    }
-
-    #[inline(always)]
-    fn plus_number(&self, number: f32) -> Result<Self, Infallible> {
-        Ok(self + number)
-    }
-
-    #[inline(always)]
-    fn plus(&self, other: &Self) -> Result<Self, Infallible> {
-        Ok(self + other)
-    }
-
-    #[inline(always)]
-    fn minus(&self, other: &Self) -> Result<Self, Infallible> {
-        Ok(self - other)
-    }
-
-    #[inline(always)]
-    fn product(&self, other: &Self) -> Result<Self, Infallible> {
-        Ok(self * other)
-    }
-
-    #[inline(always)]
-    fn over(&self, other: &Self) -> Result<Self, Infallible> {
-        Ok(self / other)
-    }
-
-    #[inline(always)]
-    fn square_root(&self) -> Result<Self, Infallible> {
-        Ok(self.sqrt())
-    }
-
-    /// Unlike [`f32::signum`], the sign of 0 is 0.
-    #[inline(always)]
-    fn sign(&self) -> Result<Self, Infallible> {
-        Ok(Self::from(u8::from(*self > 0.0)) - Self::from(u8::from(*self < 0.0)))
-    }
-
-    #[inline(always)]
-    fn root_over(&self, divisor: f32) -> Result<Self, Infallible> {
-        Ok(self.sqrt() / divisor)
-    }
-}
-
-impl Lane for Tensor {
-    type Error = candle_core::Error;
-
-    fn times(&self, factor: f32) -> candle_core::Result<Self> {
-        self * f64::from(factor)
-    }
-
-    fn times_plus(&self, factor: f32, other: &Self) -> candle_core::Result<Self> {
-        (self * f64::from(factor))? + other
-    }
-
-    fn square_plus(&self, number: f32) -> candle_core::Result<Self> {
-        self.sqr()? + f64::from(number)
-    }
-
-    fn plus_number(&self, number: f32) -> candle_core::Result<Self> {
-        self + f64::from(number)
-    }
-
-    fn plus(&self, other: &Self) -> candle_core::Result<Self> {
-        self + other
-    }
-
-    fn minus(&self, other: &Self) -> candle_core::Result<Self> {
-        self - other
-    }
-
-    fn product(&self, other: &Self) -> candle_core::Result<Self> {
-        self * other
-    }
-
-    fn over(&self, other: &Self) -> candle_core::Result<Self> {
-        self / other
-    }
-
-    fn square_root(&self) -> candle_core::Result<Self> {
-        self.sqrt()
-    }
-
-    fn sign(&self) -> candle_core::Result<Self> {
-        self.sign()
-    }
-
-    fn root_over(&self, divisor: f32) -> candle_core::Result<Self> {
-        self.sqrt()? / f64::from(divisor)
-    }
+    root_over(self, divisor: f32): self.sqrt() / divisor, self.sqrt()? / f64::from(divisor);
 }
 
 /// One step of a rule that computes each value by itself, with the factors of this step. The rule
@@ -264,13 +186,68 @@ pub(super) fn update_all<R: UpdateSlice<N>, const N: usize>(
         .for_each(|(values, gradient, state)| rule.update_slice(values, gradient, state));
 }
 
-/// The settings of a rule that computes each value by itself, with `N` state tensors.
-pub(super) trait ElementSettings<const N: usize>: Send {
-    /// The names of the state tensors.
-    const STATE: [&'static str; N];
+/// The values of one state tensor.
+pub(crate) enum StateValues {
+    /// On the CPU, in row-major order.
+    Host(Vec<f32>),
+    /// On the GPU of the parameter, in the shape of the state tensor.
+    OnGpu(Tensor),
+}
 
+impl StateValues {
+    /// `count` zeros.
+    pub(crate) fn zeros(count: usize) -> Self {
+        Self::Host(vec![0.0; count])
+    }
+
+    /// The values on the CPU. Moves them there if they are on a GPU.
+    pub(crate) fn host(&mut self) -> TrainResult<&mut [f32]> {
+        if let Self::OnGpu(tensor) = self {
+            *self = Self::Host(to_host(tensor).map_err(ModelError::from)?);
+        }
+        match self {
+            Self::Host(values) => Ok(values),
+            Self::OnGpu(_) => Ok(&mut []),
+        }
+    }
+
+    /// The values as a tensor of this shape on the device of `parameter`. Moves them there at the
+    /// first call.
+    pub(crate) fn tensor(
+        &mut self,
+        shape: &[usize],
+        parameter: &Tensor,
+    ) -> candle_core::Result<&mut Tensor> {
+        if let Self::Host(values) = self {
+            *self = Self::OnGpu(Tensor::from_slice(values, shape, parameter.device())?);
+        }
+        match self {
+            Self::OnGpu(tensor) => Ok(tensor),
+            Self::Host(_) => candle_core::bail!("the state is not on a GPU"),
+        }
+    }
+
+    /// Moves the values towards `x` on its device: `decay · values + (1 − decay) · x`. Returns the
+    /// new values.
+    pub(crate) fn average(&mut self, x: &Tensor, decay: f64) -> candle_core::Result<Tensor> {
+        let values = self.tensor(x.dims(), x)?;
+        *values = ((&*values * decay)? + (x * (1.0 - decay))?)?;
+        Ok(values.clone())
+    }
+
+    /// The values on the CPU; copied only from a GPU.
+    pub(crate) fn to_host(&self) -> TrainResult<Cow<'_, [f32]>> {
+        match self {
+            Self::Host(values) => Ok(Cow::from(values)),
+            Self::OnGpu(tensor) => Ok(Cow::from(to_host(tensor).map_err(ModelError::from)?)),
+        }
+    }
+}
+
+/// The settings of a rule that computes each value by itself.
+pub(super) trait ElementSettings: Send {
     /// One step of the rule.
-    type Step: ElementRule<N> + UpdateSlice<N>;
+    type Step;
 
     /// The factors of a step.
     fn step(&self, step: &Step) -> Self::Step;
@@ -279,14 +256,16 @@ pub(super) trait ElementSettings<const N: usize>: Send {
 /// A rule that computes each value by itself, with its state.
 pub(super) struct ElementWise<S, const N: usize> {
     pub(super) settings: S,
+    /// The names of the state tensors.
+    names: [&'static str; N],
     state: [StateValues; N],
 }
 
-impl<S: ElementSettings<N>, const N: usize> ElementWise<S, N> {
+impl<S, const N: usize> ElementWise<S, N> {
     /// A rule whose state is zero, for a parameter of this shape.
-    pub(super) fn new(settings: S, shape: &[usize]) -> Self {
+    pub(super) fn new(settings: S, shape: &[usize], names: [&'static str; N]) -> Self {
         let count = shape.iter().product();
-        Self { settings, state: [(); N].map(|()| StateValues::zeros(count)) }
+        Self { settings, names, state: names.map(|_| StateValues::zeros(count)) }
     }
 
     /// The state on the CPU.
@@ -306,7 +285,10 @@ impl<S: ElementSettings<N>, const N: usize> ElementWise<S, N> {
     }
 }
 
-impl<S: ElementSettings<N>, const N: usize> UpdateRule for ElementWise<S, N> {
+impl<S, const N: usize> UpdateRule for ElementWise<S, N>
+where
+    S: ElementSettings<Step: ElementRule<N> + UpdateSlice<N>>,
+{
     fn update(
         &mut self,
         values: &mut [f32],
@@ -333,12 +315,12 @@ impl<S: ElementSettings<N>, const N: usize> UpdateRule for ElementWise<S, N> {
     }
 
     fn state(&self) -> TrainResult<State<'_>> {
-        let named = S::STATE.into_iter().zip(&self.state);
+        let named = self.names.into_iter().zip(&self.state);
         named.map(|(name, values)| Ok((name, values.to_host()?))).collect()
     }
 
     fn set_state(&mut self, name: &str, values: Vec<f32>) {
-        if let Some(index) = S::STATE.iter().position(|state| *state == name) {
+        if let Some(index) = self.names.iter().position(|other| *other == name) {
             self.state[index] = StateValues::Host(values);
         }
     }

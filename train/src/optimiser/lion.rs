@@ -1,26 +1,18 @@
 //! Lion (Chen et al., arXiv 2302.06675), as in `optax.lion`.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::lanes::{DecayedStep, ElementRule, ElementSettings, ElementWise, Lane};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
 use super::{Step, UpdateRule, decay_of};
+use crate::recipe::table;
 
-/// `kind = "lion"`: steps of equal length along the sign of a momentum. Use 3 to 10 times lower
-/// learning rates than with AdamW.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct LionSettings {
-    /// The momentum's weight in the update, and the momentum's decay rate.
-    pub betas: [f64; 2],
-    /// Weight decay for tensors of rank 2 or higher, multiplied by the learning rate.
-    pub weight_decay: f64,
-}
-
-impl Default for LionSettings {
-    fn default() -> Self {
-        Self { betas: [0.9, 0.99], weight_decay: 0.01 }
+table! {
+    /// `kind = "lion"`: steps of equal length along the sign of a momentum. Use 3 to 10 times lower
+    /// learning rates than with AdamW.
+    pub struct LionSettings {
+        /// The momentum's weight in the update, and the momentum's decay rate.
+        pub betas: [f64; 2] = [0.9, 0.99],
+        /// Weight decay for tensors of rank 2 or higher, multiplied by the learning rate.
+        pub weight_decay: f64 = 0.01,
     }
 }
 
@@ -34,7 +26,8 @@ impl Settings for LionSettings {
 
     fn build(&self, shape: &[usize]) -> Box<dyn UpdateRule> {
         let weight_decay = decay_of(self.weight_decay, shape);
-        Box::new(ElementWise::new(Self { weight_decay, ..self.clone() }, shape))
+        let settings = Self { weight_decay, ..self.clone() };
+        Box::new(ElementWise::new(settings, shape, ["momentum"]))
     }
 }
 
@@ -46,8 +39,7 @@ pub(super) struct LionStep {
     step: DecayedStep,
 }
 
-impl ElementSettings<1> for LionSettings {
-    const STATE: [&'static str; 1] = ["momentum"];
+impl ElementSettings for LionSettings {
     type Step = LionStep;
 
     fn step(&self, step: &Step) -> LionStep {

@@ -10,35 +10,35 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::adamw::AdamwSettings;
-use super::lanes::{DecayedStep, ElementRule, Lane, update_all};
+use super::lanes::{DecayedStep, ElementRule, Lane, StateValues, update_all};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
-use super::state_values::StateValues;
 use super::{State, Step, UpdateRule, sum_of_squares};
 use crate::error::Result as TrainResult;
+use crate::recipe::table;
 
 /// The coefficients of the quintic Newton–Schulz iteration.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
 
-/// `kind = "muon"`: an orthogonalised momentum. A tensor of rank above 2 is a matrix with its first
-/// dimension as rows. Vectors use AdamW. Give word embeddings and output layers another rule with a
-/// `[[group]]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct MuonSettings {
-    /// The decay of the momentum.
-    pub momentum: f64,
-    /// Whether to use Nesterov momentum.
-    pub nesterov: bool,
-    /// Number of Newton–Schulz iterations.
-    pub iterations: usize,
-    /// The minimum norm by which a momentum is divided.
-    pub epsilon: f64,
-    /// The factor on the learning rate, by the shape of the matrix.
-    pub scale: MuonScale,
-    /// Weight decay of matrices, multiplied by the learning rate.
-    pub weight_decay: f64,
-    /// The settings of AdamW for vectors, with the keys of `kind = "adamw"`.
-    pub adamw: AdamwSettings,
+table! {
+    /// `kind = "muon"`: an orthogonalised momentum. A tensor of rank above 2 is a matrix with its
+    /// first dimension as rows. Vectors use AdamW. Give word embeddings and output layers another
+    /// rule with a `[[group]]`.
+    pub struct MuonSettings {
+        /// The decay of the momentum.
+        pub momentum: f64 = 0.95,
+        /// Whether to use Nesterov momentum.
+        pub nesterov: bool = true,
+        /// Number of Newton–Schulz iterations.
+        pub iterations: usize = 5,
+        /// The minimum norm by which a momentum is divided.
+        pub epsilon: f64 = 1e-7,
+        /// The factor on the learning rate, by the shape of the matrix.
+        pub scale: MuonScale = MuonScale::MatchAdamw,
+        /// Weight decay of matrices, multiplied by the learning rate.
+        pub weight_decay: f64 = 0.01,
+        /// The settings of AdamW for vectors, with the keys of `kind = "adamw"`.
+        pub adamw: AdamwSettings = AdamwSettings::default(),
+    }
 }
 
 /// The factor on Muon's learning rate, for a matrix of `rows × columns`.
@@ -49,20 +49,6 @@ pub enum MuonScale {
     MatchAdamw,
     /// `√max(1, rows / columns)`, as first published. Use learning rates around 0.02.
     Original,
-}
-
-impl Default for MuonSettings {
-    fn default() -> Self {
-        Self {
-            momentum: 0.95,
-            nesterov: true,
-            iterations: 5,
-            epsilon: 1e-7,
-            scale: MuonScale::MatchAdamw,
-            weight_decay: 0.01,
-            adamw: AdamwSettings::default(),
-        }
-    }
 }
 
 impl Settings for MuonSettings {
@@ -217,25 +203,12 @@ impl Muon {
 mod tests {
     use super::*;
 
-    fn orthogonalised(muon: &Muon, matrix: &[f32]) -> Vec<f32> {
-        let tensor = Tensor::from_slice(matrix, (muon.rows, muon.columns), &Device::Cpu);
-        let result = muon.orthogonalised(&tensor.expect("a matrix"), sum_of_squares(matrix));
-        to_host(&result.expect("a matrix")).expect("values")
-    }
-
     #[test]
-    fn orthogonalisation_brings_the_mean_squared_singular_value_near_1_and_keeps_zeros() {
-        for (rows, columns) in [(6, 9), (9, 6), (5, 5)] {
-            let settings = MuonSettings { iterations: 10, ..MuonSettings::default() };
-            let muon = Muon { settings, rows, columns, momentum: StateValues::zeros(0) };
-            let matrix: Vec<f32> = (0..rows * columns).map(|i| ((i * i) as f32).sin()).collect();
-            let orthogonalised = orthogonalised(&muon, &matrix);
-            // The sum of squares of a matrix is the sum of its squared singular values.
-            let mean_square = sum_of_squares(&orthogonalised) / rows.min(columns) as f64;
-            assert!((0.5..1.5).contains(&mean_square), "{rows} x {columns}: {mean_square}");
-        }
+    fn orthogonalisation_keeps_zeros() {
         let momentum = StateValues::zeros(0);
         let muon = Muon { settings: MuonSettings::default(), rows: 2, columns: 2, momentum };
-        assert_eq!(orthogonalised(&muon, &[0.0; 4]), [0.0; 4]);
+        let zeros = Tensor::zeros((2, 2), candle_core::DType::F32, &Device::Cpu).expect("a matrix");
+        let result = muon.orthogonalised(&zeros, 0.0).expect("a matrix");
+        assert_eq!(to_host(&result).expect("values"), [0.0; 4]);
     }
 }

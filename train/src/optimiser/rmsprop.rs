@@ -1,29 +1,21 @@
 //! RMSProp (Tieleman and Hinton, 2012), as in `torch.optim.RMSprop`.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::lanes::{ElementRule, ElementSettings, ElementWise, Lane};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::{Step, UpdateRule, decay_of};
+use crate::recipe::table;
 
-/// `kind = "rmsprop"`: gradients divided by the root of their running mean square.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RmspropSettings {
-    /// The decay of the running mean square.
-    pub decay: f64,
-    /// Added to the root mean square.
-    pub epsilon: f64,
-    /// The factor on the sum of earlier updates; 0 for none.
-    pub momentum: f64,
-    /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
-    pub weight_decay: f64,
-}
-
-impl Default for RmspropSettings {
-    fn default() -> Self {
-        Self { decay: 0.99, epsilon: 1e-8, momentum: 0.0, weight_decay: 0.0 }
+table! {
+    /// `kind = "rmsprop"`: gradients divided by the root of their running mean square.
+    pub struct RmspropSettings {
+        /// The decay of the running mean square.
+        pub decay: f64 = 0.99,
+        /// Added to the root mean square.
+        pub epsilon: f64 = 1e-8,
+        /// The factor on the sum of earlier updates; 0 for none.
+        pub momentum: f64 = 0.0,
+        /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
+        pub weight_decay: f64 = 0.0,
     }
 }
 
@@ -39,8 +31,9 @@ impl Settings for RmspropSettings {
         let weight_decay = decay_of(self.weight_decay, shape);
         let settings = Self { weight_decay, ..self.clone() };
         match self.momentum {
-            0.0 => Box::new(ElementWise::<_, 1>::new(settings, shape)),
-            _ => Box::new(ElementWise::<_, 2>::new(settings, shape)),
+            0.0 => Box::new(ElementWise::new(settings, shape, ["mean_square"])),
+            // The velocity is the decayed sum of normalised gradients.
+            _ => Box::new(ElementWise::new(settings, shape, ["mean_square", "velocity"])),
         }
     }
 }
@@ -56,8 +49,10 @@ pub(super) struct RmspropStep {
     learning_rate: f32,
 }
 
-impl RmspropSettings {
-    fn factors(&self, step: &Step) -> RmspropStep {
+impl ElementSettings for RmspropSettings {
+    type Step = RmspropStep;
+
+    fn step(&self, step: &Step) -> RmspropStep {
         RmspropStep {
             gradient_scale: step.size.gradient_scale as f32,
             weight_decay: self.weight_decay as f32,
@@ -66,26 +61,6 @@ impl RmspropSettings {
             momentum: self.momentum as f32,
             learning_rate: step.learning_rate() as f32,
         }
-    }
-}
-
-/// Without momentum.
-impl ElementSettings<1> for RmspropSettings {
-    const STATE: [&'static str; 1] = ["mean_square"];
-    type Step = RmspropStep;
-
-    fn step(&self, step: &Step) -> RmspropStep {
-        self.factors(step)
-    }
-}
-
-/// With momentum: the velocity is the decayed sum of normalised gradients.
-impl ElementSettings<2> for RmspropSettings {
-    const STATE: [&'static str; 2] = ["mean_square", "velocity"];
-    type Step = RmspropStep;
-
-    fn step(&self, step: &Step) -> RmspropStep {
-        self.factors(step)
     }
 }
 
@@ -107,6 +82,7 @@ impl RmspropStep {
     }
 }
 
+/// Without momentum.
 impl ElementRule<1> for RmspropStep {
     #[inline(always)]
     fn apply<L: Lane>(
@@ -120,6 +96,7 @@ impl ElementRule<1> for RmspropStep {
     }
 }
 
+/// With momentum.
 impl ElementRule<2> for RmspropStep {
     #[inline(always)]
     fn apply<L: Lane>(

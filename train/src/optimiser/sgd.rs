@@ -1,27 +1,19 @@
 //! Stochastic gradient descent with momentum, as in `torch.optim.SGD`.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use super::lanes::{ElementRule, ElementSettings, ElementWise, Lane};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
 use super::{Step, UpdateRule, decay_of};
+use crate::recipe::table;
 
-/// `kind = "sgd"`: stochastic gradient descent with momentum.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SgdSettings {
-    /// The factor on the sum of earlier gradients; 0 for none.
-    pub momentum: f64,
-    /// Whether to use Nesterov momentum.
-    pub nesterov: bool,
-    /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
-    pub weight_decay: f64,
-}
-
-impl Default for SgdSettings {
-    fn default() -> Self {
-        Self { momentum: 0.9, nesterov: false, weight_decay: 0.0 }
+table! {
+    /// `kind = "sgd"`: stochastic gradient descent with momentum.
+    pub struct SgdSettings {
+        /// The factor on the sum of earlier gradients; 0 for none.
+        pub momentum: f64 = 0.9,
+        /// Whether to use Nesterov momentum.
+        pub nesterov: bool = false,
+        /// Weight decay for tensors of rank 2 or higher, added to the gradient (L2 penalty).
+        pub weight_decay: f64 = 0.0,
     }
 }
 
@@ -37,8 +29,9 @@ impl Settings for SgdSettings {
         let weight_decay = decay_of(self.weight_decay, shape);
         let settings = Self { weight_decay, ..self.clone() };
         match self.momentum {
-            0.0 => Box::new(ElementWise::<_, 0>::new(settings, shape)),
-            _ => Box::new(ElementWise::<_, 1>::new(settings, shape)),
+            0.0 => Box::new(ElementWise::new(settings, shape, [])),
+            // The state is the decayed sum of gradients.
+            _ => Box::new(ElementWise::new(settings, shape, ["velocity"])),
         }
     }
 }
@@ -53,8 +46,10 @@ pub(super) struct SgdStep {
     nesterov: bool,
 }
 
-impl SgdSettings {
-    fn factors(&self, step: &Step) -> SgdStep {
+impl ElementSettings for SgdSettings {
+    type Step = SgdStep;
+
+    fn step(&self, step: &Step) -> SgdStep {
         SgdStep {
             gradient_scale: step.size.gradient_scale as f32,
             weight_decay: self.weight_decay as f32,
@@ -62,26 +57,6 @@ impl SgdSettings {
             momentum: self.momentum as f32,
             nesterov: self.nesterov,
         }
-    }
-}
-
-/// Without momentum.
-impl ElementSettings<0> for SgdSettings {
-    const STATE: [&'static str; 0] = [];
-    type Step = SgdStep;
-
-    fn step(&self, step: &Step) -> SgdStep {
-        self.factors(step)
-    }
-}
-
-/// With momentum: the state is the decayed sum of gradients.
-impl ElementSettings<1> for SgdSettings {
-    const STATE: [&'static str; 1] = ["velocity"];
-    type Step = SgdStep;
-
-    fn step(&self, step: &Step) -> SgdStep {
-        self.factors(step)
     }
 }
 
@@ -93,6 +68,7 @@ impl SgdStep {
     }
 }
 
+/// Without momentum.
 impl ElementRule<0> for SgdStep {
     #[inline(always)]
     fn apply<L: Lane>(&self, value: &L, gradient: &L, _: [&L; 0]) -> Result<(L, [L; 0]), L::Error> {
@@ -101,6 +77,7 @@ impl ElementRule<0> for SgdStep {
     }
 }
 
+/// With momentum.
 impl ElementRule<1> for SgdStep {
     #[inline(always)]
     fn apply<L: Lane>(

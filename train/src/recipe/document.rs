@@ -139,16 +139,7 @@ impl Document {
 
     /// Reads the tree as `T`. Unknown keys are errors.
     pub(crate) fn decode<T: DeserializeOwned>(&self) -> Result<T> {
-        self.decode_value("", Value::Table(self.table.clone()))
-    }
-
-    /// Reads one section, such as `data`, as `T`.
-    pub(crate) fn decode_section<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        table: &Table,
-    ) -> Result<T> {
-        self.decode_value(path, Value::Table(table.clone()))
+        self.decode_section("", &self.table)
     }
 
     /// An error about the value at `path`.
@@ -156,8 +147,13 @@ impl Document {
         recipe_error(self.location(path), format!("`{path}` {reason}"))
     }
 
-    fn decode_value<T: DeserializeOwned>(&self, section: &str, value: Value) -> Result<T> {
-        decode(&value).map_err(|(path, fault)| {
+    /// Reads one section, such as `data`, as `T`.
+    pub(crate) fn decode_section<T: DeserializeOwned>(
+        &self,
+        section: &str,
+        table: &Table,
+    ) -> Result<T> {
+        decode(&Value::Table(table.clone())).map_err(|(path, fault)| {
             let path = join(section, &path);
             match fault {
                 Fault::UnknownKey { key, known } => self.unknown_key(&path, &key, known),

@@ -12,7 +12,7 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-use super::settings::Body;
+use super::settings::RecipeSettings;
 
 pub use listing::listing;
 pub use markdown::markdown;
@@ -23,7 +23,8 @@ const TINY: &str = "`[tiny]`: overrides for `--tiny`. It may have any key of the
 /// The schema of one study's recipes.
 #[derive(Debug, Clone)]
 pub struct RecipeSchema {
-    study: &'static str,
+    /// The study.
+    pub study: &'static str,
     /// The schema without `[tiny]` and the keys of variants.
     recipe: Value,
 }
@@ -43,7 +44,7 @@ impl RecipeSchema {
         Memory: JsonSchema,
         Feed: JsonSchema,
     {
-        let mut recipe = schema_of::<Body>();
+        let mut recipe = schema_of::<RecipeSettings>();
         recipe["properties"]["study"]["enum"] = json!([study]);
         set_table(&mut recipe, "data", schema_of::<Data>());
         set_table(&mut recipe, "model", schema_of::<Model>());
@@ -53,11 +54,6 @@ impl RecipeSchema {
         require(&mut recipe, "phase");
         recipe["properties"]["phase"]["minItems"] = json!(1);
         Self { study, recipe }
-    }
-
-    /// The study.
-    pub fn study(&self) -> &'static str {
-        self.study
     }
 
     /// The JSON Schema (draft 7) of a whole recipe.

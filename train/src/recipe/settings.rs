@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::Variant;
-use crate::distributed::sharded_tables::placement::{Placement, Strategy};
+use super::table;
 use crate::optimiser::settings::RuleSettings;
 use crate::schedule::Schedule;
 
 /// `[embedding_tables]`: embedding tables that the ranks keep in parts, with their optimiser state.
 /// Without this section, each rank has all tables. Results do not depend on it. Of the built-in
 /// studies, only `patent` supports it, on the CPU. `[awp]` cannot perturb such a table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmbeddingTableSettings {
     /// Path patterns of the tables, such as `"**.word_embeddings.weight"`. Tables of words, positions
@@ -39,12 +39,21 @@ pub struct EmbeddingTableSettings {
     pub column_threshold: Option<usize>,
 }
 
-impl EmbeddingTableSettings {
-    /// The rules of the placement on ranks.
-    pub fn placement(&self) -> Placement {
-        let Self { strategy, row_threshold, column_threshold, .. } = *self;
-        Placement { strategy, row_threshold, column_threshold }
-    }
+/// The order in which tables and column slices are placed on ranks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// The first on rank 0, the second on rank 1, and so on; after the last rank again from rank 0.
+    #[default]
+    Basic,
+    /// From the largest to the smallest, in snake order: from rank 0 to the last rank, then back
+    /// from the last rank to rank 0. The numbers of tables of two ranks differ by at most one, and
+    /// their numbers of values by at most those of the largest table.
+    MemoryBalanced,
+    /// From the largest to the smallest, each on the rank with the fewest values so far. The ranks'
+    /// numbers of values differ by at most those of the largest table. The largest number is below
+    /// 4/3 of the smallest possible one (Graham, 1969).
+    MemoryOptimised,
 }
 
 /// `[batch]`: the size of a step. The study reads `examples` and `tokens`, the trainer reads
@@ -82,23 +91,23 @@ impl Default for BatchSettings {
     }
 }
 
-/// `[compute]`: the device that trains the model, the precision of its activations, and how much
-/// memory they need.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ComputeSettings {
-    /// The device: `"cpu"`, `"cuda"` or `"cuda:N"` for the GPU with number `N`. With `"cuda"`, each
-    /// of several ranks on a machine uses a GPU of its own. A run can be resumed on another device.
-    /// CUDA needs a program that is built with the feature `cuda`.
-    pub device: String,
-    /// The precision of activations. Trained parameters, their gradients and the optimiser's state
-    /// are f32 with either precision.
-    pub precision: Precision,
-    /// The values that the backward pass computes again instead of keeping them in memory. Results
-    /// do not depend on it, and a run can be resumed with another value.
-    #[serde(skip_serializing_if = "is_default")]
-    #[schemars(extend("default" = "none"))]
-    pub recompute: Recompute,
+table! {
+    /// `[compute]`: the device that trains the model, the precision of its activations, and how
+    /// much memory they need.
+    pub struct ComputeSettings {
+        /// The device: `"cpu"`, `"cuda"` or `"cuda:N"` for the GPU with number `N`. With `"cuda"`,
+        /// each of several ranks on a machine uses a GPU of its own. A run can be resumed on
+        /// another device. CUDA needs a program that is built with the feature `cuda`.
+        pub device: String = "cpu".into(),
+        /// The precision of activations. Trained parameters, their gradients and the optimiser's
+        /// state are f32 with either precision.
+        pub precision: Precision = Precision::F32,
+        /// The values that the backward pass computes again instead of keeping them in memory.
+        /// Results do not depend on it, and a run can be resumed with another value.
+        #[serde(skip_serializing_if = "is_default")]
+        #[schemars(extend("default" = "none"))]
+        pub recompute: Recompute = Recompute::None,
+    }
 }
 
 /// Whether a setting has its default, so that a resolved recipe omits it.
@@ -106,35 +115,18 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-impl Default for ComputeSettings {
-    fn default() -> Self {
-        Self { device: "cpu".into(), precision: Precision::F32, recompute: Recompute::None }
-    }
-}
-
-/// `[optimiser]`: the update rule, the learning rate and gradient clipping.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct OptimiserSettings {
-    /// The peak learning rate of the schedule.
-    pub learning_rate: f64,
-    /// Maximum Euclidean norm of all gradients together, for gradient clipping; 0 for no limit.
-    pub clip_norm: f64,
-    /// Layer-wise learning rate decay: the factor from each layer to the layer below it; 1 for
-    /// equal rates.
-    pub layer_rate_decay: f64,
-    /// The update rule. Its keys depend on `kind`, which is `"adamw"` by default.
-    pub rule: RuleSettings,
-}
-
-impl Default for OptimiserSettings {
-    fn default() -> Self {
-        Self {
-            learning_rate: 1e-4,
-            clip_norm: 1.0,
-            layer_rate_decay: 1.0,
-            rule: RuleSettings::default(),
-        }
+table! {
+    /// `[optimiser]`: the update rule, the learning rate and gradient clipping.
+    pub struct OptimiserSettings {
+        /// The peak learning rate of the schedule.
+        pub learning_rate: f64 = 1e-4,
+        /// Maximum Euclidean norm of all gradients together, for gradient clipping; 0 for no limit.
+        pub clip_norm: f64 = 1.0,
+        /// Layer-wise learning rate decay: the factor from each layer to the layer below it; 1 for
+        /// equal rates.
+        pub layer_rate_decay: f64 = 1.0,
+        /// The update rule. Its keys depend on `kind`, which is `"adamw"` by default.
+        pub rule: RuleSettings = RuleSettings::default(),
     }
 }
 
@@ -221,60 +213,42 @@ pub struct EmaSettings {
     pub decay: f64,
 }
 
-/// `[checkpoint]`: when checkpoints are written. Each phase also ends with a checkpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct CheckpointSettings {
-    /// Steps between checkpoints; 0 for a checkpoint at the end of each epoch.
-    pub every_steps: u64,
-    /// Number of recent checkpoints to keep, besides the best one.
-    pub keep: usize,
-}
-
-impl Default for CheckpointSettings {
-    fn default() -> Self {
-        Self { every_steps: 0, keep: 2 }
+table! {
+    /// `[checkpoint]`: when checkpoints are written. Each phase also ends with a checkpoint.
+    pub struct CheckpointSettings {
+        /// Steps between checkpoints; 0 for a checkpoint at the end of each epoch.
+        pub every_steps: u64 = 0,
+        /// Number of recent checkpoints to keep, besides the best one.
+        pub keep: usize = 2,
     }
 }
 
-/// `[evaluation]`: when the model is evaluated during training. Each phase also ends with an
-/// evaluation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct EvaluationSettings {
-    /// Steps between evaluations; 0 to count epochs instead.
-    pub every_steps: u64,
-    /// Epochs between evaluations, if `every_steps` is 0; 0 for no evaluation before the end of the
-    /// phase.
-    pub every_epochs: usize,
-    /// Early stopping: the phase ends after this number of evaluations in a row without
-    /// improvement; 0 for never.
-    pub early_stop: usize,
-    /// The minimum improvement of the primary metric that counts.
-    pub margin: f64,
-    /// Whether `model.safetensors` comes from the best checkpoint instead of the last one.
-    pub keep_best: bool,
-}
-
-impl Default for EvaluationSettings {
-    fn default() -> Self {
-        Self { every_steps: 0, every_epochs: 1, early_stop: 0, margin: 0.0, keep_best: true }
+table! {
+    /// `[evaluation]`: when the model is evaluated during training. Each phase also ends with an
+    /// evaluation.
+    pub struct EvaluationSettings {
+        /// Steps between evaluations; 0 to count epochs instead.
+        pub every_steps: u64 = 0,
+        /// Epochs between evaluations, if `every_steps` is 0; 0 for no evaluation before the end of
+        /// the phase.
+        pub every_epochs: usize = 1,
+        /// Early stopping: the phase ends after this number of evaluations in a row without
+        /// improvement; 0 for never.
+        pub early_stop: usize = 0,
+        /// The minimum improvement of the primary metric that counts.
+        pub margin: f64 = 0.0,
+        /// Whether `model.safetensors` comes from the best checkpoint instead of the last one.
+        pub keep_best: bool = true,
     }
 }
 
-/// `[log]`: the logs of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct LogSettings {
-    /// Steps between lines of `metrics.jsonl`.
-    pub every_steps: u64,
-    /// Whether TensorBoard events are written.
-    pub tensorboard: bool,
-}
-
-impl Default for LogSettings {
-    fn default() -> Self {
-        Self { every_steps: 10, tensorboard: true }
+table! {
+    /// `[log]`: the logs of a run.
+    pub struct LogSettings {
+        /// Steps between lines of `metrics.jsonl`.
+        pub every_steps: u64 = 10,
+        /// Whether TensorBoard events are written.
+        pub tensorboard: bool = true,
     }
 }
 
@@ -353,7 +327,8 @@ type OfStudy = serde_json::Map<String, serde_json::Value>;
 /// A whole recipe. Its tables are written in the order of the fields.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Body {
+#[expect(missing_docs, reason = "the types of most fields describe them")]
+pub struct RecipeSettings {
     /// The study of the recipe.
     pub study: String,
     /// The seed of all randomness in the run.
@@ -397,8 +372,8 @@ pub(super) struct Body {
     pub low_rank: Vec<LowRankSettings>,
     #[serde(default)]
     pub group: Vec<GroupSettings>,
-    #[serde(default)]
-    pub phase: Vec<Phase>,
+    #[serde(default, rename = "phase")]
+    pub phases: Vec<Phase>,
     #[schemars(required)]
     pub check: Option<CheckSettings>,
     // Read by `Recipe::variants`.

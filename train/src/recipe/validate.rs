@@ -7,44 +7,43 @@ use crate::optimiser::settings::RuleSettings;
 impl Recipe {
     /// Rejects values that no run can use, and settings without effect.
     pub(super) fn validate(&self) -> Result<()> {
-        let body = &self.body;
-        self.error_if("batch.examples", body.batch.examples == 0, "has to be at least 1")?;
-        self.error_if("batch.accumulate", body.batch.accumulate == 0, "has to be at least 1")?;
+        self.error_if("batch.examples", self.batch.examples == 0, "has to be at least 1")?;
+        self.error_if("batch.accumulate", self.batch.accumulate == 0, "has to be at least 1")?;
         self.validate_optimiser()?;
-        if let Err(reason) = body.schedule.validate() {
+        if let Err(reason) = self.schedule.validate() {
             return Err(self.error("schedule", reason));
         }
-        if let Some(awp) = &body.awp {
+        if let Some(awp) = &self.awp {
             self.positive("awp.learning_rate", awp.learning_rate)?;
             self.positive("awp.epsilon", awp.epsilon)?;
             let reason = "is empty, so no tensor is perturbed; remove [awp] instead";
             self.error_if("awp.match", awp.patterns.is_empty(), reason)?;
         }
-        if let Some(ema) = &body.ema {
+        if let Some(ema) = &self.ema {
             self.below_one("ema.decay", ema.decay)?;
         }
-        if let Some(tables) = &body.embedding_tables {
+        if let Some(tables) = &self.embedding_tables {
             let reason =
                 "is empty, so no table is kept in parts; remove [embedding_tables] instead";
             self.error_if("embedding_tables.match", tables.patterns.is_empty(), reason)?;
             let reason = "cannot be combined with [start]; remove one of the two";
-            self.error_if("embedding_tables", body.start.is_some(), reason)?;
+            self.error_if("embedding_tables", self.start.is_some(), reason)?;
         }
-        self.error_if("checkpoint.keep", body.checkpoint.keep == 0, "has to be at least 1")?;
-        self.at_least_zero("evaluation.margin", body.evaluation.margin)?;
-        self.error_if("log.every_steps", body.log.every_steps == 0, "has to be at least 1")?;
-        for (i, branch) in body.low_rank.iter().enumerate() {
+        self.error_if("checkpoint.keep", self.checkpoint.keep == 0, "has to be at least 1")?;
+        self.at_least_zero("evaluation.margin", self.evaluation.margin)?;
+        self.error_if("log.every_steps", self.log.every_steps == 0, "has to be at least 1")?;
+        for (i, branch) in self.low_rank.iter().enumerate() {
             if let Err((key, reason)) = branch.settings().check() {
                 return Err(self.error(&format!("low_rank.{i}.{key}"), reason));
             }
         }
-        self.validate_groups("group", &body.group)?;
+        self.validate_groups("group", &self.group)?;
         self.validate_phases()?;
         self.validate_check()
     }
 
     fn validate_optimiser(&self) -> Result<()> {
-        let optimiser = &self.body.optimiser;
+        let optimiser = &self.optimiser;
         self.positive("optimiser.learning_rate", optimiser.learning_rate)?;
         self.at_least_zero("optimiser.clip_norm", optimiser.clip_norm)?;
         let decay = optimiser.layer_rate_decay;
@@ -71,7 +70,7 @@ impl Recipe {
     }
 
     fn validate_phases(&self) -> Result<()> {
-        let phases = &self.body.phase;
+        let phases = &self.phases;
         self.error_if(
             "phase",
             phases.is_empty(),
@@ -83,7 +82,7 @@ impl Recipe {
             // A single phase of 0 steps evaluates the run in [start].
             let is_evaluation = phase.steps == Some(0) && phases.len() == 1;
             let is_valid_length = matches!(length, [Some(1..), None] | [None, Some(1..)])
-                || is_evaluation && self.start().is_some();
+                || is_evaluation && self.start.is_some();
             self.error_if(&path, !is_valid_length, "needs either `epochs` or `steps`, at least 1")?;
             let is_duplicate = phases[..i].iter().any(|other| other.name == phase.name);
             self.error_if(&path, is_duplicate, "has the name of an earlier phase")?;

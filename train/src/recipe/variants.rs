@@ -37,7 +37,7 @@ impl Recipe {
     /// [`crate::TrainError::Recipe`] for a name that is missing, duplicate or not a folder name, a
     /// weight that is not positive, and the errors of [`Recipe::parse`].
     pub fn variants(&self) -> Result<Vec<Variant>> {
-        if self.body.variant.is_empty() {
+        if self.variant.is_empty() {
             return Ok(vec![Variant {
                 name: None,
                 weight: default_weight(),
@@ -45,7 +45,7 @@ impl Recipe {
             }]);
         }
         let mut variants: Vec<Variant> = Vec::new();
-        for (index, table) in self.body.variant.iter().enumerate() {
+        for (index, table) in self.variant.iter().enumerate() {
             let path = format!("variant.{index}");
             let Some(Value::String(name)) = table.get("name") else {
                 return Err(self.error(&path, "has no `name`"));
@@ -78,6 +78,6 @@ impl Recipe {
 
     /// Whether the recipe has variants. Then the variants are trained, not the recipe itself.
     pub fn has_variants(&self) -> bool {
-        !self.body.variant.is_empty()
+        !self.variant.is_empty()
     }
 }

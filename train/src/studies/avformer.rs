@@ -15,8 +15,6 @@
 //! | the test: the frozen model, and adapters with right, wrong and no frames | [`evaluate`] |
 //! | training and testing one run | [`run`] |
 //! | the ablation grid | `ablations` |
-//! | measurement of the time saved by computing frozen parts once | [`timing`] |
-//! | the results as text and as a plot | `summary` |
 
 mod ablations;
 mod cache;
@@ -30,15 +28,10 @@ mod rehearsal;
 pub mod run;
 pub mod settings;
 pub mod study;
-pub mod timing;
 mod transcription;
 
-use crate::error::Result;
-use crate::grid::AblationStudy;
-use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{RunReport, StudyDefinition};
-use crate::trainer::RunOptions;
 use ablations::AvformerAblations;
 use settings::{AvformerData, AvformerFeed, AvformerModel};
 
@@ -46,28 +39,13 @@ use settings::{AvformerData, AvformerFeed, AvformerModel};
 const NAME: &str = "avformer";
 
 /// The study, as commands see it.
-#[derive(Debug)]
-pub struct Avformer;
-
-impl StudyDefinition for Avformer {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<AvformerData, AvformerModel, NoKeys, AvformerFeed>(NAME)
-    }
-
-    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
-        run::complete_settings(recipe).map(drop)
-    }
-
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+pub static AVFORMER: StudyDefinition = StudyDefinition {
+    name: NAME,
+    recipe_schema: || RecipeSchema::new::<AvformerData, AvformerModel, NoKeys, AvformerFeed>(NAME),
+    complete: |recipe| run::complete_settings(recipe).map(drop),
+    train: |recipe, options| {
         let summary = run::train_avformer(recipe, options)?;
         RunReport::new(NAME, &summary, &summary.check_failures)
-    }
-
-    fn ablations(&self) -> &'static dyn AblationStudy {
-        &AvformerAblations
-    }
-}
+    },
+    ablations: &AvformerAblations,
+};

@@ -12,7 +12,6 @@
 //! | nearest-name accuracy | `evaluation` |
 //! | the [`Study`](crate::study::Study) implementation | `study` |
 //! | training and testing one run | [`run`] |
-//! | the results as text | `summary` |
 
 mod evaluation;
 mod images;
@@ -21,12 +20,9 @@ pub mod run;
 mod settings;
 mod study;
 
-use crate::error::Result;
-use crate::grid::{AblationStudy, TestItems};
-use crate::recipe::Recipe;
+use crate::grid::TestItems;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{RunReport, StudyDefinition};
-use crate::trainer::RunOptions;
 
 use settings::{ClipData, ClipModel};
 
@@ -42,28 +38,13 @@ static GRIDS: TestItems = TestItems {
 };
 
 /// The study, as commands see it.
-#[derive(Debug)]
-pub struct Clip;
-
-impl StudyDefinition for Clip {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<ClipData, ClipModel, NoKeys, NoKeys>(NAME)
-    }
-
-    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
-        run::settings(recipe).map(drop)
-    }
-
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+pub static CLIP: StudyDefinition = StudyDefinition {
+    name: NAME,
+    recipe_schema: || RecipeSchema::new::<ClipData, ClipModel, NoKeys, NoKeys>(NAME),
+    complete: |recipe| run::settings(recipe).map(drop),
+    train: |recipe, options| {
         let summary = run::train_clip(recipe, options)?;
         RunReport::new(NAME, &summary, &summary.check_failures)
-    }
-
-    fn ablations(&self) -> &'static dyn AblationStudy {
-        &GRIDS
-    }
-}
+    },
+    ablations: &GRIDS,
+};

@@ -12,7 +12,6 @@
 //! | the end of a member's training | `member` |
 //! | the results; the model card | `results`, `card` |
 //! | Pearson's r with its interval | [`metric`] |
-//! | the results as text | `summary` |
 //!
 //! A run trains one model, or an ensemble of *members*: one for each fold and variant of the
 //! recipe. A member's *held-out rows* are the rows of its fold, on which it is not trained. The
@@ -30,40 +29,21 @@ pub mod run;
 pub mod settings;
 pub mod study;
 
-use crate::error::Result;
-use crate::grid::AblationStudy;
-use crate::recipe::Recipe;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{RunReport, StudyDefinition};
-use crate::trainer::RunOptions;
 
 use engram_infer::similarity::run::STUDY as NAME;
 use engram_infer::similarity::settings::ScorerSettings;
 use settings::PatentData;
 
 /// The study, as commands see it.
-#[derive(Debug)]
-pub struct Patent;
-
-impl StudyDefinition for Patent {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<PatentData, ScorerSettings, NoKeys, NoKeys>(NAME)
-    }
-
-    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
-        run::settings(recipe).map(drop)
-    }
-
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+pub static PATENT: StudyDefinition = StudyDefinition {
+    name: NAME,
+    recipe_schema: || RecipeSchema::new::<PatentData, ScorerSettings, NoKeys, NoKeys>(NAME),
+    complete: |recipe| run::settings(recipe).map(drop),
+    train: |recipe, options| {
         let summary = run::train_patent(recipe, options)?;
         RunReport::new(NAME, &summary, &summary.check_failures)
-    }
-
-    fn ablations(&self) -> &'static dyn AblationStudy {
-        &ablations::PatentAblations
-    }
-}
+    },
+    ablations: &ablations::PatentAblations,
+};

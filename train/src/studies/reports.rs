@@ -1,4 +1,5 @@
-//! Measures that several studies compute: ranks, means with intervals over groups, and word error rates.
+//! What several studies compute: ranks, means with intervals over groups, word error rates and
+//! hashes.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -10,6 +11,8 @@ use engram_eval::metric::mean::{mean, weighted_mean};
 use engram_eval::result::Measure;
 use engram_eval::wer::read::Pairs;
 use engram_eval::wer::report::{WerOptions, WerReport, evaluate};
+use engram_infer::digest;
+use sha2::{Digest, Sha256};
 
 use crate::checkpoint::write_file;
 use crate::study::StudyResult;
@@ -56,6 +59,16 @@ pub(crate) fn write_texts<'a>(
     let one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let lines: String = texts.map(|(id, text)| format!("{id}\t{}\n", one_line(text))).collect();
     Ok(write_file(file, lines.as_bytes())?)
+}
+
+/// The SHA-256 of the texts and the samples of clips.
+pub(crate) fn hash_of_clips<'a>(clips: impl Iterator<Item = (&'a str, &'a [f32])>) -> String {
+    let mut hash = Sha256::new();
+    for (text, samples) in clips {
+        hash.update(text);
+        digest::add_floats(&mut hash, samples);
+    }
+    format!("{:x}", hash.finalize())
 }
 
 #[cfg(test)]

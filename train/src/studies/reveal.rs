@@ -24,7 +24,6 @@
 //! | the test with facts changed and deleted in the memory | `swap` |
 //! | the needle-in-a-haystack test | [`needle`] |
 //! | training and testing one run; further tests of a finished run | [`run`]; [`evaluation`] |
-//! | the results as text | `summary` |
 //! | the ablation grid | `ablations` |
 
 mod ablations;
@@ -45,12 +44,8 @@ mod snapshots;
 pub mod study;
 mod swap;
 
-use crate::error::Result;
-use crate::grid::AblationStudy;
-use crate::recipe::Recipe;
 use crate::recipe::reference::RecipeSchema;
 use crate::registry::{RunReport, StudyDefinition};
-use crate::trainer::RunOptions;
 use ablations::RevealAblations;
 use settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
 
@@ -58,28 +53,13 @@ use settings::{RevealData, RevealFeed, RevealMemory, RevealModel};
 const NAME: &str = "reveal";
 
 /// The study, as commands see it.
-#[derive(Debug)]
-pub struct Reveal;
-
-impl StudyDefinition for Reveal {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<RevealData, RevealModel, RevealMemory, RevealFeed>(NAME)
-    }
-
-    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
-        run::settings(recipe).map(drop)
-    }
-
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+pub static REVEAL: StudyDefinition = StudyDefinition {
+    name: NAME,
+    recipe_schema: || RecipeSchema::new::<RevealData, RevealModel, RevealMemory, RevealFeed>(NAME),
+    complete: |recipe| run::settings(recipe).map(drop),
+    train: |recipe, options| {
         let summary = run::train_reveal(recipe, options)?;
         RunReport::new(NAME, &summary, &summary.check_failures)
-    }
-
-    fn ablations(&self) -> &'static dyn AblationStudy {
-        &RevealAblations
-    }
-}
+    },
+    ablations: &RevealAblations,
+};

@@ -8,7 +8,6 @@
 //! | the encoder with its decoder and its head for BEST-RQ | [`model`], [`decoder`] |
 //! | the [`Study`](crate::study::Study) implementation | `study` |
 //! | training and testing one run | [`run`] |
-//! | the results as text | `summary` |
 
 pub mod corpus;
 pub mod decoder;
@@ -19,12 +18,9 @@ mod study;
 
 use engram_eval::wer::report::WER;
 
-use crate::error::Result;
-use crate::grid::{AblationStudy, TestItems};
-use crate::recipe::Recipe;
+use crate::grid::TestItems;
 use crate::recipe::reference::{NoKeys, RecipeSchema};
 use crate::registry::{RunReport, StudyDefinition};
-use crate::trainer::RunOptions;
 
 use settings::{SpeechData, SpeechFeed, SpeechModel};
 
@@ -40,28 +36,13 @@ static GRIDS: TestItems = TestItems {
 };
 
 /// The study, as commands see it.
-#[derive(Debug)]
-pub struct Speech;
-
-impl StudyDefinition for Speech {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<SpeechData, SpeechModel, NoKeys, SpeechFeed>(NAME)
-    }
-
-    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
-        run::settings(recipe).map(drop)
-    }
-
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+pub static SPEECH: StudyDefinition = StudyDefinition {
+    name: NAME,
+    recipe_schema: || RecipeSchema::new::<SpeechData, SpeechModel, NoKeys, SpeechFeed>(NAME),
+    complete: |recipe| run::settings(recipe).map(drop),
+    train: |recipe, options| {
         let summary = run::train_speech(recipe, options)?;
         RunReport::new(NAME, &summary, &summary.check_failures)
-    }
-
-    fn ablations(&self) -> &'static dyn AblationStudy {
-        &GRIDS
-    }
-}
+    },
+    ablations: &GRIDS,
+};

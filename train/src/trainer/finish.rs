@@ -22,10 +22,10 @@ pub(super) fn finish<S: Study>(
 ) -> Result<RunSummary> {
     let run = session.folder.path();
     let checkpoints = &session.checkpoints;
-    let keep_best = session.recipe.evaluation().keep_best;
+    let keep_best = session.recipe.evaluation.keep_best;
     let final_checkpoint = if keep_best { checkpoints.best() } else { None };
     if let Some(final_checkpoint) = final_checkpoint.or_else(|| checkpoints.latest()) {
-        let file = if session.recipe.ema().is_some() { EMA } else { PARAMETERS };
+        let file = if session.recipe.ema.is_some() { EMA } else { PARAMETERS };
         let (source, target) = (final_checkpoint.join(file), run.join(WEIGHTS));
         let low_rank = session.recipe.low_rank();
         if low_rank.is_empty() {
@@ -38,7 +38,7 @@ pub(super) fn finish<S: Study>(
     }
     let mut summary = summary(session)?;
     let parameter_counts = parameters.map(Parameters::value_counts);
-    let inputs = session.folder.inputs();
+    let inputs = &session.folder.inputs;
     let card = card::of_run(study, session.recipe, &summary, parameter_counts, inputs)?;
     write_file(&run.join(CARD), card.as_bytes())?;
     summary.check = check(session, study, &summary);
@@ -79,7 +79,7 @@ fn check<S: Study>(session: &Session<'_>, study: &S, summary: &RunSummary) -> Ch
         let metric = study.primary_metric();
         let best = summary.best.map(|(value, _)| value);
         let last = summary.last_evaluation.as_ref().and_then(|e| e.get(&metric.name));
-        let found = if session.recipe.evaluation().keep_best { best } else { last };
+        let found = if session.recipe.evaluation.keep_best { best } else { last };
         let worse_by =
             |found: f64| if metric.higher_is_better { expected - found } else { found - expected };
         if !found.is_some_and(|found| worse_by(found) <= conditions.tolerance) {

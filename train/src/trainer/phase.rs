@@ -9,9 +9,8 @@ use engram_models::params::Parameters;
 use serde_json::{Map, Value, json};
 
 use super::Session;
-use super::memory::explain;
 use super::state::{Best, State};
-use super::step::{Position, StepOutcome, Stepper};
+use super::step::{Position, StepOutcome, Stepper, explain};
 use super::tables::PhaseTables;
 use crate::Stopped;
 use crate::checkpoint::{self, Contents, Reason};
@@ -19,7 +18,7 @@ use crate::distributed::sharded_tables::PartValues;
 use crate::error::{Result, StudyError, TrainError};
 use crate::log::{Exact, Progress, Window};
 use crate::recipe::{Phase, Recipe};
-use crate::study::{Evaluation, EvaluationContext, Study, StudyExtension, epoch_rng};
+use crate::study::{Evaluation, EvaluationContext, StudyExtension, epoch_rng};
 
 /// The maximum number of consecutive skipped steps; one more is an error.
 const MAX_SKIPPED_STEPS: u32 = 2;
@@ -64,8 +63,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
             }
         };
         let first_batches = batches(session, study, phase, 0)?;
-        let steps_per_epoch =
-            first_batches.len().div_ceil(session.recipe.batch().accumulate) as u64;
+        let steps_per_epoch = first_batches.len().div_ceil(session.recipe.batch.accumulate) as u64;
         let planned_steps = phase.epochs.map_or(0, |epochs| epochs as u64 * steps_per_epoch);
         let frozen = parameters.fingerprint(|parameter| !parameter.is_trainable())?;
         session.state.start_phase(phase.index, phase.steps.unwrap_or(planned_steps), frozen);
@@ -125,7 +123,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
 
     /// Trains until the phase ends.
     pub(super) fn train(&mut self) -> Result<()> {
-        let accumulate = self.session.recipe.batch().accumulate;
+        let accumulate = self.session.recipe.batch.accumulate;
         self.session.timing.restart();
         if let Some(epoch) = self.session.state.pending.take() {
             self.after_step(epoch)?;
@@ -179,12 +177,12 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
             .before_step(&context, &self.stepper.parameters)
             .map_err(study_error(self.study, "before_step"))?;
         let outcome = self.stepper.step(self.study, &self.model, batches, &position);
-        let batch = self.session.recipe.batch();
+        let batch = &self.session.recipe.batch;
         match outcome.map_err(|error| explain(error, self.study.name(), batch))? {
             StepOutcome::Updated(pass, norm) => {
                 state.gradients_checked = true;
                 state.bad_steps = 0;
-                state.optimiser_steps = self.stepper.optimiser.steps();
+                state.optimiser_steps = self.stepper.optimiser.steps;
                 state.window.add(pass.loss, norm, pass.examples, pass.tokens, &pass.parts);
                 Ok(())
             }
@@ -247,10 +245,10 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         let epoch_ended = self.session.state.epoch != epoch;
         let is_due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
         let step = self.session.state.phase_step;
-        if is_due(recipe.log().every_steps, step) || self.session.state.phase_done {
+        if is_due(recipe.log.every_steps, step) || self.session.state.phase_done {
             self.log_line(epoch)?;
         }
-        let settings = recipe.evaluation();
+        let settings = &recipe.evaluation;
         let completed_epochs = self.session.state.epoch as u64;
         let evaluates = is_due(settings.every_steps, step)
             || (settings.every_steps == 0
@@ -270,7 +268,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         if phase_done {
             self.check_frozen()?;
         }
-        let every_steps = recipe.checkpoint().every_steps;
+        let every_steps = recipe.checkpoint.every_steps;
         let keeps_best = improved && settings.keep_best;
         let checkpoint_is_due = is_due(every_steps, step) || (every_steps == 0 && epoch_ended);
         if phase_done || keeps_best || checkpoint_is_due {
@@ -285,8 +283,8 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
     /// The learning rate of a step of this phase, counted from 0.
     fn learning_rate(&self, step: u64) -> f64 {
         let recipe = self.session.recipe;
-        let peak = self.phase.learning_rate.unwrap_or(recipe.optimiser().learning_rate);
-        peak * recipe.schedule().factor(step, self.session.state.phase_steps)
+        let peak = self.phase.learning_rate.unwrap_or(recipe.optimiser.learning_rate);
+        peak * recipe.schedule.factor(step, self.session.state.phase_steps)
     }
 
     /// Writes the log line of the steps since the last line, unless there are none.
@@ -366,8 +364,12 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         let evaluation = evaluation.map_err(study_error(self.study, "evaluate"))?;
         let metric = self.study.primary_metric();
         let Some(value) = evaluation.get(&metric.name) else {
-            let names = evaluation.metrics.into_iter().map(|(name, _)| name).collect();
-            return Err(TrainError::MissingMetric { expected: metric.name, found: names });
+            let names: Vec<&str> = evaluation.metrics.iter().map(|(name, _)| &**name).collect();
+            return Err(TrainError::Refused(format!(
+                "the evaluation has no metric `{}`; it has {}",
+                metric.name,
+                names.join(", ")
+            )));
         };
         let values = metric_values(&evaluation);
         self.write_line(epoch, "evaluation", &values)?;
@@ -377,7 +379,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
         let values: Vec<String> =
             main_metrics.map(|(name, value)| format!("{name} {value:.4}")).collect();
         self.progress.print_unless_quiet(&format!("step {}, {}", state.step, values.join(", ")));
-        let margin = self.session.recipe.evaluation().margin;
+        let margin = self.session.recipe.evaluation.margin;
         let improved = metric.improves(value, state.best.map(|best| best.value.0), margin);
         if improved {
             state.best = Some(Best { value: Exact(value), step: state.step });
@@ -420,7 +422,7 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
             state: &self.session.state,
             study: &|folder| self.study.save(folder).map_err(study_error(self.study, "save")),
         };
-        let keep = self.session.recipe.checkpoint().keep;
+        let keep = self.session.recipe.checkpoint.keep;
         self.session.checkpoints.save(&contents, reason, keep)?;
         self.session.options.stop.clear_unsaved();
         Ok(())
@@ -439,12 +441,12 @@ impl<'s, 'a, S: StudyExtension> PhaseRun<'s, 'a, S> {
     }
 
     fn empty_phase(&self, reason: String) -> TrainError {
-        TrainError::EmptyPhase { phase: self.phase.name.clone(), reason }
+        TrainError::Refused(format!("phase `{}`: {reason}", self.phase.name))
     }
 }
 
 /// Wraps an error of the study's own code, for `map_err`.
-pub(super) fn study_error<S: Study>(
+pub(super) fn study_error<S: StudyExtension>(
     study: &S,
     part: &'static str,
 ) -> impl FnOnce(StudyError) -> TrainError + use<S> {
@@ -460,9 +462,10 @@ fn build<S: StudyExtension>(
 ) -> Result<(S::Model, Parameters)> {
     let (model, parameters) = patterns::build(session.recipe, study, phase)?;
     if parameters.trainable().next().is_none() && parameters.external_tables().is_empty() {
-        let reason =
-            "all parameters are frozen; give at least one group a rate above 0".to_string();
-        return Err(TrainError::EmptyPhase { phase: phase.name.clone(), reason });
+        return Err(TrainError::Refused(format!(
+            "phase `{}`: all parameters are frozen; give at least one group a rate above 0",
+            phase.name
+        )));
     }
     study.begin_phase(phase).map_err(study_error(study, "begin_phase"))?;
     Ok((model, parameters))
@@ -475,13 +478,13 @@ fn batches<S: StudyExtension>(
     phase: &Phase,
     epoch: usize,
 ) -> Result<Vec<S::Batch>> {
-    let mut rng = epoch_rng(session.recipe.seed(), phase, epoch);
+    let mut rng = epoch_rng(session.recipe.seed, phase, epoch);
     study.batches(phase, &mut rng).map_err(study_error(study, "batches"))
 }
 
 /// Loads the parameters of the run in `[start]`, if the recipe has this table.
 fn load_start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
-    match recipe.start() {
+    match recipe.start.as_ref() {
         None => Ok(()),
         Some(start) if start.sha256.is_none() => {
             Err(recipe.error("start", "is not supported by this study; remove it"))
@@ -499,8 +502,11 @@ fn carry_over(previous: &Parameters, current: &Parameters, phase: &Phase) -> Res
     for old in previous.iter() {
         let shape = old.tensor().dims();
         let Some(new) = current.get(old.name()).filter(|new| new.tensor().dims() == shape) else {
-            let (phase, name) = (phase.name.clone(), old.name().to_string());
-            return Err(TrainError::ParameterLost { phase, name, shape: shape.to_vec() });
+            return Err(TrainError::Refused(format!(
+                "phase `{}` builds no parameter `{}` of shape {shape:?}, but the previous phase did",
+                phase.name,
+                old.name()
+            )));
         };
         let values = old.read(<[f32]>::to_vec)?;
         new.update(&mut |data| data.copy_from_slice(&values))?;

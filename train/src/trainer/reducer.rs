@@ -14,7 +14,7 @@ use super::phase::study_error;
 use super::step::Position;
 use super::tables::{PhaseTables, StepRows};
 use crate::distributed::rounds::OpenReads;
-use crate::distributed::sharded_tables::{MicroBatchRows, TableGradients};
+use crate::distributed::sharded_tables::{TableGradients, TableRows};
 use crate::distributed::tree::share;
 use crate::distributed::{MicroBatchSum, Ranks};
 use crate::error::{Result, TrainError};
@@ -120,7 +120,7 @@ pub(super) struct RunningPass<'a, S: StudyExtension> {
     /// The rows of tables in parts that this rank uses.
     rows: Option<StepRows>,
     /// The rows of the current micro-batch.
-    selected: Option<MicroBatchRows>,
+    selected: Option<Vec<TableRows>>,
     reads: OpenReads,
     /// The number of examples in the first micro-batch of the step.
     first_examples: Option<usize>,
@@ -185,7 +185,7 @@ impl Reducer {
         position: &Position<'_>,
         own: Range<usize>,
     ) -> Result<Option<StepFeatures>> {
-        if position.recipe.batch().negatives == Negatives::MicroBatch {
+        if position.recipe.batch.negatives == Negatives::MicroBatch {
             return Ok(None);
         }
         let features = own.map(|micro_batch| {

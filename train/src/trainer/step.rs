@@ -12,7 +12,7 @@ use crate::distributed::Ranks;
 use crate::ema::Ema;
 use crate::error::{Result, TrainError};
 use crate::optimiser::{Optimiser, StepSize};
-use crate::recipe::{Phase, Recipe};
+use crate::recipe::{BatchSettings, Phase, Recipe};
 use crate::step_features::StepFeatures;
 use crate::study::{StepContext, StudyExtension};
 
@@ -51,7 +51,7 @@ impl<'a> Position<'a> {
     where
         'a: 'b,
     {
-        let seed = self.recipe.seed();
+        let seed = self.recipe.seed;
         StepContext {
             step_seed: super::state::step_seed(seed, self.step, micro_batch),
             step: self.step,
@@ -59,7 +59,7 @@ impl<'a> Position<'a> {
             phase: self.phase,
             epoch: self.epoch,
             progress: self.progress,
-            recompute: self.recipe.recompute(),
+            recompute: self.recipe.compute.recompute,
             features,
         }
     }
@@ -92,7 +92,7 @@ impl Stepper {
             reducer: Reducer::new(&parameters, tables, ranks),
             rate_factors: factors.parameters,
             optimiser: Optimiser::new(&recipe.rules(phase), &parameters),
-            ema: recipe.ema().map(|ema| Ema::new(ema.decay, &parameters)).transpose()?,
+            ema: recipe.ema.as_ref().map(|ema| Ema::new(ema.decay, &parameters)).transpose()?,
             parameters,
         })
     }
@@ -120,7 +120,9 @@ impl Stepper {
         if position.check_gradients {
             self.check_gradients(position)?;
         }
-        if let Some(awp) = position.recipe.awp().filter(|awp| position.epoch >= awp.start_epoch) {
+        if let Some(awp) =
+            position.recipe.awp.as_ref().filter(|awp| position.epoch >= awp.start_epoch)
+        {
             let perturbation =
                 Perturbation::apply(awp, &self.parameters, &self.reducer.gradients, pass.scale)?;
             let perturbed_pass = self.pass(study, model, batches, position);
@@ -136,12 +138,12 @@ impl Stepper {
         let norm = pass.norm * pass.scale;
         let size = StepSize {
             learning_rate: position.learning_rate,
-            gradient_scale: pass.scale * clip_factor(norm, position.recipe.optimiser().clip_norm),
+            gradient_scale: pass.scale * clip_factor(norm, position.recipe.optimiser.clip_norm),
         };
         self.optimiser.step(&self.parameters, &self.reducer.gradients, &self.rate_factors, size)?;
         self.reducer.step_tables(size)?;
         if let Some(ema) = &mut self.ema {
-            ema.update(&self.parameters, self.optimiser.steps())?;
+            ema.update(&self.parameters, self.optimiser.steps)?;
         }
         Ok(StepOutcome::Updated(pass, norm))
     }
@@ -171,7 +173,7 @@ impl Stepper {
     /// allow. A zero gradient of a low-rank branch's `A` is allowed: `B` is zero at the first step.
     /// What is allowed for a weight is allowed for its low-rank branch.
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
-        let allowed = &position.recipe.gradient_check().allow;
+        let allowed = &position.recipe.gradient_check.allow;
         let mut faults = self.reducer.faults();
         faults.retain(|(name, fault)| {
             let up = up_projection(name).and_then(|name| self.parameters.get(&name));
@@ -188,11 +190,56 @@ impl Stepper {
         if faults.is_empty() {
             return Ok(());
         }
-        Err(TrainError::GradientCheck { phase: position.phase.name.clone(), faults })
+        let faults = faults.iter().map(|(name, fault)| format!("`{name}`: {fault}"));
+        Err(TrainError::Refused(format!(
+            "gradient check in phase `{}`: {}; freeze them with a [[group]] of rate 0, allow them in \
+             [gradient_check], or fix the model",
+            position.phase.name,
+            faults.collect::<Vec<_>>().join(", ")
+        )))
     }
 }
 
 /// The factor that clips a norm to `limit` (0 for no limit), like `torch.nn.utils.clip_grad_norm_`.
 fn clip_factor(norm: f64, limit: f64) -> f64 {
     if limit > 0.0 { (limit / (norm + 1e-6)).min(1.0) } else { 1.0 }
+}
+
+/// The errors of failed allocations, by the driver and by cuBLAS.
+const ALLOCATION_FAILED: [&str; 2] = ["CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED"];
+
+/// Replaces the error of a failed allocation on a GPU by one that names the study, the batch and the
+/// remedies. Returns other errors unchanged.
+pub(super) fn explain(error: TrainError, study: &str, batch: &BatchSettings) -> TrainError {
+    let text = error.to_string();
+    if !ALLOCATION_FAILED.iter().any(|code| text.contains(code)) {
+        return error;
+    }
+    let BatchSettings { examples, tokens, .. } = batch;
+    let tokens = if *tokens > 0 { format!(" and {tokens} tokens") } else { String::new() };
+    TrainError::Refused(format!(
+        "the GPU's memory is too small for a step of `{study}` with a batch of {examples} \
+         examples{tokens}; set `compute.recompute`, or a smaller `batch.examples` with a larger \
+         `batch.accumulate`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_allocation_names_the_batch_and_the_remedies() {
+        let explained = |text: &str| {
+            let source = text.to_string().into();
+            let error = TrainError::Study { study: "clip".into(), part: "loss", source };
+            explain(error, "clip", &BatchSettings { examples: 48, ..BatchSettings::default() })
+        };
+        let error =
+            explained("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")").to_string();
+        for part in ["`clip`", "48 examples;", "compute.recompute", "batch.accumulate"] {
+            assert!(error.contains(part), "{error}");
+        }
+        assert!(explained("another error").to_string().contains("another error"));
+    }
 }

@@ -19,11 +19,11 @@ use crate::checkpoint::{EMA, OPTIMISER, PARAMETERS, TableTensor};
 use crate::distributed::Ranks;
 use crate::distributed::sharded_tables::placement::Table;
 use crate::distributed::sharded_tables::{
-    LookedUpRows, MEAN, MicroBatchRows, PartValues, ShardedTables, TableGradientSum,
-    TableGradients, VALUES,
+    MEAN, PartValues, ShardedTables, SparseRows, TableGradientSum, TableGradients, TableRows,
+    VALUES,
 };
 use crate::ema;
-use crate::error::{Result, TrainError};
+use crate::error::Result;
 use crate::layer_rate::layer_rates;
 use crate::optimiser::{StepSize, full_name};
 use crate::recipe::{Phase, Recipe};
@@ -42,7 +42,7 @@ pub(super) struct StepRows {
     first: usize,
     /// For each micro-batch of the rank, the ids of each table.
     ids: Vec<Vec<Vec<u32>>>,
-    rows: LookedUpRows,
+    rows: Vec<SparseRows>,
     /// The gradients of the micro-batches so far.
     pub(super) sum: TableGradientSum,
 }
@@ -60,7 +60,7 @@ impl RateFactors {
         let external = parameters.external_tables();
         external.iter().for_each(|table| rates.insert(table.index(), (table.name(), table.rate())));
         let names: Vec<&str> = rates.iter().map(|(name, _)| *name).collect();
-        let layers = layer_rates(&names, recipe.optimiser().layer_rate_decay);
+        let layers = layer_rates(&names, recipe.optimiser.layer_rate_decay);
         let factors = rates.iter().zip(layers).map(|((_, rate), layer)| rate * layer);
         let mut of_parameters: Vec<f64> = factors.collect();
         let last_first = external.iter().rev();
@@ -83,33 +83,24 @@ impl PhaseTables {
         initial_values: bool,
     ) -> Result<Option<Self>> {
         let external = parameters.external_tables().to_vec();
-        let Some(settings) = recipe.embedding_tables().filter(|_| !external.is_empty()) else {
+        let Some(settings) = recipe.embedding_tables.as_ref().filter(|_| !external.is_empty())
+        else {
             return Ok(None);
         };
         let tables = external.iter().zip(rates).map(|(table, rate)| {
             let [rows, width] = table.dims();
             Table { name: table.name().to_owned(), rows, width, rate: *rate }
         });
-        let mut cached = None;
-        let initial = |index: usize, rows: Range<usize>| {
+        let initial = |index: usize| {
             let table = &external[index];
             if !initial_values {
-                return Ok(vec![0.0; rows.len() * table.dims()[1]]);
+                return Ok(vec![0.0; table.dims().iter().product()]);
             }
-            cached_rows(&mut cached, (index, VALUES), table.dims()[1], rows, || {
-                Ok(table.initial_values()?)
-            })
+            Ok(table.initial_values()?)
         };
         let rules = recipe.rules(phase);
-        let (tables, placement) = (tables.collect(), settings.placement());
-        let sharded = ShardedTables::new(tables, &placement, &rules, ranks, initial);
-        let sharded = sharded.map_err(|error| match error {
-            TrainError::Table { table, reason } => {
-                recipe.error("embedding_tables", format!("fails for table `{table}`: {reason}"))
-            }
-            error => error,
-        })?;
-        let ema_decay = recipe.ema().map(|ema| ema.decay);
+        let sharded = ShardedTables::new(tables.collect(), settings, &rules, ranks, initial)?;
+        let ema_decay = recipe.ema.as_ref().map(|ema| ema.decay);
         Ok(Some(Self { sharded, external, ema_decay }))
     }
 
@@ -137,19 +128,15 @@ impl PhaseTables {
         let (parameters, optimiser) = (open(PARAMETERS)?, open(OPTIMISER)?);
         let means = self.ema_decay.map(|_| open(EMA)).transpose()?;
         let external = &self.external;
-        let mut cached = None;
-        self.sharded.restore(steps, |name, index, rows| {
-            let table = &external[index];
-            cached_rows(&mut cached, (index, name), table.dims()[1], rows, || {
-                let (file, name, shape) = stored(table, name);
-                let weights = match (file, &means) {
-                    (EMA, Some(means)) => means,
-                    (OPTIMISER, _) => &optimiser,
-                    _ => &parameters,
-                };
-                let tensor = weights.get(&name, &shape, DType::F32, &Device::Cpu)?;
-                to_host(&tensor).map_err(|error| ModelError::from(error).into())
-            })
+        self.sharded.restore(steps, |name, index| {
+            let (file, name, shape) = stored(&external[index], name);
+            let weights = match (file, &means) {
+                (EMA, Some(means)) => means,
+                (OPTIMISER, _) => &optimiser,
+                _ => &parameters,
+            };
+            let tensor = weights.get(&name, &shape, DType::F32, &Device::Cpu)?;
+            to_host(&tensor).map_err(|error| ModelError::from(error).into())
         })
     }
 
@@ -173,17 +160,16 @@ impl PhaseTables {
         let all = (0..self.external.len()).map(|table| {
             ids.iter().flat_map(|ids: &Vec<Vec<u32>>| ids[table].iter().copied()).collect()
         });
-        let all: Vec<Vec<u32>> = all.collect();
-        let rows = self.sharded.lookup(&slices(&all))?;
+        let rows = self.sharded.lookup(all.collect())?;
         Ok(StepRows { first, ids, rows, sum: TableGradientSum::new(batches.len()) })
     }
 
     /// Gives the model the rows of a micro-batch of this rank.
-    pub(super) fn select(&self, step: &StepRows, micro_batch: usize) -> Result<MicroBatchRows> {
-        let rows = step.rows.select(&slices(&step.ids[micro_batch - step.first]))?;
-        for (table, external) in self.external.iter().enumerate() {
-            let rows = rows.of(table);
-            external.set_rows(Some(Rows { ids: Some(rows.ids()), values: rows.rows().clone() }));
+    pub(super) fn select(&self, step: &StepRows, micro_batch: usize) -> Result<Vec<TableRows>> {
+        let rows = self.sharded.select(&step.rows, &step.ids[micro_batch - step.first])?;
+        for (external, rows) in self.external.iter().zip(&rows) {
+            let values = rows.rows.clone();
+            external.set_rows(Some(Rows { ids: Some(Arc::clone(&rows.ids)), values }));
         }
         Ok(rows)
     }
@@ -207,7 +193,7 @@ impl PhaseTables {
     ) -> Vec<(String, GradientFault)> {
         let tables = self.external.iter().zip(squares).enumerate();
         let fault = |(index, (table, (_, squares))): (usize, (&Arc<ExternalTable>, &(_, f64)))| {
-            let fault = if !gradients.has_gradient(index) {
+            let fault = if !gradients.written[index] {
                 GradientFault::Missing
             } else if !squares.is_finite() {
                 GradientFault::NotFinite
@@ -225,7 +211,7 @@ impl PhaseTables {
     pub(super) fn step(&mut self, gradients: &TableGradients, size: StepSize) -> Result<()> {
         self.sharded.step(gradients, size)?;
         if let Some(decay) = self.ema_decay {
-            self.sharded.update_means(ema::value_weight(decay, self.sharded.steps()));
+            self.sharded.update_means(ema::value_weight(decay, self.sharded.steps));
         }
         Ok(())
     }
@@ -269,30 +255,4 @@ fn stored(table: &ExternalTable, tensor: &str) -> (&'static str, String, Vec<usi
         MEAN => (EMA, table.name().to_owned(), vec![rows, width]),
         state => (OPTIMISER, full_name(table.name(), state), vec![rows * width]),
     }
-}
-
-fn slices(ids: &[Vec<u32>]) -> Vec<&[u32]> {
-    ids.iter().map(Vec::as_slice).collect()
-}
-
-/// The last tensor that was read, with its table and name.
-type Cached = Option<((usize, String), Vec<f32>)>;
-
-/// Returns rows of a tensor, which is read at its first use.
-fn cached_rows(
-    cached: &mut Cached,
-    (table, name): (usize, &str),
-    width: usize,
-    rows: Range<usize>,
-    read: impl FnOnce() -> Result<Vec<f32>>,
-) -> Result<Vec<f32>> {
-    let is_cached = |((other, other_name), _): &((usize, String), _)| {
-        (*other, other_name.as_str()) == (table, name)
-    };
-    if !cached.as_ref().is_some_and(is_cached) {
-        *cached = None;
-        *cached = Some(((table, name.to_owned()), read()?));
-    }
-    let values = cached.as_ref().map_or(&[][..], |(_, values)| values);
-    Ok(values.get(rows.start * width..rows.end * width).unwrap_or_default().to_vec())
 }

@@ -16,6 +16,7 @@ use engram_train::studies::speech::decoder::{
 use engram_train::{Recipe, RunOptions, TrainError};
 use serde_json::{Value, json};
 
+use crate::clip;
 use crate::runs::{self, with_causes};
 
 pub const RECIPE: &str = r#"
@@ -72,29 +73,16 @@ group = [{ match = "adapters.**", rate = 0.0 }]
 files = ["model.safetensors"]
 "#;
 
-const CLIP_RECIPE: &str = r#"
-study = "clip"
-seed = 1
-[data]
-images = 20
-test_views = 1
-[model]
-image_size = 16
-patch_size = 8
-hidden_size = 16
-intermediate_size = 16
-num_hidden_layers = 1
-num_attention_heads = 2
-[batch]
-examples = 20
-[log]
-tensorboard = false
-[[phase]]
-name = "clip"
-epochs = 1
-[check]
-files = ["model.safetensors"]
-"#;
+/// A small image encoder.
+const CLIP: [&str; 7] = [
+    "data.images=20",
+    "data.test_views=1",
+    "model.hidden_size=16",
+    "model.intermediate_size=16",
+    "batch.examples=20",
+    "evaluation.every_epochs=1",
+    "phase.clip.epochs=1",
+];
 
 /// Frozen models in a temporary folder.
 pub struct Frozen {
@@ -177,7 +165,8 @@ impl Frozen {
 
 /// Trains a small image encoder.
 pub fn train_image_encoder(folder: &Path, seed: u64) {
-    let mut recipe = runs::recipe(CLIP_RECIPE, &[format!("seed={seed}")]).unwrap();
+    let seed = format!("seed={seed}");
+    let mut recipe = runs::recipe(clip::RECIPE, &[&CLIP[..], &[&seed]].concat()).unwrap();
     train_clip(&mut recipe, &runs::quiet(folder)).unwrap();
 }
 

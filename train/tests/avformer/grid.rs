@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::thread;
 
-use engram_train::Stop;
-use engram_train::grid::{Grid, GridOptions, GridReport, run_grid};
+use engram_train::grid::{Grid, GridReport, run_grid};
 use engram_train::studies::ALL;
 use engram_train::studies::avformer::run::AvformerSummary;
 
 use super::frozen::{Frozen, RECIPE, tensor, write_whisper};
+use crate::runs::quiet_grid;
 
 const GRID: &str = r#"
 recipe = "test.toml"
@@ -59,13 +59,7 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     let frozen_models = Frozen::new();
     let grid = grid();
     let out = frozen_models.path("grid");
-    let options = GridOptions {
-        out: out.clone(),
-        seeds: 2,
-        quiet: true,
-        reuse: false,
-        stop: Stop::default(),
-    };
+    let options = quiet_grid(&out, 2);
     let message = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
     assert!(message.contains("model.asr_model") && message.contains("is missing"), "{message}");
     let grid = grid.with_settings(&settings(&frozen_models)).unwrap();
@@ -120,13 +114,7 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
 fn two_processes_with_the_same_grid_share_its_runs() {
     let frozen_models = Frozen::new();
     let grid = grid().with_settings(&settings(&frozen_models)).unwrap();
-    let options = |name: &str| GridOptions {
-        out: frozen_models.path(name),
-        seeds: 2,
-        quiet: true,
-        reuse: false,
-        stop: Stop::default(),
-    };
+    let options = |name: &str| quiet_grid(&frozen_models.path(name), 2);
     let run = |name: &str| -> (GridReport, Vec<String>) {
         let mut started = Vec::new();
         let report =

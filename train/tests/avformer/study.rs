@@ -166,7 +166,7 @@ fn no_image_is_encoded_during_training() {
         set.push(format!("data.state_cache_gb={state_cache_gb}"));
         let mut recipe = frozen.recipe("whisper", &set).unwrap();
         let (data, model) = (recipe.data().unwrap(), recipe.model().unwrap());
-        let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch().clone());
+        let (feeds, batch) = (recipe.feed().unwrap(), recipe.batch.clone());
         let mut study =
             AvformerStudy::new(data, model, feeds, batch, &Compute::cpu(), true).unwrap();
         let hidden = frozen.path("hidden");

@@ -7,7 +7,7 @@ use candle_core::{DType, Device, Tensor};
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_models::params::{Init, ParameterBuilder};
-use engram_train::grid::{AblationStudy, Column, Filter, MetricQuery};
+use engram_train::grid::{AblationStudy, Column, Filter, Measures, MetricQuery};
 use engram_train::recipe::reference::{NoKeys, RecipeSchema};
 use engram_train::registry::{RunReport, StudyDefinition};
 use engram_train::{
@@ -99,71 +99,53 @@ struct MedianSummary {
 }
 
 /// The study, as commands see it.
-#[derive(Debug)]
-pub struct MedianDefinition;
-
-impl StudyDefinition for MedianDefinition {
-    fn name(&self) -> &'static str {
-        "median"
-    }
-
-    fn recipe_schema(&self) -> RecipeSchema {
-        RecipeSchema::new::<MedianData, MedianModel, NoKeys, NoKeys>("median")
-    }
-
-    fn complete(&self, recipe: &mut Recipe) -> Result<()> {
+pub static MEDIAN: StudyDefinition = StudyDefinition {
+    name: "median",
+    recipe_schema: || RecipeSchema::new::<MedianData, MedianModel, NoKeys, NoKeys>("median"),
+    complete: |recipe| {
         recipe.data::<MedianData>()?;
         recipe.model::<MedianModel>().map(drop)
-    }
+    },
+    train: train_median,
+    ablations: &MedianAblations,
+};
 
-    fn train(&self, recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
-        recipe.expect_study(self.name())?;
-        recipe.fill_start_hash()?;
-        let mut study = Median { data: recipe.data()?, model: recipe.model()? };
-        let trained = train(&mut study, recipe, options)?;
-        let weights = engram_models::weights::Weights::open(&trained.weights)?;
-        let guess = weights.get("guess", &[1], DType::F32, &Device::Cpu)?;
-        let guess = guess.to_vec1::<f32>().expect("a number")[0];
-        let summary = MedianSummary {
-            recipe_hash: trained.recipe_hash,
-            errors: study.data.errors(guess),
-            check_failures: trained.check.failures,
-        };
-        finish_run(&options.run, &summary)?;
-        RunReport::new("median", &summary, &summary.check_failures)
-    }
-
-    fn ablations(&self) -> &'static dyn AblationStudy {
-        &MedianAblations
-    }
+fn train_median(recipe: &mut Recipe, options: &RunOptions) -> Result<RunReport> {
+    recipe.expect_study("median")?;
+    recipe.fill_start_hash()?;
+    let mut study = Median { data: recipe.data()?, model: recipe.model()? };
+    let trained = train(&mut study, recipe, options)?;
+    let weights = engram_models::weights::Weights::open(&trained.weights)?;
+    let guess = weights.get("guess", &[1], DType::F32, &Device::Cpu)?;
+    let guess = guess.to_vec1::<f32>().expect("a number")[0];
+    let summary = MedianSummary {
+        recipe_hash: trained.recipe_hash,
+        errors: study.data.errors(guess),
+        check_failures: trained.check.failures,
+    };
+    finish_run(&options.run, &summary)?;
+    RunReport::new("median", &summary, &summary.check_failures)
 }
 
 #[derive(Debug)]
 struct MedianAblations;
 
 impl AblationStudy for MedianAblations {
-    fn title(&self) -> &'static str {
-        "Median, ablations"
-    }
-
-    fn description(&self) -> &'static str {
-        "Absolute errors."
-    }
-
-    fn metrics(&self) -> Vec<MetricInfo> {
-        vec![ERROR]
-    }
-
-    fn filters(&self) -> Vec<Filter> {
-        vec![Filter { key: "numbers", values: vec!["all", "half"] }]
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        vec![Column { key: "error", heading: "error", query: MetricQuery::new(ERROR) }]
-    }
-
-    fn resampling_unit(&self) -> &'static str {
-        "number"
+    fn measures(&self) -> Measures {
+        Measures {
+            title: "Median, ablations",
+            description: "Absolute errors.",
+            metrics: vec![ERROR],
+            filters: vec![Filter { key: "numbers", values: vec!["all", "half"] }],
+            systems: &[],
+            evaluation_keys: &[],
+            columns: vec![Column {
+                key: "error",
+                heading: "error",
+                query: MetricQuery::new(ERROR),
+            }],
+            resampling_unit: "number",
+        }
     }
 
     fn items(&self, folder: &Path, query: &MetricQuery) -> Result<Result<Vec<Item>, String>> {

@@ -5,13 +5,15 @@ mod median;
 
 use std::path::Path;
 
-use engram_train::grid::{Grid, GridOptions, Verdict, measure_finished, run_grid};
+use engram_train::grid::{Grid, Verdict, measure_finished, run_grid};
 use engram_train::recipe::reference::{listing, markdown};
 use engram_train::registry::{self, Studies};
-use engram_train::{Recipe, RecipeOptions, RunOptions, Stop, TrainError};
+use engram_train::{Recipe, RecipeOptions, RunOptions, TrainError};
+
+use crate::runs::quiet_grid;
 
 /// The table of studies, with one line for the new study.
-const STUDIES: Studies = &[&median::MedianDefinition];
+const STUDIES: Studies = &[&median::MEDIAN];
 
 const RECIPE: &str = r#"
 study = "median"
@@ -57,15 +59,15 @@ fn a_new_study_is_trained_by_its_name() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = RecipeOptions { tiny: false, set: vec!["model.start=3.9".to_owned()] };
     let mut recipe = Recipe::parse(RECIPE, Path::new("median.toml"), &options).expect("a recipe");
-    let study = registry::find(STUDIES, recipe.study()).expect("the study");
+    let study = registry::find(STUDIES, &recipe.study).expect("the study");
     let run = folder.path().join("run");
     let options = RunOptions { run: run.clone(), quiet: true, ..RunOptions::default() };
-    let report = study.train(&mut recipe, &options).expect("a finished run");
+    let report = (study.train)(&mut recipe, &options).expect("a finished run");
     assert!(report.check_failures.is_empty());
     assert!(report.summary["errors"][3].as_f64().expect("a number") < 1.0);
     assert!(run.join("summary.json").is_file() && run.join("README.md").is_file());
 
-    let schema = study.recipe_schema();
+    let schema = (study.recipe_schema)();
     assert!(markdown(std::slice::from_ref(&schema)).contains("| `numbers` | list of floats |"));
     assert_eq!(
         listing(&schema),
@@ -74,7 +76,7 @@ fn a_new_study_is_trained_by_its_name() {
     );
     let invalid = RecipeOptions { tiny: false, set: vec!["data.number=[1]".to_owned()] };
     let mut invalid = Recipe::parse(RECIPE, Path::new("median.toml"), &invalid).expect("a recipe");
-    let error = study.complete(&mut invalid).expect_err("an unknown key").to_string();
+    let error = (study.complete)(&mut invalid).expect_err("an unknown key").to_string();
     assert!(error.contains("data.number") && error.contains("numbers"), "{error}");
 }
 
@@ -83,13 +85,7 @@ fn a_new_study_has_grids() {
     let folder = tempfile::tempdir().expect("a folder");
     let (file, recipe) = (Path::new("grid.toml"), Path::new("median.toml"));
     let grid = |text: &str, studies| Grid::parse(text, file, RECIPE, recipe, studies);
-    let options = GridOptions {
-        out: folder.path().to_path_buf(),
-        seeds: 2,
-        quiet: true,
-        reuse: false,
-        stop: Stop::default(),
-    };
+    let options = quiet_grid(folder.path(), 2);
     let grid_of_median = grid(GRID, STUDIES).expect("a grid");
     let report = run_grid(&grid_of_median, &options, &mut |_| {}).expect("a report");
     assert_eq!(report.claims[0].test.verdict, Verdict::Holds);
@@ -119,7 +115,7 @@ fn a_new_study_has_grids() {
             "\"last\"",
             "grid.toml:18: `numbers`: `last` is unknown; choose from all, half",
         ),
-        ("numbers =", "part =", "grid.toml:18: unknown key `part`"),
+        ("numbers =", "part =", "grid.toml:18: unknown key `part`; the keys are"),
         ("\"far\"\nset", "\"far\"\nrun_of = \"main\"\n#", "cannot evaluate a finished run again"),
         ("model.start=500", "seed=3", "grid.toml:8: configuration `far`: `seed=3` has no effect"),
         ("worse = \"far\"", "worse = \"far:x\"", "`CONFIGURATION:SYSTEM`: `x` is unknown"),

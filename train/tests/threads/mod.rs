@@ -96,13 +96,6 @@ impl Collective for Threads {
         Ok(bytes)
     }
 
-    fn gather(&self, bytes: Vec<u8>) -> Result<Vec<Vec<u8>>, StudyError> {
-        for rank in 0..self.size() {
-            self.send(rank, Message::Bytes(bytes.clone()))?;
-        }
-        (0..self.size()).map(|rank| self.receive_bytes(rank)).collect()
-    }
-
     fn exchange(
         &self,
         send: &[Vec<&[f32]>],

@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 use std::path::Path;
+use std::sync::Arc;
 
 use candle_core::{Device, Tensor};
-use engram_models::params::{Init, ParameterBuilder, Parameters};
+use engram_models::params::{EmbeddingTable, Init, ParameterBuilder, Parameters, sum_of_rows};
 use engram_train::{
     BatchLoss, Evaluation, EvaluationContext, MetricSpec, Phase, Recipe, RunOptions, RunSummary,
-    StepContext, Stop, Study, StudyExtension, StudyResult, TrainError,
+    StepContext, Stop, Study, StudyExtension, StudyResult, TableIds, TrainError,
 };
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
@@ -61,6 +62,10 @@ const EXAMPLES: usize = 38;
 const INPUTS: usize = 3;
 /// The width of the hidden layer.
 const HIDDEN: usize = 8;
+/// The training examples and those of the evaluation. Each is also a word.
+const WORDS: usize = EXAMPLES + 10;
+/// The width of a row of the table of words.
+const WORD: usize = 6;
 
 /// Overrides of the behaviour of the study: faults, stops and evaluation values.
 #[derive(Default)]
@@ -81,6 +86,21 @@ pub struct Overrides {
     pub change_frozen: bool,
     /// Values that evaluations return instead of the measured ones, by evaluation.
     pub evaluation_values: Vec<f64>,
+    /// Whether the model has a table of words, and what disturbs it.
+    pub words: Option<Words>,
+}
+
+/// The use of the table of words.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Words {
+    /// Predictions depend on the words' rows.
+    Used,
+    /// The gradient of the table is zero in the first step, because the layer after it is zero.
+    HeadIsZero,
+    /// The table has no gradient.
+    Ignored,
+    /// The study names a word that the table does not have.
+    Unknown,
 }
 
 /// A two-layer network that fits a function of three inputs.
@@ -97,6 +117,8 @@ pub struct Toy {
 pub struct Model {
     parameters: Parameters,
     weights: [Tensor; 4],
+    /// A table of words and the layer after it.
+    words: Option<(EmbeddingTable, Tensor)>,
 }
 
 impl Toy {
@@ -130,7 +152,14 @@ impl Toy {
             hidden = (hidden * Tensor::from_vec(mask, (examples.len(), HIDDEN), &Device::Cpu)?)?;
         }
         let b2 = if self.overrides.detach { b2.detach() } else { b2.clone() };
-        Ok(hidden.matmul(w2)?.broadcast_add(&b2)?)
+        let predicted = hidden.matmul(w2)?.broadcast_add(&b2)?;
+        match &model.words {
+            Some((table, head)) if self.overrides.words != Some(Words::Ignored) => {
+                let rows = sum_of_rows(&[(table, &ids(examples))])?;
+                Ok((predicted + rows.matmul(head)?)?)
+            }
+            _ => Ok(predicted),
+        }
     }
 
     fn mean_squared_error(
@@ -143,6 +172,11 @@ impl Toy {
         let targets = Tensor::from_vec(targets, (examples.len(), 1), &Device::Cpu)?;
         Ok((self.forward(model, examples, dropout)? - targets)?.sqr()?.mean_all()?)
     }
+}
+
+/// The ids of the examples' words.
+fn ids(examples: &[usize]) -> Arc<[u32]> {
+    examples.iter().map(|example| *example as u32).collect()
 }
 
 /// The input of an example, with values from −1 to 1.
@@ -177,7 +211,15 @@ impl Study for Toy {
             head.get("weight", &[HIDDEN, 1], Init::Normal(0.5))?,
             head.get("bias", &[1], Init::Zeros)?,
         ];
-        Ok(Model { parameters: builder.finish()?, weights })
+        let words = |words| -> StudyResult<_> {
+            let is_zero = words == Words::HeadIsZero;
+            let init = if is_zero { Init::Zeros } else { Init::Normal(0.5) };
+            let builder = builder.pp("words");
+            let table = builder.embedding_table("weight", [WORDS, WORD], Init::Normal(0.5))?;
+            Ok((table, builder.get("head", &[WORD, 1], init)?))
+        };
+        let words = self.overrides.words.map(words).transpose()?;
+        Ok(Model { parameters: builder.finish()?, weights, words })
     }
 
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Self::Batch>> {
@@ -224,7 +266,7 @@ impl Study for Toy {
             self.stop.request();
         }
         context.stop.check()?;
-        let examples: Vec<usize> = (EXAMPLES..EXAMPLES + 10).collect();
+        let examples: Vec<usize> = (EXAMPLES..WORDS).collect();
         let measured =
             f64::from(self.mean_squared_error(model, &examples, None)?.to_scalar::<f32>()?);
         let value = self.overrides.evaluation_values.get(call).copied().unwrap_or(measured);
@@ -239,7 +281,18 @@ impl Study for Toy {
     }
 }
 
-impl StudyExtension for Toy {}
+impl StudyExtension for Toy {
+    const SUPPORTS_EMBEDDING_TABLES: bool = true;
+
+    fn table_ids(&self, model: &Model, batch: &Vec<usize>) -> StudyResult<TableIds> {
+        let mut ids = ids(batch).to_vec();
+        if self.overrides.words == Some(Words::Unknown) {
+            ids.push(WORDS as u32);
+        }
+        let table = model.words.as_ref().and_then(|(table, _)| table.as_external());
+        Ok(table.map(|table| (Arc::clone(table), ids.into())).into_iter().collect())
+    }
+}
 
 /// The recipe with overrides.
 pub fn recipe(set: &[&str]) -> Recipe {

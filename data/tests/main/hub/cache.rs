@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::assert_has;
 use super::server::{COMMIT, ScriptedServer};
 use super::test_cache::{BODY, TestCache, correct_hub, etag_of};
+use crate::assert_has;
 
 /// Folders of the cache may be links, but nothing is written through a link out of the cache.
 #[test]

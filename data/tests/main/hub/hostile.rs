@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use engram_data::DataError;
 use engram_data::hub::WeightsLocation;
-use flate2::{Compression, write::GzEncoder};
 
+use super::model;
 use super::server::{COMMIT, ScriptedServer};
 use super::test_cache::{
-    BODY, TestCache, correct_hub, etag_of, redirect, reply, send_correct_metadata, send_metadata,
+    BODY, TestCache, correct_hub, etag_of, hub_with_body, hub_with_metadata, redirect, reply,
 };
-use super::{assert_has, model};
+use crate::{assert_has, gzip};
 
 /// Returns the total size of the files in a folder, in bytes; 0 if there is no folder.
 fn total_bytes(folder: &Path) -> u64 {
@@ -51,17 +51,9 @@ fn unsafe_names_in_headers_are_refused() {
         &format!("{}é", &sha1[2..]),
     ] {
         for is_etag in [true, false] {
-            let name = invalid.to_owned();
-            let server = ScriptedServer::start(move |request, out| {
-                let size = BODY.len().to_string();
-                let etag = if is_etag { name.clone() } else { etag_of(BODY) };
-                let commit = if is_etag { COMMIT } else { &name };
-                if request.requests_metadata() {
-                    send_metadata(out, commit, &etag, &size)
-                } else {
-                    reply(out, 200, &[], BODY)
-                }
-            });
+            let (etag, size) = (etag_of(BODY), BODY.len().to_string());
+            let (commit, etag) = if is_etag { (COMMIT, invalid) } else { (invalid, &*etag) };
+            let server = hub_with_metadata(commit, etag, &size);
             let cache = TestCache::new(&server.endpoint);
             cache.assert_refused(&["check HF_ENDPOINT"]);
             assert!(
@@ -205,13 +197,7 @@ fn impossible_sizes_are_refused() {
         ("*", "no size"),
         ("x", "not a number of bytes"),
     ] {
-        let server = ScriptedServer::start(move |request, out| {
-            if request.requests_metadata() {
-                send_metadata(out, COMMIT, &etag_of(BODY), size)
-            } else {
-                reply(out, 200, &[], BODY)
-            }
-        });
+        let server = hub_with_metadata(COMMIT, &etag_of(BODY), size);
         let cache = TestCache::new(&server.endpoint);
         cache.assert_refused(&[expected]);
         assert_eq!(total_bytes(&cache.model_folder()), 0);
@@ -222,44 +208,22 @@ fn impossible_sizes_are_refused() {
 fn too_long_bodies_are_refused() {
     let longer = [BODY, b"more"].concat();
     let length = longer.len().to_string();
-    let announced = longer.clone();
-    let with_length = ScriptedServer::start(move |request, out| {
-        if request.requests_metadata() {
-            send_correct_metadata(out)
-        } else {
-            reply(out, 200, &[("Content-Length", &length)], &announced)
-        }
-    });
-    let endless = ScriptedServer::start(|request, out| {
-        if request.requests_metadata() {
-            return send_correct_metadata(out);
-        }
+    let with_length =
+        hub_with_body(move |_, out| reply(out, 200, &[("Content-Length", &length)], &longer));
+    let endless = hub_with_body(|_, out| {
         reply(out, 200, &[], b"")?;
         loop {
             out.write_all(&[b'z'; 1 << 16])?;
         }
     });
-    let chunked = ScriptedServer::start(|request, out| {
-        if request.requests_metadata() {
-            return send_correct_metadata(out);
-        }
+    let chunked = hub_with_body(|_, out| {
         reply(out, 200, &[("Transfer-Encoding", "chunked")], b"")?;
         loop {
             write!(out, "1000\r\n{}\r\n", "z".repeat(4096))?;
         }
     });
-    let mut bomb = GzEncoder::new(Vec::new(), Compression::fast());
-    for _ in 0..100 {
-        bomb.write_all(&[0; 1 << 20]).unwrap();
-    }
-    let bomb = bomb.finish().unwrap();
-    let gzip = ScriptedServer::start(move |request, out| {
-        if request.requests_metadata() {
-            send_correct_metadata(out)
-        } else {
-            reply(out, 200, &[("Content-Encoding", "gzip")], &bomb)
-        }
-    });
+    let bomb = gzip(vec![0u8; 100 << 20]);
+    let gzip = hub_with_body(move |_, out| reply(out, 200, &[("Content-Encoding", "gzip")], &bomb));
     for server in [&with_length, &endless, &chunked, &gzip] {
         let cache = TestCache::new(&server.endpoint);
         cache.assert_refused(&["more than the 19 bytes announced"]);
@@ -271,25 +235,15 @@ fn too_long_bodies_are_refused() {
 /// Some servers compress despite `identity`. The announced size is the uncompressed size.
 #[test]
 fn a_compressed_body_is_decompressed() {
-    let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
-    compressed.write_all(BODY).unwrap();
-    let compressed = compressed.finish().unwrap();
-    let server = ScriptedServer::start(move |request, out| {
-        if request.requests_metadata() {
-            send_correct_metadata(out)
-        } else {
-            reply(out, 200, &[("Content-Encoding", "gzip")], &compressed)
-        }
-    });
+    let compressed = gzip(BODY);
+    let server =
+        hub_with_body(move |_, out| reply(out, 200, &[("Content-Encoding", "gzip")], &compressed));
     assert_eq!(fs::read(TestCache::new(&server.endpoint).fetch().unwrap()).unwrap(), BODY);
 }
 
 #[test]
 fn slow_bodies_are_aborted_and_resumed() {
-    let slow_hub = ScriptedServer::start(|request, out| {
-        if request.requests_metadata() {
-            return send_correct_metadata(out);
-        }
+    let slow_hub = hub_with_body(|_, out| {
         reply(out, 200, &[], b"")?;
         for byte in BODY {
             thread::sleep(Duration::from_millis(80));
@@ -303,15 +257,11 @@ fn slow_bodies_are_aborted_and_resumed() {
     assert_has(&error, &["only ", " bytes arrived in 0.5 s", "run again"]);
     // The next run resumes the download.
     cache.settings.stall_timeout = Duration::from_secs(5);
-    let correct_hub = ScriptedServer::start(|request, out| {
-        if request.requests_metadata() {
-            send_correct_metadata(out)
-        } else {
-            let start: usize = request.range.trim_end_matches('-').parse().unwrap();
-            assert!(start > 0, "the download starts again");
-            let range = format!("bytes {start}-18/19");
-            reply(out, 206, &[("Content-Range", &range)], &BODY[start..])
-        }
+    let correct_hub = hub_with_body(|request, out| {
+        let start: usize = request.range.trim_end_matches('-').parse().unwrap();
+        assert!(start > 0, "the download starts again");
+        let range = format!("bytes {start}-18/19");
+        reply(out, 206, &[("Content-Range", &range)], &BODY[start..])
     });
     cache.settings.endpoint.clone_from(&correct_hub.endpoint);
     assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY);
@@ -349,13 +299,10 @@ fn missing_responses_time_out() {
 /// A range other than the requested range is not appended to a partial file.
 #[test]
 fn a_wrong_range_is_not_appended() {
-    let server = ScriptedServer::start(|request, out| {
-        match (request.requests_metadata(), request.range.as_str()) {
-            (true, _) => send_correct_metadata(out),
-            // Interrupts the transfer.
-            (_, "0-") => reply(out, 206, &[("Content-Range", "bytes 0-18/19")], &BODY[..5]),
-            _ => reply(out, 206, &[("Content-Range", "bytes 2-18/19")], &BODY[2..]),
-        }
+    let server = hub_with_body(|request, out| match request.range.as_str() {
+        // Interrupts the transfer.
+        "0-" => reply(out, 206, &[("Content-Range", "bytes 0-18/19")], &BODY[..5]),
+        _ => reply(out, 206, &[("Content-Range", "bytes 2-18/19")], &BODY[2..]),
     });
     let mut cache = TestCache::new(&server.endpoint);
     cache.settings.retries = 3;
@@ -370,13 +317,7 @@ fn checksums_are_verified() {
         ("0".repeat(40), false),
         ("0".repeat(64), false),
     ] {
-        let server = ScriptedServer::start(move |request, out| {
-            if request.requests_metadata() {
-                send_metadata(out, COMMIT, &etag, &BODY.len().to_string())
-            } else {
-                reply(out, 200, &[], BODY)
-            }
-        });
+        let server = hub_with_metadata(COMMIT, &etag, &BODY.len().to_string());
         let cache = TestCache::new(&server.endpoint);
         if is_correct {
             cache.fetch().unwrap();
@@ -391,13 +332,7 @@ const GIT_SHA1: &str = "bc77bf8f7cdcf1bc3b843a77809edf1d1367b78e";
 
 #[test]
 fn a_different_commit_is_refused() {
-    let server = ScriptedServer::start(|request, out| {
-        if request.requests_metadata() {
-            send_metadata(out, &"f".repeat(40), &etag_of(BODY), &BODY.len().to_string())
-        } else {
-            reply(out, 200, &[], BODY)
-        }
-    });
+    let server = hub_with_metadata(&"f".repeat(40), &etag_of(BODY), &BODY.len().to_string());
     let cache = TestCache::new(&server.endpoint);
     let pinned = WeightsLocation::parse(&format!("hf://owner/name@{COMMIT}")).unwrap();
     let error = pinned.file("config.json", &cache.settings).unwrap_err().to_string();

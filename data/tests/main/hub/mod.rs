@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use self::server::{COMMIT, Fault, Server};
+use crate::assert_has;
 use engram_data::DataError;
 use engram_data::hub::{HubSettings, WeightsLocation};
 use tempfile::TempDir;
@@ -60,13 +61,6 @@ impl Hub {
 
 fn model() -> WeightsLocation {
     WeightsLocation::parse("hf://owner/name").unwrap()
-}
-
-#[track_caller]
-fn assert_has(message: &str, parts: &[&str]) {
-    for part in parts {
-        assert!(message.contains(part), "no {part:?} in: {message}");
-    }
 }
 
 #[test]
@@ -284,14 +278,6 @@ fn a_missing_network_is_reported() {
     let message = model().file("config.json", &settings).unwrap_err().to_string();
     let cache_path = "models--owner--name/snapshots/main/config.json";
     assert_has(&message, &["http://127.0.0.1:1", "run again when online", cache_path]);
-}
-
-#[test]
-fn the_token_is_sent() {
-    let mut hub = Hub::start();
-    hub.settings.token = Some("hf_secret".to_owned());
-    hub.fetch("config.json").unwrap();
-    assert!(hub.server.requests()[0].ends_with(" Bearer hf_secret"));
 }
 
 #[test]

@@ -9,7 +9,8 @@ use engram_data::hub::HubSettings;
 use tempfile::TempDir;
 
 use super::server::COMMIT;
-use super::{Hub, assert_has, model};
+use super::{Hub, model};
+use crate::assert_has;
 
 /// Returns a cache with these files of `owner/name`, and its settings.
 fn cache_with(files: &[(&str, &str)]) -> (TempDir, HubSettings) {

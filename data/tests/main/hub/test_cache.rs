@@ -11,8 +11,9 @@ use engram_data::hub::HubSettings;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::server::{COMMIT, Request};
-use super::{assert_has, model};
+use super::model;
+use super::server::{COMMIT, Request, ScriptedServer};
+use crate::assert_has;
 
 pub const BODY: &[u8] = b"{\"hidden_size\": 8}\n";
 
@@ -64,6 +65,25 @@ pub fn correct_hub(request: &Request, out: &mut TcpStream) -> std::io::Result<()
     } else {
         reply(out, 200, &[], BODY)
     }
+}
+
+/// A hub that sends the correct metadata, and this body.
+pub fn hub_with_body(
+    body: impl Fn(&Request, &mut TcpStream) -> std::io::Result<()> + Send + Sync + 'static,
+) -> ScriptedServer {
+    ScriptedServer::start(move |request, out| match request.requests_metadata() {
+        true => send_correct_metadata(out),
+        false => body(request, out),
+    })
+}
+
+/// A hub that sends the correct body, and this commit, etag and size.
+pub fn hub_with_metadata(commit: &str, etag: &str, size: &str) -> ScriptedServer {
+    let [commit, etag, size] = [commit, etag, size].map(str::to_owned);
+    ScriptedServer::start(move |request, out| match request.requests_metadata() {
+        true => send_metadata(out, &commit, &etag, &size),
+        false => reply(out, 200, &[], BODY),
+    })
 }
 
 /// A cache, and a folder beside it with a file that must not change.

@@ -1,7 +1,6 @@
 //! Tests of compressed, truncated, changed and overlong files, for every reader.
 
 use std::io::Write;
-use std::path::PathBuf;
 
 use engram_data::knowledge::coco::CocoOptions;
 use engram_data::knowledge::web::WebOptions;
@@ -9,13 +8,7 @@ use engram_data::knowledge::wikidata::TripleOptions;
 use engram_data::knowledge::{Input, coco, web, wikidata};
 
 use super::reading::{assert_refused, input, read};
-use crate::targets;
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(bytes).unwrap();
-    encoder.finish().unwrap()
-}
+use crate::gzip;
 
 #[test]
 fn gzip_files_are_decompressed_or_reported() {
@@ -61,30 +54,4 @@ fn a_decompression_bomb_does_not_fill_the_memory() {
         wikidata::read_triples(input(&overlong), &TripleOptions::default(), collector)
     });
     assert_refused(result, "data.file: an item of more than 16 MiB");
-}
-
-/// Returns the `good` files of the fuzzer's corpora, by target. Audio, images and hub headers have
-/// none; they have their own tests.
-fn good_files() -> Vec<(&'static str, Vec<u8>)> {
-    let corpus = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
-    let read = |name| Some((name, std::fs::read(corpus.join(name).join("good")).ok()?));
-    targets::TARGETS.iter().filter_map(|(name, _)| read(*name)).collect()
-}
-
-#[test]
-fn truncated_and_flipped_files_are_read_or_refused() {
-    let files = good_files();
-    assert!(files.len() >= 7, "{}", files.len());
-    for (name, bytes) in files {
-        for length in 0..bytes.len() {
-            targets::run(name, &bytes[..length]);
-        }
-        for position in 0..bytes.len() {
-            for bit in 0..8 {
-                let mut flipped = bytes.clone();
-                flipped[position] ^= 1 << bit;
-                targets::run(name, &flipped);
-            }
-        }
-    }
 }

@@ -22,8 +22,10 @@ fn questions_come_with_their_answers() {
     let name = Some("COCO_val2014_%012d.jpg".parse().unwrap());
     let mut options = VqaOptions { image_name: name, ..VqaOptions::default() };
     let vqa = |options: &VqaOptions| {
-        read(false, |collector| vqa::read(input(QUESTIONS), input(ANSWERS), options, collector))
-            .unwrap()
+        read(false, |collector| {
+            vqa::read(input(QUESTIONS), Some(input(ANSWERS)), options, collector)
+        })
+        .unwrap()
     };
     let (lines, counts) = vqa(&options);
     assert_eq!(
@@ -54,7 +56,9 @@ fn questions_come_with_their_answers() {
 fn bad_question_files_are_reported() {
     let options = VqaOptions::default();
     let vqa = |questions: &str, answers: &str| {
-        read(false, |collector| vqa::read(input(questions), input(answers), &options, collector))
+        read(false, |collector| {
+            vqa::read(input(questions), Some(input(answers)), &options, collector)
+        })
     };
     assert_refused(vqa(QUESTIONS, QUESTIONS), "has no list `annotations`");
     assert_refused(vqa(ANSWERS, ANSWERS), "has no list `questions`");
@@ -65,7 +69,7 @@ fn bad_question_files_are_reported() {
     let with_pattern = VqaOptions { image_name: Some("%d".parse().unwrap()), ..options.clone() };
     let not_numeric = QUESTIONS.replace("7", "\"x\"");
     let result = read(false, |collector| {
-        vqa::read(input(&not_numeric), input(ANSWERS), &with_pattern, collector)
+        vqa::read(input(&not_numeric), Some(input(ANSWERS)), &with_pattern, collector)
     });
     assert_refused(result, "item 2 of `questions`: image id x is not a number");
 }
@@ -77,7 +81,7 @@ fn aokvqa_is_one_list() {
         {"image_id": 1, "question_id": "b", "question": "Who?"}]"#;
     let options = VqaOptions { source: "aokvqa".to_owned(), ..VqaOptions::default() };
     let (lines, counts) =
-        read(false, |collector| vqa::read_aokvqa(input(file), &options, collector)).unwrap();
+        read(false, |collector| vqa::read(input(file), None, &options, collector)).unwrap();
     assert_eq!(
         lines,
         [r#"{"source":"aokvqa","document":"1","question":"What?","answer":["y","x"]}"#]
@@ -93,7 +97,7 @@ fn real_questions_of_aokvqa_are_read() {
         let image_name = Some("val2017/%012d.jpg".parse().unwrap());
         let options = VqaOptions { image_name, per_image, ..VqaOptions::default() };
         let input = Input::open(folder.join(name)).unwrap();
-        read(false, |collector| vqa::read_aokvqa(input, &options, collector)).unwrap()
+        read(false, |collector| vqa::read(input, None, &options, collector)).unwrap()
     };
     assert_eq!(aokvqa("aokvqa_v1p0_val.json", false).0.len(), 1_145);
     assert_eq!(aokvqa("aokvqa_v1p0_val.json", true).0.len(), 1_122);
@@ -115,7 +119,7 @@ fn real_questions_of_okvqa_are_read() {
         let options = VqaOptions { per_image, ..VqaOptions::default() };
         let questions = Input::open(&path).unwrap();
         let read = |collector: &mut Collector<'_>| {
-            vqa::read(questions, input(&answers), &options, collector)
+            vqa::read(questions, Some(input(&answers)), &options, collector)
         };
         let (lines, counts) = super::reading::read(false, read).unwrap();
         assert_eq!((lines.len(), counts.skipped.len()), (entries, 0));

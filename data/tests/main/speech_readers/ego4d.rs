@@ -2,7 +2,8 @@
 
 use engram_data::speech::manifest::Clip;
 
-use super::files::{Files, assert_refused, gzip, ids, read};
+use super::files::{Files, assert_refused, ids, read};
+use crate::gzip;
 
 const EGO4D: &str = r#"{"version": "1", "videos": [
   {"video_uid": "v", "clips": [

@@ -1,14 +1,13 @@
 //! Files written by tests, and readers for them.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 
 use engram_data::DataError;
 use engram_data::speech::{self, SpeechClips, SpeechSource};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use tempfile::TempDir;
+
+use crate::assert_has;
 
 /// Test files in a temporary folder. Audio files have any content, because readers do not open
 /// them.
@@ -40,12 +39,6 @@ impl Files {
     }
 }
 
-pub fn gzip(text: &str) -> Vec<u8> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-    encoder.write_all(text.as_bytes()).unwrap();
-    encoder.finish().unwrap()
-}
-
 pub fn read(format: &str, source: &SpeechSource) -> Result<SpeechClips, DataError> {
     speech::read(format.parse().unwrap(), source)
 }
@@ -58,9 +51,7 @@ pub fn ids(data_set: &SpeechClips) -> Vec<&str> {
 #[track_caller]
 pub fn assert_refused(format: &str, source: &SpeechSource, expected: &[&str]) {
     let error = read(format, source).unwrap_err().to_string();
-    for expected in expected {
-        assert!(error.contains(expected), "{expected:?} is not in: {error}");
-    }
+    assert_has(&error, expected);
     assert!(error.contains(';') || error.contains('?'), "no remedy: {error}");
 }
 

@@ -4,7 +4,8 @@ use std::fs;
 
 use engram_data::speech::manifest::Clip;
 
-use super::files::{Files, assert_refused, gzip, ids, read, skip_missing};
+use super::files::{Files, assert_refused, ids, read, skip_missing};
+use crate::gzip;
 
 /// Two clips of one video and two of another.
 pub fn how2() -> Files {

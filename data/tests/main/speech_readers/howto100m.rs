@@ -3,7 +3,8 @@
 use engram_data::speech::SpeechSource;
 use engram_data::speech::manifest::Clip;
 
-use super::files::{Files, assert_refused, gzip, ids, read, skip_missing};
+use super::files::{Files, assert_refused, ids, read, skip_missing};
+use crate::gzip;
 
 const HOWTO100M: &str = r#"{"nnSSgljYARs": {"start": [9.52, 12, 15, 20.25], "end": [14.0, 15, 15, 21],
   "text": ["hey guys", " ", "of no length", "caf\u00e9 \"x\""]},
@@ -12,7 +13,7 @@ const HOWTO100M: &str = r#"{"nnSSgljYARs": {"start": [9.52, 12, 15, 20.25], "end
 #[test]
 fn howto100m_names_captions_by_their_index() {
     let files = Files::new([("audio/nnSSgljYARs.m4a", "x")]);
-    for bytes in [HOWTO100M.as_bytes().to_vec(), gzip(&HOWTO100M.replace('\n', "\r\n"))] {
+    for bytes in [HOWTO100M.as_bytes().to_vec(), gzip(HOWTO100M.replace('\n', "\r\n"))] {
         files.write("caption.json", bytes);
         let source = skip_missing(files.with_audio("caption.json"));
         let data_set = read("howto100m", &source).unwrap();

@@ -5,7 +5,8 @@ use std::fs;
 use engram_data::speech::manifest::Clip;
 use engram_data::speech::{MissingAudio, SpeechSource};
 
-use super::files::{Files, assert_refused, gzip, ids, read, skip_missing};
+use super::files::{Files, assert_refused, ids, read, skip_missing};
+use crate::gzip;
 
 const CHAPTER: &str = "LibriSpeech/dev-clean/84/121123/84-121123";
 
@@ -56,7 +57,7 @@ fn transcripts_may_be_compressed() {
     let files = librispeech();
     let uncompressed = read("librispeech", &files.source("LibriSpeech")).unwrap();
     let transcript_file = format!("{CHAPTER}.trans.txt");
-    files.write(&transcript_file, gzip(&fs::read_to_string(files.path(&transcript_file)).unwrap()));
+    files.write(&transcript_file, gzip(fs::read_to_string(files.path(&transcript_file)).unwrap()));
     assert_eq!(read("librispeech", &files.source("LibriSpeech")).unwrap(), uncompressed);
     let compressed = gzip("84-121123-0000 GO ON\n");
     files.write(&transcript_file, &compressed[..compressed.len() - 5]);

@@ -22,22 +22,6 @@ pub(crate) use sentences::Sentences;
 pub const MAX_NGRAM_ORDER: usize = 4;
 
 /// The tokenized captions of a set of images, prepared once for all metrics.
-///
-/// ```
-/// use engram_eval::metric::caption::{CaptionCorpus, bleu::bleu, cider::cider_d, rouge_l::rouge_l};
-///
-/// let hypotheses = ["a man riding a wave", "a dog in the grass", "a red bus on the street"];
-/// let references = [
-///     vec!["a man riding a wave on top of a surfboard", "a man rides a wave"],
-///     vec!["two dogs play in the grass", "dogs playing on grass", "two brown dogs"],
-///     vec!["a red bus on the street"],
-/// ];
-/// let corpus = CaptionCorpus::new(&hypotheses, &references)?;
-/// assert!((bleu(&corpus).corpus[3] - 0.8065008589354788).abs() < 1e-12);
-/// assert!((rouge_l(&corpus)[0] - 0.8714285714285713).abs() < 1e-12);
-/// assert!((cider_d(&corpus, None)[0] - 3.7905395709024643).abs() < 1e-12);
-/// # Ok::<(), engram_eval::metric::MetricError>(())
-/// ```
 #[derive(Debug, Clone)]
 pub struct CaptionCorpus {
     /// The references of all images, then their hypotheses.
@@ -85,13 +69,8 @@ impl CaptionCorpus {
     }
 
     /// Number of images.
-    pub fn len(&self) -> usize {
+    fn len(&self) -> usize {
         self.ends.len()
-    }
-
-    /// Whether there are no images.
-    pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
     }
 
     fn hypothesis(&self, image: usize) -> Sentence<'_> {
@@ -110,24 +89,46 @@ impl CaptionCorpus {
 }
 
 #[cfg(test)]
-mod tests_data {
-    use super::CaptionCorpus;
+mod tests {
+    use super::*;
+    use crate::metric::mean::mean;
 
-    /// Three images, scored with pycocoevalcap 1.2.
-    pub(super) fn scored_images() -> CaptionCorpus {
+    fn assert_close(values: &[f64], expected: &[f64], tolerance: f64) {
+        assert_eq!(values.len(), expected.len());
+        for (value, expected) in values.iter().zip(expected) {
+            assert!((value - expected).abs() < tolerance * expected, "{values:?} {expected}");
+        }
+    }
+
+    /// The expected values are from pycocoevalcap 1.2.
+    #[test]
+    fn scores_equal_pycocoevalcap() {
         let hypotheses = ["a man riding a wave", "a dog in the grass", "a red bus on the street"];
         let references = [
             vec!["a man riding a wave on top of a surfboard", "a man rides a wave"],
             vec!["two dogs play in the grass", "dogs playing on grass", "two brown dogs"],
             vec!["a red bus on the street"],
         ];
-        CaptionCorpus::new(&hypotheses, &references).expect("references for every image")
-    }
-}
+        let corpus = CaptionCorpus::new(&hypotheses, &references).unwrap();
+        let bleu = bleu::bleu(&corpus);
+        let bleu_1_to_4 =
+            [0.8749999999453126, 0.8604560507552892, 0.8398127380023935, 0.8065008589354788];
+        assert_close(&bleu.corpus, &bleu_1_to_4, 2e-13);
+        let bleu_4: Vec<f64> = bleu.images.iter().map(|scores| scores[3]).collect();
+        assert_close(&bleu_4, &[0.999999999479, 8.40896414984e-05, 0.999999999596], 1e-11);
+        let of_resample =
+            |counts: &[u32]| bleu::BleuStatistics::of_resample(&bleu.statistics, counts).scores();
+        assert_eq!(of_resample(&[1, 1, 1]), bleu.corpus);
+        assert_eq!(of_resample(&[0, 1, 0]), bleu.images[1]);
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+        let rouge_l = rouge_l::rouge_l(&corpus);
+        assert_close(&rouge_l, &[0.8714285714285713, 0.5366568914956013, 1.0], 2e-15);
+        assert_close(&[mean(&rouge_l)], &[0.8026951543080575], 2e-15);
+        let (cider_d, _) = cider::cider_d_and_cider(&corpus, None);
+        assert_close(&cider_d, &[3.7905395709024643, 1.2953060131319978, 10.0], 1e-13);
+        assert_close(&[mean(&cider_d)], &[5.028615194678154], 1e-13);
+        assert_eq!(cider::of_subset(&corpus, &[2, 9]), (vec![0.0], vec![0.0]));
+    }
 
     #[test]
     fn missing_references_and_unequal_lengths_are_refused() {

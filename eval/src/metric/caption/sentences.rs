@@ -31,13 +31,6 @@ pub(crate) struct Sentences {
 pub(super) struct Vocabulary(HashMap<Box<str>, u32, RandomState>);
 
 impl Sentences {
-    /// Allocates memory for `sentences` sentences with `bytes` bytes in total.
-    pub(crate) fn with_capacity(sentences: usize, bytes: usize) -> Self {
-        // An English word and its space take five to six bytes.
-        let (words, ends) = (Vec::with_capacity(bytes / 4), Vec::with_capacity(sentences));
-        Self { words, ends, ..Self::default() }
-    }
-
     /// Number of sentences.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
@@ -158,15 +151,5 @@ mod tests {
             assert_eq!(words_and_tokens(&parts), words_and_tokens(&whole), "{split}");
             assert_eq!(parts.vocabulary.len(), 7);
         }
-    }
-
-    #[test]
-    fn resizing_drops_or_adds_sentences() {
-        let mut sentences = from_texts(&["a", "a\u{A0}b", "c"]);
-        sentences.resize(1);
-        assert_eq!(words_and_tokens(&sentences), [(&[0][..], &[0][..])]);
-        sentences.resize(3);
-        assert_eq!(sentences.len(), 3);
-        assert!(sentences.get(2).tokens.is_empty() && sentences.get(2).words.len() == 1);
     }
 }

@@ -1,24 +1,18 @@
 //! The last step of the number normaliser: joins dollars and cents, and spells "1" as "one".
 
+use super::super::Buffers;
 use super::super::characters::{character_at, is_word, is_word_at};
 
-/// Applies the three patterns of `postprocess` to `text`. `spare` is a buffer for intermediate
-/// text.
-pub(in super::super) fn postprocess(text: &mut String, spare: &mut String) {
-    if text.contains('¢') {
-        spare.clear();
-        join_cents(text, spare);
-        std::mem::swap(text, spare);
+/// Applies the three patterns of `postprocess`.
+pub(in super::super) fn postprocess(buffers: &mut Buffers) {
+    if buffers.current.contains('¢') {
+        buffers.apply(join_cents);
     }
-    if ["$0", "£0", "€0"].iter().any(|zero| text.contains(zero)) {
-        spare.clear();
-        extract_cents(text, spare);
-        std::mem::swap(text, spare);
+    if ["$0", "£0", "€0"].iter().any(|zero| buffers.current.contains(zero)) {
+        buffers.apply(extract_cents);
     }
-    if text.contains('1') {
-        spare.clear();
-        spell_one(text, spare);
-        std::mem::swap(text, spare);
+    if buffers.current.contains('1') {
+        buffers.apply(spell_one);
     }
 }
 
@@ -125,9 +119,9 @@ mod tests {
     use super::*;
 
     fn finished(text: &str) -> String {
-        let (mut text, mut spare) = (text.to_owned(), String::new());
-        postprocess(&mut text, &mut spare);
-        text
+        let mut buffers = Buffers { current: text.to_owned(), ..Buffers::default() };
+        postprocess(&mut buffers);
+        buffers.current
     }
 
     #[test]

@@ -124,6 +124,13 @@ impl Conversion<'_> {
         self.value.clear();
     }
 
+    /// Writes the pending number with the ending of its last word, if that word has one.
+    fn end_word(&mut self, ending: &str) {
+        if !ending.is_empty() {
+            self.write_value(ending);
+        }
+    }
+
     fn flush(&mut self) {
         if !self.value.is_absent() {
             self.write_value("");
@@ -152,20 +159,17 @@ impl Conversion<'_> {
                 self.value.start_text();
                 self.value.append("0");
             }
-            NumberWord::Ones(ones) => self.add_ones(ones, context.previous),
-            NumberWord::OnesSuffixed(ones, suffix) => {
+            NumberWord::Ones(ones, ending) => {
                 self.add_ones(ones, context.previous);
-                self.write_value(suffix);
+                self.end_word(ending);
             }
-            NumberWord::Tens(tens) => self.add_tens(tens),
-            NumberWord::TensSuffixed(tens, suffix) => {
+            NumberWord::Tens(tens, ending) => {
                 self.add_tens(tens);
-                self.write_value(suffix);
+                self.end_word(ending);
             }
-            NumberWord::Multiplier(zeros) => self.multiply(zeros),
-            NumberWord::MultiplierSuffixed(zeros, suffix) => {
+            NumberWord::Multiplier(zeros, ending) => {
                 self.multiply(zeros);
-                self.write_value(suffix);
+                self.end_word(ending);
             }
             NumberWord::Sign(sign) => {
                 self.flush();
@@ -208,8 +212,8 @@ impl Conversion<'_> {
         let value = &mut self.value;
         if value.is_absent() {
             value.set_integer(ones, 0);
-        } else if value.is_text() || matches!(previous, Token::Word(NumberWord::Ones(_))) {
-            if matches!(previous, Token::Word(NumberWord::Tens(_))) && ones < 10 {
+        } else if value.is_text() || matches!(previous, Token::Word(NumberWord::Ones(_, ""))) {
+            if matches!(previous, Token::Word(NumberWord::Tens(_, ""))) && ones < 10 {
                 value.replace_last(ones);
             } else {
                 value.append_number(ones);
@@ -252,7 +256,7 @@ impl Conversion<'_> {
             NumberWord::Repeat(times) => {
                 let digit = match next {
                     Token::Word(NumberWord::Zero) => 0,
-                    Token::Word(NumberWord::Ones(ones)) => ones,
+                    Token::Word(NumberWord::Ones(ones, "")) => ones,
                     _ => {
                         self.write_other(context.word);
                         return false;
@@ -267,13 +271,16 @@ impl Conversion<'_> {
             NumberWord::Point => {
                 use NumberWord::{Ones, Tens, Zero};
                 // Before any other number word, the reference drops "point".
-                if matches!(next, Token::Written { .. } | Token::Word(Zero | Ones(_) | Tens(_))) {
+                if matches!(
+                    next,
+                    Token::Written { .. } | Token::Word(Zero | Ones(_, "") | Tens(_, ""))
+                ) {
                     self.value.start_text();
                     self.value.append(".");
                 }
             }
             _ => {
-                if !matches!(context.previous, Token::Word(NumberWord::Multiplier(_))) {
+                if !matches!(context.previous, Token::Word(NumberWord::Multiplier(_, ""))) {
                     self.write_other(context.word);
                 }
             }

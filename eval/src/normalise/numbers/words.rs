@@ -4,28 +4,19 @@ use std::sync::LazyLock;
 
 use super::super::WordTable;
 
-use NumberWord::{
-    And, Currency, Multiplier, MultiplierSuffixed, Ones, OnesSuffixed, Per, Percent, Point, Repeat,
-    Sign, Tens, TensSuffixed, Zero,
-};
+use NumberWord::{And, Currency, Multiplier, Ones, Per, Percent, Point, Repeat, Sign, Tens, Zero};
 
 /// The role of a word in a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NumberWord {
     /// `zero`, `oh`, `o`.
     Zero,
-    /// `one` to `nineteen`.
-    Ones(u8),
-    /// `sixes`, `first`, `twelfth`: value and ending.
-    OnesSuffixed(u8, &'static str),
-    /// `twenty` to `ninety`.
-    Tens(u8),
-    /// `twenties`, `twentieth`: value and ending.
-    TensSuffixed(u8, &'static str),
-    /// `hundred` to `decillion`: number of zeros.
-    Multiplier(u8),
-    /// `hundreds`, `hundredth`: number of zeros and ending.
-    MultiplierSuffixed(u8, &'static str),
+    /// `one` to `nineteen`, and `sixes`, `first`, `twelfth`: value, and the ending or an empty text.
+    Ones(u8, &'static str),
+    /// `twenty` to `ninety`, and `twenties`, `twentieth`: value and ending.
+    Tens(u8, &'static str),
+    /// `hundred` to `decillion`, and `hundreds`, `hundredth`: number of zeros and ending.
+    Multiplier(u8, &'static str),
     /// `minus`, `plus` and similar words before a number: the sign.
     Sign(char),
     /// `dollars` and similar words after a number: the symbol.
@@ -49,7 +40,7 @@ pub(super) fn number_word(word: &str) -> Option<NumberWord> {
 
 /// Whether "… and a half" after this word means ".5".
 pub(super) fn can_have_a_half(word: &str) -> bool {
-    matches!(number_word(word), Some(Zero | Ones(_) | Tens(_) | Multiplier(_)))
+    matches!(number_word(word), Some(Zero | Ones(_, "") | Tens(_, "") | Multiplier(_, "")))
 }
 
 /// Length of "quadrillionth".
@@ -65,21 +56,19 @@ fn read_row(row: &'static str) -> Option<(&'static str, NumberWord)> {
     let fields: Vec<&str> = row.split('\t').collect();
     let number = || fields.get(2)?.parse().ok();
     let symbol = || fields.get(2)?.chars().next();
-    let role = match (*fields.get(1)?, fields.get(3).copied()) {
-        ("zero", _) => Zero,
-        ("ones", None) => Ones(number()?),
-        ("ones", Some(ending)) => OnesSuffixed(number()?, ending),
-        ("tens", None) => Tens(number()?),
-        ("tens", Some(ending)) => TensSuffixed(number()?, ending),
-        ("multiplier", None) => Multiplier(number()?),
-        ("multiplier", Some(ending)) => MultiplierSuffixed(number()?, ending),
-        ("sign", _) => Sign(symbol()?),
-        ("currency", _) => Currency(symbol()?),
-        ("per", _) => Per,
-        ("percent", _) => Percent,
-        ("and", _) => And,
-        ("repeat", _) => Repeat(number()?),
-        ("point", _) => Point,
+    let ending = fields.get(3).copied().unwrap_or_default();
+    let role = match *fields.get(1)? {
+        "zero" => Zero,
+        "ones" => Ones(number()?, ending),
+        "tens" => Tens(number()?, ending),
+        "multiplier" => Multiplier(number()?, ending),
+        "sign" => Sign(symbol()?),
+        "currency" => Currency(symbol()?),
+        "per" => Per,
+        "percent" => Percent,
+        "and" => And,
+        "repeat" => Repeat(number()?),
+        "point" => Point,
         _ => return None,
     };
     Some((fields[0], role))
@@ -93,7 +82,7 @@ mod tests {
     fn every_line_is_in_the_table() {
         assert_eq!(TABLE.len(), 139);
         assert!(TABLE.keys().all(|word| word.len() <= MAX_LENGTH));
-        assert_eq!(number_word("twelfth"), Some(OnesSuffixed(12, "th")));
+        assert_eq!(number_word("twelfth"), Some(Ones(12, "th")));
         assert_eq!(number_word("euros"), Some(Currency('€')));
         assert_eq!(number_word("ninth"), None);
         assert_eq!(number_word(""), None);

@@ -168,6 +168,7 @@ impl Aligner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::SplitMix64;
 
     /// Aligns with the full matrix and the same traceback.
     fn by_full_matrix(reference: &[u32], hypothesis: &[u32]) -> Vec<Edit> {
@@ -213,28 +214,17 @@ mod tests {
         edits
     }
 
-    /// Pseudo-random numbers, the same in every run.
-    fn random_numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        move |below| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        }
-    }
-
     /// A reference and a hypothesis with `errors` percent errors.
-    fn pair(seed: u64, length: u64, vocabulary: u64, errors: u64) -> (Vec<u32>, Vec<u32>) {
-        let mut random = random_numbers(seed);
-        let reference: Vec<u32> = (0..length).map(|_| random(vocabulary) as u32).collect();
+    fn pair(seed: u64, length: usize, vocabulary: usize, errors: usize) -> (Vec<u32>, Vec<u32>) {
+        let mut random = SplitMix64::stream(seed, 0);
+        let reference: Vec<u32> = (0..length).map(|_| random.below(vocabulary) as u32).collect();
         let mut hypothesis = Vec::new();
         for token in &reference {
-            match random(100) {
+            match random.below(100) {
                 roll if roll >= errors => hypothesis.push(*token),
                 roll if roll % 3 == 0 => {}
-                roll if roll % 3 == 1 => hypothesis.push(random(vocabulary) as u32),
-                _ => hypothesis.extend([*token, random(vocabulary) as u32]),
+                roll if roll % 3 == 1 => hypothesis.push(random.below(vocabulary) as u32),
+                _ => hypothesis.extend([*token, random.below(vocabulary) as u32]),
             }
         }
         (reference, hypothesis)
@@ -244,13 +234,14 @@ mod tests {
     fn every_alignment_equals_the_full_matrix_alignment() {
         let mut aligner = Aligner::default();
         for seed in 0..4000 {
-            let mut random = random_numbers(seed + 1);
-            let (length, vocabulary, errors) = (random(180), 2 + random(60), random(101));
+            let mut random = SplitMix64::stream(seed, 1);
+            let (length, vocabulary, errors) =
+                (random.below(180), 2 + random.below(60), random.below(101));
             let (reference, mut hypothesis) = pair(seed, length, vocabulary, errors);
             if seed % 7 == 0 {
-                hypothesis = pair(seed + 9999, random(150), vocabulary, errors).1;
+                hypothesis = pair(seed + 9999, random.below(150), vocabulary, errors).1;
             }
-            let edits = aligner.align(&reference, &hypothesis, vocabulary as usize).to_vec();
+            let edits = aligner.align(&reference, &hypothesis, vocabulary).to_vec();
             assert_eq!(edits, by_full_matrix(&reference, &hypothesis), "seed {seed}");
         }
     }
@@ -259,7 +250,7 @@ mod tests {
     #[test]
     fn a_band_gives_the_full_matrix_alignment() {
         for seed in 0..60 {
-            let (reference, hypothesis) = pair(seed, 700, 40, 1 + seed % 12);
+            let (reference, hypothesis) = pair(seed, 700, 40, 1 + seed as usize % 12);
             let mut aligner = Aligner::default();
             aligner.patterns.reserve(40);
             let expected = by_full_matrix(&reference, &hypothesis);

@@ -12,8 +12,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::malformed;
-use crate::error::{ColumnKind, EvalError, Location};
+use crate::error::{EvalError, Location, malformed};
 use crate::ids::Id;
 use crate::json::{Text, duplicate_key_error};
 
@@ -85,7 +84,7 @@ impl Columns {
         let index_of_named = |name: &str| {
             let reason = || format!("has no `{}`; it has: {}", shortened(name, 60), names_found());
             index(name)?
-                .ok_or_else(|| malformed(file, line, &reason(), "check the names of the columns"))
+                .ok_or_else(|| malformed(file, line, reason(), "check the names of the columns"))
         };
         let first_index =
             |names: &str| names.split_whitespace().find_map(|name| index(name).transpose());
@@ -101,8 +100,8 @@ impl Columns {
             };
             texts.push(column.ok_or_else(|| {
                 let column = match side {
-                    Side::Reference => ColumnKind::References,
-                    Side::Hypothesis => ColumnKind::Hypotheses,
+                    Side::Reference => "references",
+                    Side::Hypothesis => "hypotheses",
                 };
                 let location = Location::new(file, line);
                 EvalError::NoColumn {
@@ -180,7 +179,7 @@ pub(super) fn read_objects<'a>(
     let id = id.map_or("id", |key| header[key]);
     let record = |line: u64, mut fields: Fields<'a>| {
         let error = |key: &str, reason: &str| {
-            malformed(file, line, &format!("`{}` {reason}", shortened(key, 60)), ONE_OBJECT)
+            malformed(file, line, format!("`{}` {reason}", shortened(key, 60)), ONE_OBJECT)
         };
         let record_id = match fields.take(id).map(|id| serde_json::from_str(id.get())) {
             None => None,

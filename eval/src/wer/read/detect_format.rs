@@ -16,7 +16,7 @@ use crate::error::{EvalError, Location};
 /// Returns an error if the lines look like another format than `format`.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] with the detected format and the remedy
+/// [`EvalError::OtherFormat`] with the detected format and the remedy
 pub fn check(file: &str, text: &str, format: TextFormat) -> Result<(), EvalError> {
     let fault = match format {
         TextFormat::Lines => other_format(text),
@@ -42,7 +42,7 @@ pub fn of_content(text: &str) -> TextFormat {
 /// and both files have the same ids, otherwise plain lines.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] if it is unclear whether the first words are ids, and for other formats
+/// [`EvalError::OtherFormat`] if it is unclear whether the first words are ids, and for other formats
 pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
     let mut looks_like_kaldi = false;
     for (file, text) in files {

@@ -3,8 +3,8 @@
 use engram_textfile::non_blank_lines;
 
 use super::columns::is_header;
-use super::{Utterance, detect_format, malformed};
-use crate::error::EvalError;
+use super::{Utterance, detect_format};
+use crate::error::{EvalError, malformed};
 use crate::wer::sclite::{Lattice, has_markup};
 
 /// The remedy for invalid markup.

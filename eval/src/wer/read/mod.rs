@@ -28,7 +28,7 @@ use columns::Record;
 use engram_textfile::{Input, Table, UniqueIds, check_line_ends, lines};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ColumnKind, EvalError, Location};
+use crate::error::{EvalError, Location, malformed};
 
 /// Maximum length of a text, in bytes: about three days of speech.
 const MAX_TEXT_BYTES: usize = 4 << 20;
@@ -103,7 +103,7 @@ pub fn parse_texts<'a>(
 /// Parses the references or the hypotheses of a file.
 ///
 /// # Errors
-/// [`EvalError::Malformed`] with the line; [`EvalError::Text`] for an empty or duplicate id
+/// [`EvalError::Text`] with the line, also for an empty or duplicate id
 pub fn parse_side<'a>(
     file: &str,
     text: &'a str,
@@ -127,7 +127,7 @@ pub fn parse_side<'a>(
             let utterance = |Record { line, id, texts }: Record<'a>| {
                 let id = Some(id.ok_or_else(|| EvalError::NoColumn {
                     location: Location::new(file, line),
-                    column: ColumnKind::Ids,
+                    column: "ids",
                     found: String::new(),
                 })?);
                 let text = texts.into_iter().next().unwrap_or_default();
@@ -160,7 +160,7 @@ pub fn parse_pairs<'a>(
 ) -> Result<Pairs<'a>, EvalError> {
     let sides = [Side::Reference, Side::Hypothesis];
     let records = records(file, text, format, &sides, columns)?;
-    let mut pairs = Pairs::with_capacity(records.len());
+    let mut pairs = Pairs::default();
     let mut lines = Vec::with_capacity(records.len());
     let (mut id_count, mut first_without_id) = (0, None);
     for Record { line, id, texts } in records {
@@ -231,16 +231,7 @@ fn check_lengths<'a>(
         return Ok(());
     };
     let reason = format!("has a text of {} bytes, more than {MAX_TEXT_BYTES}", text.len());
-    Err(malformed(file, line, &reason, "write each utterance on its own line"))
-}
-
-fn malformed(
-    file: &str,
-    line: impl Into<Option<u64>>,
-    reason: &str,
-    remedy: &'static str,
-) -> EvalError {
-    EvalError::Malformed { location: Location::new(file, line), reason: reason.to_owned(), remedy }
+    Err(malformed(file, line, reason, "write each utterance on its own line"))
 }
 
 #[cfg(test)]

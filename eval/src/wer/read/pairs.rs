@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use engram_textfile::shortened;
 
-use super::super::Alignment;
 use super::super::sclite::{self, Lattice, has_markup};
 use super::super::tokens;
+use super::super::{Alignment, check_equal_lengths};
 use super::formats::MARKUP_REMEDY;
-use super::{LENGTH_REMEDY, Utterance, malformed};
-use crate::error::EvalError;
+use super::{LENGTH_REMEDY, Utterance};
+use crate::error::{EvalError, malformed};
 use crate::ids::{FileIds, join as join_ids};
 use crate::normalise::Normaliser;
 
@@ -50,27 +50,13 @@ impl<'a> Pairs<'a> {
         R: AsRef<str>,
         H: AsRef<str>,
     {
-        if references.len() != hypotheses.len() {
-            return Err(EvalError::LengthMismatch {
-                references: references.len(),
-                hypotheses: hypotheses.len(),
-            });
-        }
+        check_equal_lengths(references.len(), hypotheses.len())?;
         Ok(Self {
             ids: (1..=references.len()).map(|id| id.to_string().into()).collect(),
             references: references.iter().map(|text| text.as_ref().into()).collect(),
             hypotheses: hypotheses.iter().map(|text| text.as_ref().into()).collect(),
             ..Self::default()
         })
-    }
-
-    pub(super) fn with_capacity(pairs: usize) -> Self {
-        Self {
-            ids: Vec::with_capacity(pairs),
-            references: Vec::with_capacity(pairs),
-            hypotheses: Vec::with_capacity(pairs),
-            ..Self::default()
-        }
     }
 
     /// Returns the pairs after normalisation.
@@ -93,7 +79,7 @@ impl<'a> Pairs<'a> {
     /// normalisation is chosen. The chosen texts are not normalised.
     ///
     /// # Errors
-    /// [`EvalError::Malformed`] for a text with invalid markup, and for a text that is
+    /// [`EvalError::Text`] for a text with invalid markup, and for a text that is
     /// too long
     pub fn without_markup(&self, normaliser: Normaliser) -> Result<Self, EvalError> {
         let Markup { references, hypotheses, optional_deletions } = self.markup;
@@ -115,10 +101,13 @@ impl<'a> Pairs<'a> {
             };
             let (reference, hypothesis) =
                 (lattice(reference, references)?, lattice(hypothesis, hypotheses)?);
-            let chosen = sclite::choose(&reference, &hypothesis, normaliser, optional_deletions)
-                .ok_or_else(|| error("is too long for a choice of alternatives", LENGTH_REMEDY))?;
-            pairs.references[pair] = chosen.reference.into();
-            pairs.hypotheses[pair] = chosen.hypothesis.into();
+            let [reference, hypothesis] =
+                sclite::choose(&reference, &hypothesis, normaliser, optional_deletions)
+                    .ok_or_else(|| {
+                        error("is too long for a choice of alternatives", LENGTH_REMEDY)
+                    })?;
+            pairs.references[pair] = reference.into();
+            pairs.hypotheses[pair] = hypothesis.into();
         }
         Ok(pairs)
     }
@@ -128,7 +117,7 @@ impl<'a> Pairs<'a> {
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for an id in only one file;
-/// [`EvalError::Malformed`] if the files have different numbers of plain lines, and if only one
+/// [`EvalError::Text`] if the files have different numbers of plain lines, and if only one
 /// file has ids
 pub fn join<'a>(
     reference_file: &str,
@@ -138,11 +127,21 @@ pub fn join<'a>(
 ) -> Result<Pairs<'a>, EvalError> {
     let has_ids = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.id.is_some());
     let has_markup = |utterances: &[Utterance<'_>]| utterances.iter().any(|u| u.markup);
-    let (references_have_markup, hypotheses_have_markup) =
-        (has_markup(&references), has_markup(&hypotheses));
-    let joined = match (has_ids(&references), has_ids(&hypotheses)) {
-        (false, false) => join_by_line(reference_file, references, hypothesis_file, hypotheses),
-        (true, true) => join_by_id(reference_file, references, hypothesis_file, hypotheses),
+    // For each reference, the index of its hypothesis.
+    let indices: Vec<usize> = match (has_ids(&references), has_ids(&hypotheses)) {
+        (true, true) => {
+            let [references, hypotheses] =
+                [(reference_file, &references), (hypothesis_file, &hypotheses)]
+                    .map(|(file, utterances)| file_ids(file, utterances));
+            join_ids(&references, &hypotheses, false)?.into_iter().flatten().collect()
+        }
+        (false, false) if references.len() == hypotheses.len() => (0..references.len()).collect(),
+        (false, false) => {
+            let (found, expected) = (hypotheses.len(), references.len());
+            let reason = format!("has {found} lines, but {reference_file} has {expected}");
+            let remedy = "line i of one file must match line i of the other, including empty lines";
+            return Err(malformed(hypothesis_file, None, reason, remedy));
+        }
         (references_have_ids, _) => {
             let (file_with_ids, file_without_ids) = if references_have_ids {
                 (reference_file, hypothesis_file)
@@ -151,61 +150,20 @@ pub fn join<'a>(
             };
             let reason = format!("has no ids, but {file_with_ids} has");
             let remedy = "give both in the same format";
-            Err(malformed(file_without_ids, None, &reason, remedy))
+            return Err(malformed(file_without_ids, None, reason, remedy));
         }
     };
-    let alignment = if references_have_markup || hypotheses_have_markup {
-        Alignment::Sclite
-    } else {
-        Alignment::Jiwer
-    };
-    let markup = Markup {
-        references: references_have_markup,
-        hypotheses: hypotheses_have_markup,
-        ..Markup::default()
-    };
-    Ok(Pairs { markup, alignment, ..joined? })
-}
-
-fn join_by_line<'a>(
-    reference_file: &str,
-    references: Vec<Utterance<'a>>,
-    hypothesis_file: &str,
-    hypotheses: Vec<Utterance<'a>>,
-) -> Result<Pairs<'a>, EvalError> {
-    let (reference_count, hypothesis_count) = (references.len(), hypotheses.len());
-    if reference_count != hypothesis_count {
-        let reason =
-            format!("has {hypothesis_count} lines, but {reference_file} has {reference_count}");
-        let remedy = "line i of one file must match line i of the other, including empty lines";
-        return Err(malformed(hypothesis_file, None, &reason, remedy));
+    let mut pairs = Pairs::default();
+    (pairs.markup.references, pairs.markup.hypotheses) =
+        (has_markup(&references), has_markup(&hypotheses));
+    if pairs.markup.references || pairs.markup.hypotheses {
+        pairs.alignment = Alignment::Sclite;
     }
-    let mut pairs = Pairs::with_capacity(reference_count);
-    for (reference, hypothesis) in references.into_iter().zip(hypotheses) {
-        pairs.ids.push(reference.line.to_string().into());
-        pairs.references.push(reference.text);
-        pairs.hypotheses.push(hypothesis.text);
-    }
-    Ok(pairs)
-}
-
-fn join_by_id<'a>(
-    reference_file: &str,
-    references: Vec<Utterance<'a>>,
-    hypothesis_file: &str,
-    hypotheses: Vec<Utterance<'a>>,
-) -> Result<Pairs<'a>, EvalError> {
-    let joined = join_ids(
-        &file_ids(reference_file, &references),
-        &file_ids(hypothesis_file, &hypotheses),
-        false,
-    )?;
-    let mut pairs = Pairs::with_capacity(references.len());
     let mut texts: Vec<_> = hypotheses.into_iter().map(|hypothesis| hypothesis.text).collect();
-    for (Utterance { id, text, .. }, index) in references.into_iter().zip(joined) {
-        pairs.ids.push(id.unwrap_or_default());
+    for (Utterance { id, text, line, .. }, index) in references.into_iter().zip(indices) {
+        pairs.ids.push(id.unwrap_or_else(|| line.to_string().into()));
         pairs.references.push(text);
-        pairs.hypotheses.extend(index.map(|index| std::mem::take(&mut texts[index])));
+        pairs.hypotheses.push(std::mem::take(&mut texts[index]));
     }
     Ok(pairs)
 }

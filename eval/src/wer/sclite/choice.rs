@@ -9,17 +9,9 @@ use super::markup::{Lattice, optional_word};
 use crate::normalise::Normaliser;
 use crate::wer::tokens::words;
 
-/// A pair without markup.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ChosenPair {
-    /// The reference.
-    pub(crate) reference: String,
-    /// The hypothesis.
-    pub(crate) hypothesis: String,
-}
-
 /// Chooses among the alternatives of both texts. Words are compared after normalisation, but the
-/// chosen texts are not normalised. Returns `None` if the texts are too long.
+/// chosen texts are not normalised. Returns the reference and the hypothesis, or `None` if the texts
+/// are too long.
 ///
 /// With `optional_deletions`, an optionally deletable word that is in one text only is copied into
 /// the other text, with its parentheses. So it counts as correct.
@@ -28,7 +20,7 @@ pub(crate) fn choose(
     hypothesis: &Lattice<'_>,
     normaliser: Normaliser,
     optional_deletions: bool,
-) -> Option<ChosenPair> {
+) -> Option<[String; 2]> {
     let mut token_indices = HashMap::new();
     let mut normalised = |lattice| {
         NormalisedLattice::new(lattice, normaliser, optional_deletions, &mut token_indices)
@@ -52,10 +44,7 @@ pub(crate) fn choose(
         reference_words.extend(i.and_then(|i| reference.written[i]));
         hypothesis_words.extend(j.and_then(|j| hypothesis.written[j]));
     }
-    Some(ChosenPair {
-        reference: reference_words.join(" "),
-        hypothesis: hypothesis_words.join(" "),
-    })
+    Some([reference_words.join(" "), hypothesis_words.join(" ")])
 }
 
 /// A lattice after normalisation.

@@ -63,7 +63,7 @@ pub(crate) fn align(reference: &EncodedLattice, hypothesis: &EncodedLattice) -> 
     let (mut row, mut column) =
         matrix.cheapest(reference.rows(reference.end), || hypothesis.rows(hypothesis.end));
     while (row, column) != (0, 0) {
-        let (step, next) = matrix.step(row, column);
+        let (_, step, next) = matrix.cheapest_step(row, column);
         steps.push(step);
         (row, column) = next;
     }
@@ -129,12 +129,6 @@ impl<'a> Matrix<'a> {
         });
         let steps = [pair, insertion, deletion].into_iter().flatten();
         steps.min_by(|(a, ..), (b, ..)| a.total_cmp(b)).unwrap_or((0.0, (None, None), (0, 0)))
-    }
-
-    /// The last step of a cell, and the previous cell.
-    fn step(&self, row: usize, column: usize) -> (Step, (usize, usize)) {
-        let (_, step, previous) = self.cheapest_step(row, column);
-        (step, previous)
     }
 }
 

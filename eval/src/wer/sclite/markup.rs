@@ -184,54 +184,30 @@ fn plain_word(word: &str) -> Option<Cow<'_, str>> {
 mod tests {
     use super::*;
 
-    /// Each word with its possible predecessors.
-    fn words_and_predecessors(text: &str) -> Vec<(String, Vec<String>)> {
+    /// Each word with its possible predecessors, as `word<predecessor,predecessor`.
+    fn words_and_predecessors(text: &str) -> String {
         let lattice = Lattice::parse(text).unwrap();
         let name = |word: &Word<'_>| word.text.as_deref().unwrap_or("@").to_owned();
         let predecessors = |node: usize| {
-            lattice.nodes[node].iter().map(|word| name(&lattice.words[*word])).collect::<Vec<_>>()
+            let words = lattice.nodes[node].iter().map(|word| name(&lattice.words[*word]));
+            words.collect::<Vec<_>>().join(",")
         };
-        let rows = lattice.words.iter().map(|word| (name(word), predecessors(word.from)));
-        rows.chain([("END".to_owned(), predecessors(lattice.end))]).collect()
+        let words = lattice.words.iter();
+        let words = words.map(|word| format!("{}<{} ", name(word), predecessors(word.from)));
+        words.collect::<String>() + "END<" + &predecessors(lattice.end)
     }
 
     #[test]
-    fn alternatives_share_their_first_and_their_last_node() {
-        let owned = |rows: &[(&str, &[&str])]| -> Vec<(String, Vec<String>)> {
-            let strings = |words: &[&str]| words.iter().map(|word| word.to_string()).collect();
-            rows.iter().map(|(word, before)| (word.to_string(), strings(before))).collect()
-        };
-        assert_eq!(
-            words_and_predecessors("i {going to/gonna} go"),
-            owned(&[
-                ("i", &[]),
-                ("going", &["i"]),
-                ("to", &["going"]),
-                ("gonna", &["i"]),
-                ("go", &["to", "gonna"]),
-                ("END", &["go"]),
-            ])
-        );
-        assert_eq!(
-            words_and_predecessors("{ a / { b / @ } c / }d"),
-            owned(&[
-                ("a", &[]),
-                ("b", &[]),
-                ("@", &[]),
-                ("c", &["b", "@"]),
-                ("d", &["a", "c"]),
-                ("END", &["d"]),
-            ])
-        );
-        assert_eq!(words_and_predecessors(""), owned(&[("END", &[])]));
-    }
-
-    #[test]
-    fn words_lose_tag_and_star() {
-        let words = |text| {
-            words_and_predecessors(text).into_iter().map(|(word, _)| word).collect::<Vec<_>>()
-        };
-        assert_eq!(words("a;t;u b* * c\\;d; (uh)*"), ["a", "b", "*", "c;d", "(uh)", "END"]);
+    fn words_have_their_predecessors_and_lose_tag_and_star() {
+        for (text, expected) in [
+            ("i {going/to/gonna} go", "i< going<i to<i gonna<i go<going,to,gonna END<go"),
+            ("i {going to/gonna} go", "i< going<i to<going gonna<i go<to,gonna END<go"),
+            ("{ a / { b / @ } c / }d", "a< b< @< c<b,@ d<a,c END<d"),
+            ("", "END<"),
+            ("a;t;u b* * c\\;d; (uh)*", "a< b<a *<b c;d<* (uh)<c;d END<(uh)"),
+        ] {
+            assert_eq!(words_and_predecessors(text), expected, "{text}");
+        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Compares BLEU, ROUGE-L and CIDEr with pycocoevalcap.
 
-use engram_eval::caption::{CaptionOptions, evaluate, read_annotations, read_results};
+use engram_eval::caption::{CaptionOptions, evaluate, parse_annotations, parse_results};
 
-use super::{assert_close, fixture, json};
+use super::{assert_close, json, text};
 
 const COLUMNS: [&str; 7] = ["Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "CIDEr_D", "CIDEr"];
 
@@ -11,8 +11,8 @@ const COLUMNS: [&str; 7] = ["Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "ROUGE_L", "
 fn caption_scores_equal_pycocoevalcap() {
     for set in ["coco", "fakecap", "synth"] {
         let file = |kind| format!("metrics/captions_{set}.{kind}.json.gz");
-        let annotations = read_annotations(&fixture(&file("annotations"))).expect("a fixture");
-        let results = read_results(&fixture(&file("results"))).expect("a fixture");
+        let annotations = parse_annotations("a", &text(&file("annotations"))).expect("a fixture");
+        let results = parse_results("r", &text(&file("results"))).expect("a fixture");
         let computed = evaluate(&annotations, &results, &CaptionOptions::default());
         let computed = computed.expect("matching fixtures");
         let expected = json(&file("expected"));

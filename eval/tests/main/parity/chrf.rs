@@ -4,7 +4,9 @@ use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::compare::compare_items;
 use engram_eval::items::Items;
 use engram_eval::metric::chrf::{chrf, chrf_plus_plus_sums, chrf_sums};
-use engram_eval::texts::{Texts, TextsOptions, evaluate};
+use engram_eval::normalise::Normaliser;
+use engram_eval::result::ReportOptions;
+use engram_eval::texts::{Texts, evaluate};
 use serde::Deserialize;
 
 const TOLERANCE: f64 = 1e-9;
@@ -64,8 +66,8 @@ fn scores_equal_sacrebleu() {
                     case.name
                 );
             }
-            let options = TextsOptions { metric: metric.to_owned(), ..TextsOptions::default() };
-            let measure = evaluate(&case.texts(), &options).expect("texts").evaluation.primary;
+            let report = evaluate(&case.texts(), metric, Normaliser::None, &Default::default());
+            let measure = report.expect("texts").evaluation.primary;
             assert!(
                 (measure.value - expected.corpus).abs() < TOLERANCE,
                 "{}: {metric} is {}, sacrebleu gives {}",
@@ -81,11 +83,11 @@ fn scores_equal_sacrebleu() {
 fn items_give_the_same_value_and_interval() {
     let cases = cases();
     let texts = cases[0].texts();
-    let options = TextsOptions { items: true, ..TextsOptions::default() };
-    let report = evaluate(&texts, &options).expect("texts");
+    let options = ReportOptions { items: true, ..ReportOptions::default() };
+    let report =
+        |texts: &Texts<'_>| evaluate(texts, "chrf", Normaliser::None, &options).expect("texts");
     let items = |hypotheses| {
-        let texts = Texts { hypotheses, ..texts.clone() };
-        let items = evaluate(&texts, &options).expect("texts").items;
+        let items = report(&Texts { hypotheses, ..texts.clone() }).items;
         // The items are written as JSON and read again.
         let written = engram_eval::items::json_lines(&items);
         Items::parse("items", &written).expect("items")
@@ -95,7 +97,7 @@ fn items_give_the_same_value_and_interval() {
         items(texts.references.iter().map(|references| references[0].clone()).collect());
     let comparison =
         compare_items(&system_items, &perfect_items, &BootstrapOptions::default()).expect("items");
-    let primary = &report.evaluation.primary;
+    let primary = &report(&texts).evaluation.primary;
     assert_eq!(comparison.a.value, primary.value);
     let limits = |measure: &engram_eval::result::Measure| {
         let interval = measure.interval.clone().expect("an interval");

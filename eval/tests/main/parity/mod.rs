@@ -10,20 +10,16 @@ mod sclite;
 mod vqa;
 mod wer;
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use serde_json::Value;
 
-/// The path of a fixture.
-fn fixture(name: &str) -> PathBuf {
-    let data =
-        std::env::var_os("ENGRAM_DATA").expect("ENGRAM_DATA names the folder of the fixtures");
-    PathBuf::from(data).join(name)
-}
-
 /// The text of a fixture, which may be gzipped.
 fn text(name: &str) -> String {
-    engram_textfile::read_text(fixture(name)).unwrap_or_else(|error| panic!("{error}"))
+    let data =
+        std::env::var_os("ENGRAM_DATA").expect("ENGRAM_DATA names the folder of the fixtures");
+    engram_textfile::read_text(Path::new(&data).join(name))
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The content of a JSON fixture.

@@ -84,15 +84,9 @@ fn alternatives_are_chosen_after_the_normaliser() {
 
 #[test]
 fn errors_name_invalid_markup() {
-    for (text, reason) in [
-        ("a { b (u1)", "has a `{` without a `}`"),
-        ("a b } (u1)", "has a `}` without a `{`"),
-        ("a{b/c} (u1)", "has a `{` inside a word"),
-        ("a { } (u1)", "has `{ }` without an alternative"),
-    ] {
-        let error = parse_texts("ref.trn", text, TextFormat::Trn).unwrap_err().to_string();
-        assert!(error.starts_with(&format!("ref.trn:1: {reason}; write alternatives")), "{error}");
-    }
+    let error = parse_texts("ref.trn", "a { b (u1)", TextFormat::Trn).unwrap_err().to_string();
+    let expected = "ref.trn:1: has a `{` without a `}`; write alternatives";
+    assert!(error.starts_with(expected), "{error}");
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Compares VQA accuracy with the official script, and retrieval metrics with trec_eval.
 
 use engram_eval::items::Item;
-use engram_eval::retrieval::{RetrievalOptions, evaluate as evaluate_retrieval, parse_queries};
+use engram_eval::result::ReportOptions;
+use engram_eval::retrieval::{evaluate as evaluate_retrieval, parse_queries};
 use engram_eval::vqa::answer::normalise_answer;
+use engram_eval::vqa::evaluate;
 use engram_eval::vqa::read::{parse_annotations, parse_results};
-use engram_eval::vqa::{VqaOptions, evaluate};
 use serde_json::Value;
 
 use super::{assert_close, json, string, text};
@@ -16,8 +17,9 @@ fn accuracies_equal_the_official_script() {
     let annotations = parse_annotations("annotations", &annotations).expect("annotations");
     let results = text("metrics/vqa.results.json.gz");
     let results = parse_results("results", &results).expect("results");
-    let options = VqaOptions { items: true, ..VqaOptions::default() };
-    let report = evaluate("annotations", &annotations, "results", &results, &options);
+    let options = ReportOptions { items: true, ..ReportOptions::default() };
+    let questions = Default::default();
+    let report = evaluate("annotations", &annotations, "results", &results, &questions, &options);
     let report = report.expect("a report");
     let expected = json("metrics/vqa.expected.json");
 
@@ -65,8 +67,8 @@ fn answers_are_normalised_byte_for_byte() {
 fn retrieval_metrics_equal_trec_eval() {
     let queries = text("metrics/recall.jsonl.gz");
     let queries = parse_queries("recall", &queries).expect("queries");
-    let options = RetrievalOptions { items: true, ..RetrievalOptions::default() };
-    let report = evaluate_retrieval(&queries, &options).expect("a report");
+    let options = ReportOptions { items: true, ..ReportOptions::default() };
+    let report = evaluate_retrieval(&queries, &Default::default(), &options).expect("a report");
     let expected = json("metrics/recall.expected.json.gz");
     for (name, expected_value) in expected["corpus"].as_object().expect("metrics") {
         let our_name = match name.as_str() {

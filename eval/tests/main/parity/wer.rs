@@ -1,11 +1,11 @@
 //! Compares word and character errors with jiwer 4.0.0 (RapidFuzz 3.14.6), count by count.
 
-use engram_eval::wer::count_errors;
 use engram_eval::wer::counts::EditCounts;
 use engram_eval::wer::rare_words::{BiasingLists, RareWords};
 use engram_eval::wer::read::{Columns, Pairs, TextFormat, join, parse_pairs, parse_texts};
 use engram_eval::wer::report::{WerOptions, evaluate};
 use engram_eval::wer::tokens::TokenUnit;
+use engram_eval::wer::{Alignment, count_errors, count_word_errors};
 use serde_json::Value;
 
 use super::{assert_close, json, text};
@@ -35,7 +35,7 @@ fn every_count_equals_jiwer() {
         for (unit, key, rate) in
             [(TokenUnit::Word, "words", "wer"), (TokenUnit::Char, "chars", "cer")]
         {
-            let counts = count_errors(unit, &pairs.references, &pairs.hypotheses)
+            let counts = count_errors(Alignment::Jiwer, unit, &pairs.references, &pairs.hypotheses)
                 .unwrap_or_else(|error| panic!("{error}"));
             let rows = expected["items"][key].as_array().expect("one row per pair");
             assert_eq!(rows.len(), counts.pairs.len());
@@ -111,8 +111,7 @@ fn how2_is_read_from_trn() {
     let parse = |text| parse_texts("how2", text, TextFormat::Trn).expect("trn lines");
     let pairs = join("how2", parse(&reference), "how2", parse(&hypothesis)).expect("ids");
     assert_eq!(pairs.ids.len(), 2305);
-    let errors =
-        count_errors(TokenUnit::Word, &pairs.references, &pairs.hypotheses).expect("pairs");
+    let errors = count_word_errors(&pairs.references, &pairs.hypotheses).expect("pairs");
     assert_eq!(
         errors.total.reference_tokens() + errors.total.insertions,
         errors.total.hypothesis_tokens() + errors.total.deletions

@@ -1,5 +1,4 @@
-//! Values of metrics stay within their limits, do not depend on the order of the items, and are
-//! perfect for perfect results.
+//! Values of metrics stay within their limits and equal their definitions.
 
 use super::*;
 
@@ -13,138 +12,13 @@ fn caption_scores_stay_within_their_limits() {
 }
 
 #[test]
-fn a_perfect_caption_has_perfect_scores() {
-    let long = vec(select(vec!["a", "dog", "runs", "in", "the", "park"]), 4..12);
-    check_property(cases(150), vec(long.prop_map(|words| words.join(" ")), 2..9), |captions| {
-        let scores = caption_scores(&captions, &captions);
-        for bleu in scores.corpus.bleu {
-            assert!((bleu - 1.0).abs() < 1e-6, "{bleu}");
-        }
-        assert!((scores.corpus.rouge_l - 1.0).abs() < 1e-12);
-        // If each caption equals its only reference, CIDEr-D and plain CIDEr are equal.
-        let (mut annotations, results) = self::captions(&captions, &captions);
-        annotations.images.iter_mut().for_each(|image| image.references.truncate(1));
-        let scores = evaluate_captions(&annotations, &results, &CaptionOptions::default())
-            .expect("the ids match");
-        for image in scores.images {
-            let (cider_d, cider) = (image.metrics.cider_d, image.metrics.cider);
-            assert!(cider_d <= 10.0 + 1e-9 && (cider_d - cider).abs() < 1e-9, "{cider_d} {cider}");
-        }
-    });
-}
-
-/// Returns the rows in the order of their keys. If there are fewer keys than rows, the keys are
-/// repeated.
-fn permuted<T: Clone>(rows: &[T], keys: &[u32]) -> Vec<T> {
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    order.sort_by_key(|row| (keys[*row % keys.len()], *row));
-    order.into_iter().map(|row| rows[row].clone()).collect()
-}
-
-#[test]
-fn the_order_of_the_items_changes_no_score() {
-    let close =
-        |a: f64, b: f64| (a - b).abs() <= 1e-9 * (1.0 + a.abs()) || a.is_nan() && b.is_nan();
-    let rows = vec((sentence(9), sentence(9)), 2..15);
-    check_property(cases(120), (rows, vec(any::<u32>(), 15)), |(rows, keys)| {
-        let (references, hypotheses): (Vec<_>, Vec<_>) = rows.iter().cloned().unzip();
-        let (other_references, other_hypotheses): (Vec<_>, Vec<_>) =
-            permuted(&rows, &keys).into_iter().unzip();
-        let (a, b) = (
-            wer_report(&references, &hypotheses),
-            wer_report(&other_references, &other_hypotheses),
-        );
-        assert_eq!(a.evaluation.detail, b.evaluation.detail);
-        assert_eq!((a.counts, a.confusions), (b.counts, b.confusions));
-        let corpus_values = |references: &[String], hypotheses: &[String]| {
-            caption_scores(references, hypotheses).corpus.values()
-        };
-        let (a, b) = (
-            corpus_values(&references, &hypotheses),
-            corpus_values(&other_references, &other_hypotheses),
-        );
-        assert!(a.iter().zip(b).all(|(a, b)| close(*a, b)), "{a:?} {b:?}");
-        let report_values = |rows: &str| {
-            let report = retrieval_report(rows).evaluation;
-            let measures = [&report.primary].into_iter().chain(&report.secondary);
-            measures.map(|measure| measure.value).collect::<Vec<f64>>()
-        };
-        let rows = queries(&references, &hypotheses);
-        let lines: Vec<&str> = rows.lines().collect();
-        let permuted_rows = permuted(&lines, &keys).join("\n");
-        let (a, b) = (report_values(&rows), report_values(&permuted_rows));
-        assert!(a.iter().zip(&b).all(|(a, b)| close(*a, *b)), "{a:?} {b:?}");
-    });
-}
-
-#[test]
-fn larger_cut_offs_never_lower_recall() {
-    check_property(cases(200), vec((sentence(9), sentence(9)), 1..9), |rows| {
-        let (relevant, ranked): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-        let detail = retrieval_report(&queries(&relevant, &ranked)).evaluation.detail;
-        for name in ["recall", "success"] {
-            let value_at = |k: &usize| detail[&format!("{name}@{k}")].as_f64();
-            assert!([1, 2, 3, 5, usize::MAX].map(|k| value_at(&k)).is_sorted(), "{detail:?}");
-        }
-        assert!(detail.values().all(|value| (0.0..=1.0).contains(&value.as_f64().unwrap_or(-1.0))));
-        // A ranking of exactly the relevant entries is perfect.
-        let perfect = retrieval_report(&queries(&relevant, &relevant)).evaluation.detail;
+fn a_ranking_of_exactly_the_relevant_entries_is_perfect() {
+    check_property(cases(200), vec(sentence(9), 1..9), |relevant| {
+        let detail = retrieval_report(&queries(&relevant, &relevant)).evaluation.detail;
         for name in ["mrr", "map", "ndcg@10", &format!("recall@{}", usize::MAX)] {
-            let value = perfect[name].as_f64().unwrap_or(-1.0);
+            let value = detail[name].as_f64().unwrap_or(-1.0);
             assert!((value - 1.0).abs() < 1e-12, "{name} {value}");
         }
-    });
-}
-
-#[test]
-fn perfect_results_have_perfect_scores() {
-    check_property(cases(150), vec(sentence(9), 1..9), |texts| {
-        let report = wer_report(&texts, &texts);
-        assert_eq!(report.evaluation.primary.value, 0.0);
-        assert_eq!(report.evaluation.detail["wip"], 1.0);
-
-        let answers = |text: &str| {
-            let annotators = (0..4).map(|id| serde_json::json!({"answer": text, "answer_id": id}));
-            annotators.collect::<Vec<_>>()
-        };
-        let rows = texts.iter().enumerate();
-        let annotations: Vec<_> = rows
-            .clone()
-            .map(|(row, text)| serde_json::json!({"question_id": row, "answers": answers(text)}))
-            .collect();
-        let results: Vec<_> = rows
-            .map(|(row, text)| serde_json::json!({"question_id": row, "answer": text}))
-            .collect();
-        let annotations = serde_json::json!({"annotations": annotations}).to_string();
-        let results = serde_json::Value::from(results).to_string();
-        let annotations = vqa::read::parse_annotations("a", &annotations).expect("annotations");
-        let results = vqa::read::parse_results("r", &results).expect("results");
-        let report = vqa::evaluate("a", &annotations, "r", &results, &Default::default());
-        assert_eq!(report.expect("the ids match").evaluation.primary.value, 100.0);
-
-        let questions: Vec<_> = texts
-            .iter()
-            .enumerate()
-            .map(|(row, text)| {
-                serde_json::json!({"question_id": row, "choices": ["?", text], "correct_choice_idx": 1,
-                    "direct_answers": [text, text, text], "difficult_direct_answer": false})
-            })
-            .collect();
-        let questions = serde_json::Value::from(questions).to_string();
-        let questions = aokvqa::parse_questions("q", &questions).expect("questions");
-        let prediction = |question: &aokvqa::Question<'_>| {
-            let answer = Some(question.choices[1].to_string().into());
-            let prediction =
-                aokvqa::Prediction { direct_answer: answer.clone(), multiple_choice: answer };
-            (question.question_id.0.to_string(), prediction)
-        };
-        let predictions = questions.iter().map(prediction).collect();
-        let report = aokvqa::evaluate(&questions, "p", &predictions, &Default::default());
-        let detail = report.expect("the ids match").evaluation.detail;
-        assert_eq!(
-            (&detail["direct_answer"], &detail["multiple_choice"]),
-            (&100.0.into(), &100.0.into())
-        );
     });
 }
 
@@ -190,28 +64,13 @@ fn correlations_stay_within_their_limits() {
         any::<f64>().prop_filter("finite", |score| score.is_finite()),
     ];
     check_property(cases(300), vec((0..3_u8, score.clone(), score), 1..12), |rows| {
-        let gold: Vec<_> = rows
-            .iter()
-            .enumerate()
-            .map(|(row, (anchor, gold, _))| phrase::GoldRow {
-                id: row.to_string(),
-                anchor: anchor.to_string(),
-                target: String::new(),
-                context: String::new(),
-                score: *gold,
-                rating: None,
-                line: None,
-            })
-            .collect();
-        let predictions: Vec<_> = rows
-            .iter()
-            .enumerate()
-            .map(|(row, (_, _, score))| phrase::Prediction {
-                id: row.to_string(),
-                score: *score,
-                line: None,
-            })
-            .collect();
+        let row = |(row, (anchor, gold, score)): (usize, &(u8, f64, f64))| {
+            let (id, anchor) = (row.to_string(), anchor.to_string());
+            let gold =
+                phrase::GoldRow { id: id.clone(), anchor, score: *gold, ..Default::default() };
+            (gold, phrase::Prediction { id, score: *score, line: None })
+        };
+        let (gold, predictions): (Vec<_>, Vec<_>) = rows.iter().enumerate().map(row).unzip();
         let bootstrap = BootstrapOptions { resamples: 5, ..BootstrapOptions::default() };
         let options = phrase::PhraseOptions { bootstrap, ..Default::default() };
         let Ok(report) = phrase::evaluate(&gold, &predictions, &options) else {

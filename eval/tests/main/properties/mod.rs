@@ -3,20 +3,15 @@
 //!
 //! | File | Properties |
 //! |---|---|
-//! | `readers` | no reader panics |
+//! | `readers` | no fuzz target panics |
 //! | `texts` | tokenizers and normalisers |
-//! | `alignment` | alignments have the fewest edits, with consistent counts |
-//! | `metrics` | values stay within their limits and do not depend on the order of the items |
+//! | `metrics` | values stay within their limits and equal their definitions |
 //! | `threads` | no result depends on the number of threads |
 
-mod alignment;
 mod metrics;
 mod readers;
 mod texts;
 mod threads;
-
-use std::fs;
-use std::path::Path;
 
 use engram_eval::bootstrap::BootstrapOptions;
 use engram_eval::caption::{
@@ -25,18 +20,16 @@ use engram_eval::caption::{
 };
 use engram_eval::ids::Id;
 use engram_eval::normalise::Normaliser;
-use engram_eval::retrieval::{RetrievalOptions, RetrievalReport, evaluate, parse_queries};
+use engram_eval::result::ReportOptions;
+use engram_eval::retrieval::{Cutoffs, RetrievalReport, evaluate, parse_queries};
 use engram_eval::tokenize::ptb;
-use engram_eval::wer::alignment::Edit;
-use engram_eval::wer::counts::EditCounts;
-use engram_eval::wer::read;
+use engram_eval::wer::read::Pairs;
 use engram_eval::wer::report::{self, WerOptions, WerReport};
-use engram_eval::wer::tokens::{TokenUnit, words};
-use engram_eval::wer::{align, count_errors};
-use engram_eval::{aokvqa, phrase, vqa};
+use engram_eval::wer::tokens::words;
+use engram_eval::{phrase, vqa};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::{Index, select};
+use proptest::sample::select;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use crate::targets;
@@ -88,17 +81,6 @@ fn sentence(max_words: usize) -> impl Strategy<Value = String> {
     vec(word, 0..max_words).prop_map(|words| words.join(" "))
 }
 
-/// Pairs of texts with the same index, with default ids.
-fn pairs_of(references: &[String], hypotheses: &[String]) -> read::Pairs<'static> {
-    let owned = |texts: &[String]| texts.iter().map(|text| text.clone().into()).collect();
-    read::Pairs {
-        ids: (1..=references.len()).map(|line| line.to_string().into()).collect(),
-        references: owned(references),
-        hypotheses: owned(hypotheses),
-        ..read::Pairs::default()
-    }
-}
-
 fn wer_report(references: &[String], hypotheses: &[String]) -> WerReport {
     let options = WerOptions {
         bootstrap: BootstrapOptions { resamples: 40, ..BootstrapOptions::default() },
@@ -107,7 +89,8 @@ fn wer_report(references: &[String], hypotheses: &[String]) -> WerReport {
         items: true,
         ..WerOptions::default()
     };
-    report::evaluate(&pairs_of(references, hypotheses), &options).expect("pairs")
+    let pairs = Pairs::new(references, hypotheses).expect("as many");
+    report::evaluate(&pairs, &options).expect("pairs")
 }
 
 /// Annotations with one or more references per image, and results for them.
@@ -156,10 +139,8 @@ fn queries(relevant: &[String], ranked: &[String]) -> String {
 }
 
 fn retrieval_report(queries: &str) -> RetrievalReport {
-    let options = RetrievalOptions {
-        cutoffs: vec![1, 2, 3, 5, usize::MAX],
-        bootstrap: BootstrapOptions { resamples: 40, ..BootstrapOptions::default() },
-        ..RetrievalOptions::default()
-    };
-    evaluate(&parse_queries("q", queries).expect("queries"), &options).expect("a report")
+    let cutoffs = Cutoffs { recall: vec![1, 2, 3, 5, usize::MAX], ..Cutoffs::default() };
+    let bootstrap = BootstrapOptions { resamples: 40, ..BootstrapOptions::default() };
+    let options = ReportOptions { bootstrap, ..ReportOptions::default() };
+    evaluate(&parse_queries("q", queries).expect("queries"), &cutoffs, &options).expect("a report")
 }

@@ -2,33 +2,11 @@
 
 use super::*;
 
+/// Text without capitals, symbols and apostrophes.
 #[test]
-fn tokenizers_keep_their_guarantees() {
-    check_property(cases(400), vec(text(25), 1..5), |lines| {
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        targets::check_ptb(&lines);
-    });
-    check_property(cases(800), text(30), |text| {
-        // The words are together no longer than the text. If they are joined and split again, they
-        // do not change.
-        let tokens: Vec<&str> = words(&text).collect();
-        assert!(tokens.iter().map(|word| word.len()).sum::<usize>() <= text.len());
-        assert_eq!(words(&tokens.join(" ")).collect::<Vec<_>>(), tokens);
-        // U+0020 at the ends has no effect.
-        assert_eq!(words(&format!("  {text} ")).collect::<Vec<_>>(), tokens);
-    });
-    // Plain words are single tokens.
-    check_property(cases(200), sentence(12), |text| {
-        assert_eq!(ptb::tokenize(&[&text]), [text]);
-    });
-}
-
-#[test]
-fn normalisers_keep_their_guarantees() {
-    check_property(cases(800), text(30), |text| targets::run("normalise", text.as_bytes()));
-    // Text without capitals, symbols and apostrophes stays unchanged, and normalisation is
-    // idempotent.
+fn plain_words_stay_unchanged() {
     check_property(cases(400), sentence(12), |text| {
+        assert_eq!(ptb::tokenize(&[&text]), [&*text]);
         for normaliser in Normaliser::ALL {
             if normaliser != Normaliser::WhisperEnglish && !normaliser.name().contains('+') {
                 assert_eq!(normaliser.normalise(&text), text, "{normaliser}");

@@ -22,6 +22,17 @@ fn hypothesis_of(text: &str) -> Transcript {
     transcript(text.split_whitespace().enumerate().map(word).collect())
 }
 
+/// Reads a recording of `count` samples in parts of `step`.
+fn reader(count: usize, step: usize) -> impl FnMut(&mut Vec<f32>) -> Result<bool, Infallible> {
+    let mut position = 0;
+    move |samples| {
+        let end = (position + step).min(count);
+        samples.extend((position..end).map(|i| i as f32));
+        position = end;
+        Ok(position < count)
+    }
+}
+
 fn texts(words: &[FinalWord]) -> Vec<&str> {
     words.iter().map(|word| word.word.text.as_str()).collect()
 }
@@ -108,13 +119,8 @@ impl Recording {
     /// errors affect words at the ends of the audio. Times are off by up to 60 ms. Returns the
     /// result and the number of samples of the longest pass.
     fn stream(&self, options: StreamOptions, max_seconds: f64) -> (StreamResult, usize) {
-        let (mut position, count, mut max_pass_samples) = (0, seconds_to_samples(self.seconds), 0);
-        let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
-            let until = (position + 5_000).min(count);
-            samples.extend((position..until).map(|i| i as f32));
-            position = until;
-            Ok(position < count)
-        };
+        let read = reader(seconds_to_samples(self.seconds), 5_000);
+        let mut max_pass_samples = 0;
         let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
             max_pass_samples = max_pass_samples.max(samples.len());
             let first = samples_to_seconds(samples[0] as usize);
@@ -191,13 +197,8 @@ fn final_words_do_not_depend_on_the_computing_time() {
 /// maximum of 30 seconds.
 #[test]
 fn without_agreement_the_window_moves_on() {
-    let mut pass = 0;
-    let (mut seconds_left, mut max_pass_samples) = (120, 0);
-    let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
-        samples.extend([0.0; 16_000]);
-        seconds_left -= 1;
-        Ok(seconds_left > 0)
-    };
+    let (mut pass, mut max_pass_samples) = (0, 0);
+    let read = reader(120 * 16_000, 16_000);
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
         pass += 1;
         max_pass_samples = max_pass_samples.max(samples.len());
@@ -233,12 +234,8 @@ fn a_truncated_text_confirms_no_words() {
 #[test]
 fn an_hour_of_silence_is_dropped_and_the_next_word_is_transcribed() {
     let hour = 3600 * 16_000;
-    let (mut position, mut max_pass_samples) = (0, 0);
-    let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
-        samples.extend((position..position + 16_000).map(|i| i as f32));
-        position += 16_000;
-        Ok(position < hour + 32_000)
-    };
+    let mut max_pass_samples = 0;
+    let read = reader(hour + 32_000, 16_000);
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
         max_pass_samples = max_pass_samples.max(samples.len());
         let (first, end) = (samples[0] as usize, samples.len() + samples[0] as usize);
@@ -259,12 +256,7 @@ fn audio_after_an_early_end_is_transcribed_without_repeated_words() {
     let spoken: Vec<Word> = (0..30)
         .map(|i| word(1.5 * f64::from(i) + 0.2, 1.5 * f64::from(i) + 0.8, &format!("w{i}")))
         .collect();
-    let mut position = 0;
-    let read = |samples: &mut Vec<f32>| -> Result<bool, Infallible> {
-        samples.extend((position..position + 16_000).map(|i| i as f32));
-        position += 16_000;
-        Ok(position < 45 * 16_000)
-    };
+    let read = reader(45 * 16_000, 16_000);
     let transcribe = |samples: &[f32]| -> Result<Transcript, Infallible> {
         let first = samples_to_seconds(samples[0] as usize);
         let last = first + samples_to_seconds(samples.len());

@@ -37,7 +37,7 @@ impl WhisperAsr {
             Padding::Silence | Padding::Short => Padding::Silence,
         };
         let options = TranscribeOptions { timestamps: true, padding, ..options.clone() };
-        let max_samples = self.whisper.config().max_samples();
+        let max_samples = self.whisper.config.max_samples();
         // `samples` starts at sample `start` of the recording.
         let (mut samples, mut start, mut has_more) = (Vec::new(), 0usize, true);
         let mut truncated = false;

@@ -79,7 +79,7 @@ impl WhisperAsr {
             .collect();
         let prompt = self.tokens.prompt(self.language(options)?, false)?;
         let aligned =
-            self.whisper.decoder().align(audio, &to_align, &prompt, end, &self.alignment_heads)?;
+            self.whisper.decoder.align(audio, &to_align, &prompt, end, &self.alignment_heads)?;
         let is_without_spaces =
             |language: &String| LANGUAGES_WITHOUT_SPACES.contains(&language.as_str());
         let by_character = options.task == Task::Transcribe

@@ -1,19 +1,14 @@
 //! Values in a folder equal the values of the local memory.
 
 use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use engram_memory_objects::{
     Connect, ObjectStorage, PushSettings, RemoteValues, SweepSettings, push, sweep,
 };
 
-use crate::store::{SMALL, add, assert_equal, assert_names, connect, memory, read};
+use crate::store::{SMALL, add, assert_equal, read, with_store};
 use crate::support::*;
-
-fn storage(folder: &Path) -> ObjectStorage {
-    ObjectStorage::open(&folder.display().to_string(), connect()).unwrap()
-}
 
 fn negated(mut batch: Batch) -> Result<Batch, MemoryError> {
     batch.values.iter_mut().for_each(|number| *number = -*number);
@@ -23,9 +18,7 @@ fn negated(mut batch: Batch) -> Result<Batch, MemoryError> {
 #[test]
 fn values_in_a_folder_equal_the_local_values() {
     for dtype in ValueDtype::ALL {
-        let temporary = folder();
-        let mut writer = memory(&temporary.path().join("m"), dtype, 500, 1);
-        let storage = storage(&temporary.path().join("store"));
+        let (_temporary, mut writer, storage) = with_store(dtype, 500);
         let pushed = push(&storage, writer.generation(), SMALL).unwrap();
         assert!(pushed.shards >= 3 && pushed.sent == pushed.shards, "{pushed:?}");
         let before = writer.generation().clone();
@@ -48,12 +41,10 @@ fn values_in_a_folder_equal_the_local_values() {
 
 #[test]
 fn a_sweep_removes_old_generations_and_unneeded_shards() {
-    let temporary = folder();
-    let mut writer = memory(&temporary.path().join("m"), ValueDtype::F16, 200, 1);
-    let storage = storage(&temporary.path().join("store"));
+    let (temporary, mut writer, storage) = with_store(ValueDtype::F16, 200);
     push(&storage, writer.generation(), SMALL).unwrap();
     let (first, before) = (RemoteValues::open(&storage, 1).unwrap(), writer.generation().clone());
-    writer.refresh(negated).unwrap();
+    encode_again(&mut writer, negated);
     push(&storage, writer.generation(), SMALL).unwrap();
     let second = RemoteValues::open(&storage, 2).unwrap();
     let shards = || fs::read_dir(temporary.path().join("store/shards")).unwrap().count();
@@ -66,7 +57,7 @@ fn a_sweep_removes_old_generations_and_unneeded_shards() {
     assert_eq!((swept.generations, swept.shards, shards()), (0, all / 2, all / 2));
     assert_equal(&second, writer.generation());
     let error = read(&first, &before, &[Row::new(0)]);
-    assert_names(error, &["store/shards/", "is missing", "was swept"]);
+    assert_refused(error, ["store/shards/", "is missing", "was swept"]);
     // Nothing is left to remove, and nothing else is in the store.
     assert_eq!(sweep(&storage, now).unwrap(), Default::default());
     assert_eq!(fs::read_dir(temporary.path().join("store/probes")).unwrap().count(), 0);
@@ -75,25 +66,23 @@ fn a_sweep_removes_old_generations_and_unneeded_shards() {
 #[test]
 fn invalid_addresses_are_refused() {
     let address = |text: &str| ObjectStorage::open(text, Connect::default());
-    assert_names(address("ftp://h/b"), &["the address of an object store"]);
-    assert_names(address("https://u:secret@h/b"), &["an address with a password"]);
-    assert_names(address("http://example.org/b"), &["s3://bucket/prefix"]);
+    assert_refused(address("ftp://h/b"), ["the address of an object store"]);
+    assert_refused(address("https://u:secret@h/b"), ["an address with a password"]);
+    assert_refused(address("http://example.org/b"), ["s3://bucket/prefix"]);
 }
 
 #[test]
 fn settings_that_do_not_fit_are_refused() {
-    let temporary = folder();
-    let writer = memory(&temporary.path().join("m"), ValueDtype::F16, 10, 1);
-    let storage = storage(&temporary.path().join("store"));
+    let (temporary, writer, storage) = with_store(ValueDtype::F16, 10);
     let zero = PushSettings { shard_bytes: 0, ..SMALL };
-    assert_names(push(&storage, writer.generation(), zero), &["the size of a shard"]);
+    assert_refused(push(&storage, writer.generation(), zero), ["the size of a shard"]);
     let format = MemoryFormat { width: 2, normalised: true, values: None };
     let none = create(&temporary.path().join("n"), format, Batch::default());
-    assert_names(push(&storage, none.generation(), SMALL), &["a memory with values"]);
+    assert_refused(push(&storage, none.generation(), SMALL), ["a memory with values"]);
     // A value larger than a block and a shard.
     let tiny = PushSettings { shard_bytes: 1, block_bytes: 1, recheck: false };
     assert_eq!(push(&storage, writer.generation(), tiny).unwrap().shards, 10);
     assert_equal(&RemoteValues::open(&storage, 1).unwrap(), writer.generation());
     let none = SweepSettings { keep: 0, ..SweepSettings::default() };
-    assert_names(sweep(&storage, none), &["at least 1"]);
+    assert_refused(sweep(&storage, none), ["at least 1"]);
 }

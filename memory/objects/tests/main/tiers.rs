@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::{Faulty, SMALL, add, assert_names, connect, memory};
+use crate::store::{Faulty, SMALL, add, connect, memory};
 use crate::support::*;
 use engram_memory::ValueStorage;
 use engram_memory::refresh::{Adoption, Refresh, RefreshSteps};
@@ -57,8 +57,7 @@ fn search(snapshot: &dyn Snapshot) -> Vec<Vec<(i64, u32)>> {
 #[test]
 fn a_memory_with_moved_values_equals_the_local_one_through_changes() {
     for dtype in ValueDtype::ALL {
-        let temporary = folder();
-        let path = temporary.path().join("m");
+        let (_temporary, path) = new_path();
         let faulty = Faulty::new();
         drop(memory(&path, dtype, 900, 1));
         let local = Memory::open(&path).unwrap();
@@ -85,9 +84,9 @@ fn a_memory_with_moved_values_equals_the_local_one_through_changes() {
         // Searches and deletions need no values, so they need no store.
         let plain = Memory::open(&path).unwrap();
         assert_eq!(search(plain.snapshot().as_ref()), hits);
-        assert_names(
+        assert_refused(
             plain.snapshot().values(&[Row::new(3)]),
-            &["test://a/b: has the values of", "object stores"],
+            ["test://a/b: has the values of", "object stores"],
         );
         let mut writer = Writer::open(&path).unwrap();
         writer.delete(&[5]).unwrap();
@@ -150,8 +149,7 @@ fn the_values_of_a_refresh_are_moved_before_it_is_adopted() {
 
 #[test]
 fn reads_of_a_batch_are_few_requests_and_known_values_are_none() {
-    let temporary = folder();
-    let path = temporary.path().join("m");
+    let (_temporary, path) = new_path();
     let faulty = Faulty::new();
     drop(memory(&path, ValueDtype::F16, 500, 1));
     let storage = faulty.storage(connect());
@@ -170,8 +168,7 @@ fn reads_of_a_batch_are_few_requests_and_known_values_are_none() {
 
 #[test]
 fn faults_are_errors_with_a_remedy_and_lose_nothing() {
-    let temporary = folder();
-    let path = temporary.path().join("m");
+    let (temporary, path) = new_path();
     let address = temporary.path().join("store").display().to_string();
     drop(memory(&path, ValueDtype::Int8, 800, 1));
     let expected = content(Memory::open(&path).unwrap().snapshot().as_ref());
@@ -203,5 +200,5 @@ fn faults_are_errors_with_a_remedy_and_lose_nothing() {
     let mut writer = self::memory(&other, ValueDtype::Int8, 800, 9);
     add(&mut writer, ValueDtype::Int8, 800, 1);
     writer.move_values(tiers().as_ref(), &address).unwrap();
-    assert_names(read(), &["has no values of this memory"]);
+    assert_refused(read(), ["has no values of this memory"]);
 }

@@ -11,7 +11,7 @@ use engram_memory_objects::object_store::local::LocalFileSystem;
 use engram_memory_objects::object_store::path::Path as ObjectPath;
 use engram_memory_objects::{Connect, ObjectStorage, RemoteValues, push};
 
-use crate::store::{Faulty, SMALL, assert_equal, assert_names, connect, memory};
+use crate::store::{Faulty, SMALL, assert_equal, connect, with_store};
 use crate::support::*;
 
 /// Pushes slowly, and prints a line for each shard. Runs in a process of its own, which is killed.
@@ -31,16 +31,13 @@ fn slow_push() {
 
 #[test]
 fn a_push_that_was_killed_goes_on() {
-    let temporary = folder();
-    let mut writer = memory(&temporary.path().join("m"), ValueDtype::F16, 3000, 1);
-    let address = temporary.path().join("store").display().to_string();
-    let storage = ObjectStorage::open(&address, connect()).unwrap();
+    let (temporary, mut writer, storage) = with_store(ValueDtype::F16, 3000);
     push(&storage, writer.generation(), SMALL).unwrap();
     let negated = |mut batch: Batch| {
         batch.values.iter_mut().for_each(|number| *number = -*number);
         Ok(batch)
     };
-    writer.refresh(negated).unwrap();
+    encode_again(&mut writer, negated);
     let shards = || fs::read_dir(temporary.path().join("store/shards")).unwrap().count();
     let before = shards();
     let mut pusher = Command::new(std::env::current_exe().unwrap())
@@ -58,7 +55,7 @@ fn a_push_that_was_killed_goes_on() {
     pusher.kill().unwrap();
     pusher.wait().unwrap();
     // The half of a push is not visible.
-    assert_names(RemoteValues::open(&storage, 2), &["is missing"]);
+    assert_refused(RemoteValues::open(&storage, 2), ["is missing"]);
     let sent_before = shards() - before;
     let pushed = push(&storage, writer.generation(), SMALL).unwrap();
     assert!(

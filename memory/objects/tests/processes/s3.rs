@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::server::TestServer;
-use crate::store::{Faulty, add, assert_equal, assert_names, memory, read};
+use crate::store::{Faulty, add, assert_equal, memory, read};
 use crate::support::*;
 use engram_memory_objects::object_store::aws::AmazonS3Builder;
 use engram_memory_objects::object_store::path::Path;
@@ -40,7 +40,7 @@ fn values_on_moto() {
     assert_equal(&RemoteValues::open(&storage, 2).unwrap(), writer.generation());
     let swept = sweep(&storage, SweepSettings { keep: 1, ..SweepSettings::default() }).unwrap();
     assert_eq!((swept.generations, swept.shards), (1, 0));
-    assert_names(RemoteValues::open(&storage, 1), &["is missing"]);
+    assert_refused(RemoteValues::open(&storage, 1), ["is missing"]);
 
     // Another process pushes at the last moment.
     let faulty = Faulty::of(bucket(&server));
@@ -55,8 +55,8 @@ fn values_on_moto() {
         }));
     });
     let parts = ["slower/generations/0000000003: another process pushed", "push again"];
-    assert_names(push(&slower, writer.generation(), SHARDS), &parts);
-    assert_names(RemoteValues::open(&storage, 4), &["is missing"]);
+    assert_refused(push(&slower, writer.generation(), SHARDS), parts);
+    assert_refused(RemoteValues::open(&storage, 4), ["is missing"]);
 }
 
 #[test]
@@ -84,24 +84,24 @@ fn damaged_objects_and_wrong_credentials_are_errors() {
     let mut changed = intact.to_vec();
     *changed.last_mut().unwrap() ^= 1;
     put(changed);
-    assert_names(read_all(), &[&name, "block", "was changed", "recheck"]);
+    assert_refused(read_all(), [&name, "block", "was changed", "recheck"]);
     for length in [0, 10, intact.len() - 1] {
         put(intact[..length].to_vec());
         let size = format!("{length} bytes instead of {}", intact.len());
-        assert_names(read_all(), &[&name, &size, "recheck"]);
+        assert_refused(read_all(), [&name, &size, "recheck"]);
     }
     runtime.block_on(store.delete(&shard)).unwrap();
-    assert_names(read_all(), &[&name, "is missing"]);
+    assert_refused(read_all(), [&name, "is missing"]);
     put(intact.to_vec());
     assert_eq!(read_all().unwrap(), writer.generation().values(&rows).unwrap());
 
     for (key, secret) in [(server.key(), "wrong"), ("AKIAUNKNOWN", "wrong")] {
         let storage = open(server.connect_with(key, secret));
         let parts = ["s3://engram/facts/", "access was denied", "check the credentials"];
-        assert_names(RemoteValues::open(&storage, 1), &parts);
-        assert_names(push(&storage, writer.generation(), SHARDS), &parts);
+        assert_refused(RemoteValues::open(&storage, 1), parts);
+        assert_refused(push(&storage, writer.generation(), SHARDS), parts);
         assert_eq!(storage.statistics().retries, 0);
     }
     let elsewhere = ObjectStorage::open("s3://no-such-bucket/facts", server.connect()).unwrap();
-    assert_names(RemoteValues::open(&elsewhere, 1), &["s3://no-such-bucket/facts", "is missing"]);
+    assert_refused(RemoteValues::open(&elsewhere, 1), ["s3://no-such-bucket/facts", "is missing"]);
 }

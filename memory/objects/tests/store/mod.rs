@@ -16,9 +16,11 @@ use engram_memory_objects::object_store::{
 };
 use engram_memory_objects::{Connect, ObjectStorage, PushSettings, RemoteValues};
 use futures_util::stream::BoxStream;
+use tempfile::TempDir;
 
 use crate::support::{
-    Generation, MemoryError, MemoryFormat, Rng, Row, ValueDtype, ValueFormat, Writer, batch, create,
+    Generation, MemoryError, MemoryFormat, Rng, Row, Snapshot, ValueDtype, ValueFormat, Writer,
+    batch, create,
 };
 
 /// Small shards and blocks.
@@ -28,11 +30,7 @@ pub const SMALL: PushSettings =
 /// Builds a memory with values of 2 tokens of width 8.
 pub fn memory(folder: &FilePath, dtype: ValueDtype, rows: usize, seed: u64) -> Writer {
     let format = format(dtype);
-    create(
-        folder,
-        format,
-        batch(&mut Rng::new(seed), format, &(0..rows as i64).collect::<Vec<_>>()),
-    )
+    create(folder, format, batch(&mut Rng::new(seed), format, 0..rows as i64))
 }
 
 pub fn format(dtype: ValueDtype) -> MemoryFormat {
@@ -42,8 +40,16 @@ pub fn format(dtype: ValueDtype) -> MemoryFormat {
 
 /// Adds rows with ids from `first`.
 pub fn add(writer: &mut Writer, dtype: ValueDtype, first: i64, rows: i64) {
-    let ids: Vec<i64> = (first..first + rows).collect();
-    crate::support::add(writer, batch(&mut Rng::new(first as u64), format(dtype), &ids));
+    let rows = batch(&mut Rng::new(first as u64), format(dtype), first..first + rows);
+    crate::support::add(writer, rows);
+}
+
+/// A memory in the folder `m` of a temporary folder, and a store in its folder `store`.
+pub fn with_store(dtype: ValueDtype, rows: usize) -> (TempDir, Writer, ObjectStorage) {
+    let temporary = crate::support::folder();
+    let writer = memory(&temporary.path().join("m"), dtype, rows, 1);
+    let store = temporary.path().join("store").display().to_string();
+    (temporary, writer, ObjectStorage::open(&store, connect()).unwrap())
 }
 
 /// Reads the values of rows of a local generation from a store, without a cache.
@@ -74,14 +80,6 @@ pub fn assert_equal(values: &RemoteValues, local: &Generation) {
 /// Settings for fast tests.
 pub fn connect() -> Connect {
     Connect { patience: Duration::from_secs(5), ..Connect::default() }
-}
-
-/// Asserts that an error names all of `parts`.
-pub fn assert_names<T: fmt::Debug>(result: std::result::Result<T, MemoryError>, parts: &[&str]) {
-    let error = result.unwrap_err().to_string();
-    for part in parts {
-        assert!(error.contains(part), "{part:?} is not in: {error}");
-    }
 }
 
 /// The faults of a [`Faulty`].

@@ -3,18 +3,12 @@
 use std::process::Command;
 
 use crate::server::front::{CERTIFICATES, Front, encrypted};
-use crate::server::{FORMAT, TestServer, rows};
+use crate::server::{FORMAT, TestServer, delete, rows};
 use crate::support::*;
 use engram_memory_postgres::{Connect, PostgresStore};
 
 /// The name of a variable with the address that a child process opens.
 const URL: &str = "ENGRAM_TEST_URL";
-
-fn error(url: &str, connect: Connect) -> String {
-    let error = PostgresStore::open(url, connect).map(drop).unwrap_err();
-    assert!(matches!(error, MemoryError::Remote { .. }), "{error}");
-    error.to_string()
-}
 
 #[test]
 #[ignore = "needs ENGRAM_POSTGRES: see server/mod.rs"]
@@ -30,9 +24,7 @@ fn connections_over_a_network_are_encrypted_and_check_the_certificate() {
     let valid = Front::start(server.socket(), Some(encrypted("valid")));
     let store = PostgresStore::open(&url(&valid, "localhost", &pem), secure).unwrap();
     assert_eq!(store.snapshot().description().entries, 3);
-    let mut transaction = store.begin().unwrap();
-    transaction.delete(&[1]).unwrap();
-    assert_eq!(transaction.commit().unwrap().description().entries, 2);
+    assert_eq!(delete(&store, &[1]).description().entries, 2);
 
     let refused = [
         (url(&valid, "localhost", &other_pem), "of an unknown authority", "sslrootcert=FILE"),
@@ -41,25 +33,22 @@ fn connections_over_a_network_are_encrypted_and_check_the_certificate() {
         (url(&valid, "localhost", "/none.pem"), "/none.pem has no usable", "a PEM file"),
     ];
     for (url, reason, remedy) in refused {
-        let error = error(&url, secure);
-        assert!(error.contains(reason) && error.contains(remedy), "{error}");
+        assert_refused(PostgresStore::open(&url, secure), [reason, remedy]);
     }
     let expired = Front::start(server.socket(), Some(encrypted("expired")));
     let start = std::time::Instant::now();
-    let message = error(&url(&expired, "localhost", &pem), secure);
-    assert!(message.contains("has expired") && message.contains("renew it"), "{message}");
-    assert!(message.contains("@localhost:"), "{message}");
+    let opened = PostgresStore::open(&url(&expired, "localhost", &pem), secure);
+    assert_refused(opened, ["has expired", "renew it", "@localhost:"]);
     // It is not tried again.
     assert!(start.elapsed() < secure.patience / 2);
 
     let plain = Front::start(server.socket(), None);
     let address = plain.url("localhost", "encrypted");
-    let message = error(&address, secure);
-    assert!(message.contains("does not support TLS") && message.contains("turn on"), "{message}");
+    assert_refused(PostgresStore::open(&address, secure), ["does not support TLS", "turn on"]);
     let insecure = Connect { insecure: true, ..secure };
     PostgresStore::open(&address, insecure).unwrap();
-    let message = error(&format!("{address}&sslmode=require"), insecure);
-    assert!(message.contains("does not support TLS"), "{message}");
+    let opened = PostgresStore::open(&format!("{address}&sslmode=require"), insecure);
+    assert_refused(opened, ["does not support TLS"]);
 }
 
 /// Opens the address in `URL`, in a process of its own because of `PGPASSWORD`.

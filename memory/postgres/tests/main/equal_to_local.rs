@@ -4,9 +4,9 @@
 //! ENGRAM_RANDOM_QUERIES=10000 cargo test --release -p engram-memory-postgres --test main equal_to_local -- --ignored
 //! ```
 
-use crate::server::{TestServer, create_on};
+use crate::server::{TestServer, create_on, delete};
 use crate::support::*;
-use engram_memory_postgres::GraphSettings;
+use engram_memory_postgres::{Connect, GraphSettings, PostgresStore, PushOptions, push};
 
 const ENTRIES: usize = 5000;
 const WIDTH: usize = 40;
@@ -89,8 +89,7 @@ fn searches_equal_those_of_a_local_memory(servers: &[TestServer], queries: usize
         let values = Some(ValueFormat { tokens: 2, width: 3, dtype });
         let format = MemoryFormat { width: WIDTH, normalised, values };
         let batch = entries(&mut rng, normalised);
-        let folder = folder();
-        let path = folder.path().join("m");
+        let (_temporary, path) = new_path();
         Writer::create(&path, format, ENTRIES, [Ok(batch.clone())].into_iter()).unwrap();
         let local = Memory::open(&path).unwrap();
         let name = format!("{}_{normalised}", servers.len());
@@ -102,9 +101,7 @@ fn searches_equal_those_of_a_local_memory(servers: &[TestServer], queries: usize
         // Deleted entries are not found, and do not count.
         let deleted: Vec<i64> = batch.entries.iter().step_by(9).map(|entry| entry.id).collect();
         for store in [&local as &dyn Store, &remote] {
-            let mut transaction = store.begin().unwrap();
-            transaction.delete(&deleted).unwrap();
-            transaction.commit().unwrap();
+            delete(store, &deleted);
             store.reload().unwrap();
         }
         let (local, remote) = (local.generation(), remote.snapshot());
@@ -206,29 +203,18 @@ fn graph_search_finds_nearly_all_with_every_filter() {
 fn only_memories_on_the_server_can_be_opened() {
     let server = TestServer::start();
     let format = MemoryFormat { width: 2, normalised: true, values: None };
-    let connect = engram_memory_postgres::Connect::default();
-    let open = |url: &str| {
-        let opened = engram_memory_postgres::PostgresStore::open(url, connect);
-        opened.map(|_| ()).unwrap_err()
-    };
-    assert!(matches!(open(&server.url("none")), MemoryError::NoMemory { .. }));
-    let error = open(&server.url("none").replace("/memories?", "/other?")).to_string();
-    assert!(error.contains("\"other\" does not exist") && error.contains("create the"), "{error}");
-    let error = open(&server.url("none").replace("app@", "nobody@")).to_string();
-    assert!(error.contains("\"nobody\" does not exist"), "{error}");
-    let error = open("postgres://app@/memories?host=/nowhere").to_string();
-    assert!(error.contains("/nowhere") && error.contains("the server runs"), "{error}");
+    let (connect, url) = (Connect::default(), server.url("none"));
+    let open = |url: &str| PostgresStore::open(url, connect);
+    assert!(matches!(open(&url), Err(MemoryError::NoMemory { .. })));
+    let other = url.replace("/memories?", "/other?");
+    assert_refused(open(&other), ["\"other\" does not exist", "create the"]);
+    assert_refused(open(&url.replace("app@", "nobody@")), ["\"nobody\" does not exist"]);
+    let nowhere = "postgres://app@/memories?host=/nowhere";
+    assert_refused(open(nowhere), ["/nowhere", "the server runs"]);
     server.admin("memories").batch_execute("DROP EXTENSION vector CASCADE").unwrap();
     let folder = folder();
-    let writer = create(folder.path(), format, batch(&mut Rng::new(1), format, &[1]));
-    let options = engram_memory_postgres::PushOptions::default();
-    let pushed = engram_memory_postgres::push(
-        writer.generation(),
-        &server.url("one"),
-        connect,
-        options,
-        &mut |_| {},
-    );
-    let error = pushed.map(|_| ()).unwrap_err().to_string();
-    assert!(error.contains("CREATE EXTENSION vector"), "{error}");
+    let writer = create(folder.path(), format, batch(&mut Rng::new(1), format, [1]));
+    let (url, options) = (server.url("one"), PushOptions::default());
+    let pushed = push(writer.generation(), &url, connect, options, &mut |_| {});
+    assert_refused(pushed, ["CREATE EXTENSION vector"]);
 }

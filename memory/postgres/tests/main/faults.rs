@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::server::{FORMAT, TestServer, add, ids, nearest, rows};
+use crate::server::{FORMAT, TestServer, add, commit, delete, ids, nearest, rows};
 use crate::support::*;
 
 #[test]
@@ -44,9 +44,7 @@ fn searches_go_on_after_the_server_was_killed() {
     // The snapshot is held again, so its rows stay when others remove them.
     store.reload().unwrap();
     let other = server.open("searched");
-    let mut transaction = other.begin().unwrap();
-    transaction.delete(&expected).unwrap();
-    let snapshot_after = transaction.commit().unwrap();
+    let snapshot_after = delete(&other, &expected);
     for id in 1000..1003 {
         add(&other, id..id + 1).unwrap();
     }
@@ -101,8 +99,7 @@ fn a_connection_that_breaks_in_a_commit_does_not_hide_the_outcome() {
     let mut transaction = store.begin().unwrap();
     transaction.add(1, &mut std::iter::once(Ok(rows(50..51)))).unwrap();
     assert_eq!(admin.query_one(cut, &[]).unwrap().get::<_, i64>(0), 1);
-    let error = transaction.commit().unwrap_err();
-    assert!(matches!(error, MemoryError::Remote { .. }), "{error}");
+    assert!(matches!(transaction.commit(), Err(MemoryError::Remote { .. })));
     store.reload().unwrap();
     assert_eq!(store.snapshot().description().entries, 10);
     // The lock ended with the connection.
@@ -128,14 +125,13 @@ fn a_held_snapshot_stays_through_many_changes() {
         tables.iter().map(|row| count(row.get(0))).sum()
     };
     for round in 0..30i64 {
-        let mut transaction = store.begin().unwrap();
-        transaction.delete(&[round]).unwrap();
-        transaction.update(1, &mut std::iter::once(Ok(rows(round + 50..round + 51)))).unwrap();
-        transaction.commit().unwrap();
+        let changed = commit(&store, |transaction| {
+            transaction.delete(&[round])?;
+            transaction.update(1, &mut std::iter::once(Ok(rows(round + 50..round + 51))))
+        });
+        changed.unwrap();
         if round % 10 == 9 {
-            let mut transaction = store.begin().unwrap();
-            transaction.re_encode(Vec::new(), 3, &mut Ok).unwrap();
-            transaction.commit().unwrap();
+            commit(&store, |transaction| transaction.re_encode(Vec::new(), 3, &mut Ok)).unwrap();
         }
         assert_eq!(nearest(held.as_ref()).unwrap(), expected);
     }
@@ -166,18 +162,16 @@ fn a_generation_that_was_removed_is_not_read_in_part() {
     server.command("start");
     let other = server.open("removed");
     for id in 0..3 {
-        let mut transaction = other.begin().unwrap();
-        transaction.delete(&[id]).unwrap();
-        transaction.commit().unwrap();
+        delete(&other, &[id]);
         other.reload().unwrap();
     }
-    for error in [
-        nearest(snapshot.as_ref()).map(drop).unwrap_err(),
-        snapshot.rows().map(drop).unwrap_err(),
-        snapshot.find(&[20]).map(drop).unwrap_err(),
-        snapshot.search_texts(&["text"], 1, &Filter::default()).map(drop).unwrap_err(),
+    for read in [
+        nearest(snapshot.as_ref()).map(drop),
+        snapshot.rows().map(drop),
+        snapshot.find(&[20]).map(drop),
+        snapshot.search_texts(&["text"], 1, &Filter::default()).map(drop),
     ] {
-        assert!(matches!(error, MemoryError::MissingGeneration { .. }), "{error}");
+        assert!(matches!(read, Err(MemoryError::MissingGeneration { .. })), "{read:?}");
     }
     assert!(store.reload().unwrap());
     assert_eq!(ids(store.snapshot().as_ref()), (3..30).collect::<Vec<_>>());

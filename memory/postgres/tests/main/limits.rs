@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::server::front::Front;
-use crate::server::{FORMAT, TestServer, nearest, rows};
+use crate::server::{FORMAT, TestServer, add, nearest, rows};
 use crate::support::*;
 use engram_memory_postgres::{Connect, PostgresStore};
 
@@ -128,12 +128,7 @@ fn changes_through_cut_connections_are_made_as_a_whole_or_not_at_all() {
     let (mut made, mut not_made) = (0, 0);
     for round in 0..40 {
         state.cut_after.store(1 + 61 * round, Ordering::SeqCst);
-        let change = || {
-            let mut transaction = store.begin()?;
-            transaction.add(50, &mut std::iter::once(Ok(rows(next..next + 50))))?;
-            transaction.commit()
-        };
-        let result = change();
+        let result = add(&store, next..next + 50);
         state.cut_after.store(-1, Ordering::SeqCst);
         // Until the server has noticed the end of the connection, another writer may be refused.
         while let Err(MemoryError::Locked { .. }) = store.begin() {
@@ -147,11 +142,7 @@ fn changes_through_cut_connections_are_made_as_a_whole_or_not_at_all() {
                 assert!(found == entries || found == entries + 50, "{round}: {found}, {error}");
             }
         }
-        if found > entries {
-            made += 1;
-        } else {
-            not_made += 1;
-        }
+        *(if found > entries { &mut made } else { &mut not_made }) += 1;
         (entries, next) = (found, next + 50);
     }
     println!("{made} changes were made, {not_made} were not");

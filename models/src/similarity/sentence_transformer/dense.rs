@@ -6,49 +6,29 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use serde::Deserialize;
 
-use super::{bad_config, parse_json};
+use super::parse_json;
 use crate::compute::Compute;
-use crate::config::check_sizes;
+use crate::config::{bad_field, check_sizes};
 use crate::error::Result;
 use crate::kernels::Mode;
 use crate::layers::Linear;
 use crate::params::{ParameterBuilder, ParameterGroup};
 use crate::weights::Weights;
 
-/// The supported activations of `torch.nn`, all with their default parameters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DenseActivation {
-    /// `x`.
-    Identity,
-    /// The hyperbolic tangent.
-    Tanh,
-    /// `max(x, 0)`.
-    Relu,
-    /// `x Φ(x)`, exact.
-    Gelu,
-    /// `1 / (1 + exp(-x))`.
-    Sigmoid,
-    /// `x / (1 + exp(-x))`.
-    Silu,
-    /// `x` from 0 up, `0.01 x` below.
-    LeakyRelu,
-    /// `x` from 0 up, `exp(x) - 1` below.
-    Elu,
-    /// `x` clamped to the range 0 to 6.
-    Relu6,
-}
+/// An activation, of any shape.
+type Activation = fn(&Tensor) -> candle_core::Result<Tensor>;
 
-/// The activations by their class names in `torch.nn`.
-const ACTIVATIONS: [(&str, DenseActivation); 9] = [
-    ("Identity", DenseActivation::Identity),
-    ("Tanh", DenseActivation::Tanh),
-    ("ReLU", DenseActivation::Relu),
-    ("GELU", DenseActivation::Gelu),
-    ("Sigmoid", DenseActivation::Sigmoid),
-    ("SiLU", DenseActivation::Silu),
-    ("LeakyReLU", DenseActivation::LeakyRelu),
-    ("ELU", DenseActivation::Elu),
-    ("ReLU6", DenseActivation::Relu6),
+/// The supported activations by their class names in `torch.nn`, all with their default parameters.
+const ACTIVATIONS: [(&str, Activation); 9] = [
+    ("Identity", |x| Ok(x.clone())),
+    ("Tanh", Tensor::tanh),
+    ("ReLU", Tensor::relu),
+    ("GELU", Tensor::gelu_erf),
+    ("Sigmoid", candle_nn::ops::sigmoid),
+    ("SiLU", Tensor::silu),
+    ("LeakyReLU", |x| candle_nn::ops::leaky_relu(x, 0.01)),
+    ("ELU", |x| x.elu(1.0)),
+    ("ReLU6", |x| x.clamp(0f32, 6f32)),
 ];
 
 /// The feature that a module transforms.
@@ -72,7 +52,7 @@ impl Feature {
                     "a module from `{input}` to `{output}` is not supported; both must be \
                      sentence_embedding, or both token_embeddings"
                 );
-                Err(bad_config(name, reason))
+                Err(bad_field(name, reason))
             }
         }
     }
@@ -87,8 +67,8 @@ pub struct DenseConfig {
     pub out_features: usize,
     /// Whether the layer has a bias.
     pub bias: bool,
-    /// The activation after the linear layer; Tanh if the file names none.
-    pub activation: DenseActivation,
+    /// The class of the activation after the linear layer; Tanh if the file names none.
+    pub activation: &'static str,
     /// Whether the input is added to the output. If their widths differ, a linear layer projects
     /// the input.
     pub use_residual: bool,
@@ -114,16 +94,15 @@ impl DenseConfig {
         }
         let file: ConfigFile = parse_json(text, name, "the configuration of a Dense module")?;
         let sizes = [("in_features", file.in_features), ("out_features", file.out_features)];
-        check_sizes(&sizes).map_err(|error| bad_config(name, error.to_string()))?;
+        check_sizes(&sizes).map_err(|error| bad_field(name, error.to_string()))?;
         let activation = match file.activation_function.as_deref() {
-            None => DenseActivation::Tanh,
+            None => "Tanh",
             Some(class) => activation_of(class).ok_or_else(|| {
-                let supported: Vec<&str> = ACTIVATIONS.iter().map(|(name, _)| *name).collect();
+                let supported = ACTIVATIONS.map(|(name, _)| name).join(", ");
                 let reason = format!(
-                    "the activation `{class}` is not supported; use one of torch.nn: {}",
-                    supported.join(", ")
+                    "the activation `{class}` is not supported; use one of torch.nn: {supported}"
                 );
-                bad_config(name, reason)
+                bad_field(name, reason)
             })?,
         };
         let (input, output) = (file.module_input_name, file.module_output_name);
@@ -139,12 +118,9 @@ impl DenseConfig {
 }
 
 /// Returns the activation of a Python class path; `None` if it is not supported.
-fn activation_of(class: &str) -> Option<DenseActivation> {
+fn activation_of(class: &str) -> Option<&'static str> {
     let name = class.strip_prefix("torch.nn.")?.rsplit('.').next()?;
-    ACTIVATIONS
-        .iter()
-        .find(|(class_name, _)| *class_name == name)
-        .map(|(_, activation)| *activation)
+    ACTIVATIONS.iter().map(|(class, _)| *class).find(|class| *class == name)
 }
 
 /// A Dense module with its weights.
@@ -173,18 +149,11 @@ impl Dense {
 
     /// Applies the module: `[N, D_in]` → `[N, D_out]`.
     pub(crate) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let activated = self.linear.forward(x, &Mode::inference())?;
-        let activated = match self.config.activation {
-            DenseActivation::Identity => activated,
-            DenseActivation::Tanh => activated.tanh()?,
-            DenseActivation::Relu => activated.relu()?,
-            DenseActivation::Gelu => activated.gelu_erf()?,
-            DenseActivation::Sigmoid => candle_nn::ops::sigmoid(&activated)?,
-            DenseActivation::Silu => activated.silu()?,
-            DenseActivation::LeakyRelu => candle_nn::ops::leaky_relu(&activated, 0.01)?,
-            DenseActivation::Elu => activated.elu(1.0)?,
-            DenseActivation::Relu6 => activated.clamp(0f32, 6f32)?,
-        };
+        let mut activated = self.linear.forward(x, &Mode::inference())?;
+        if let Some((_, f)) = ACTIVATIONS.iter().find(|(class, _)| *class == self.config.activation)
+        {
+            activated = f(&activated)?;
+        }
         Ok(match (self.config.use_residual, &self.residual) {
             (false, _) => activated,
             (true, None) => (activated + x)?,
@@ -210,16 +179,12 @@ mod tests {
             let text = format!(r#"{{"in_features": 3, "out_features": 2{other_fields}}}"#);
             DenseConfig::parse(&text, "2_Dense/config.json")
         };
-        assert_eq!(read("")?.activation, DenseActivation::Tanh);
+        assert_eq!(read("")?.activation, "Tanh");
         let with_activation = |class: &str| read(&format!(r#", "activation_function": "{class}""#));
-        assert_eq!(
-            with_activation("torch.nn.modules.linear.Identity")?.activation,
-            DenseActivation::Identity
-        );
-        assert_eq!(
-            with_activation("torch.nn.modules.activation.GELU")?.activation,
-            DenseActivation::Gelu
-        );
+        for name in ["linear.Identity", "activation.GELU"] {
+            let class = format!("torch.nn.modules.{name}");
+            assert!(name.ends_with(with_activation(&class)?.activation), "{name}");
+        }
         for other in ["torch.nn.modules.activation.PReLU", "my.Tanh", "torch.tanh"] {
             let error = with_activation(other).expect_err(other).to_string();
             assert!(error.contains(other) && error.starts_with("2_Dense/"), "{error}");

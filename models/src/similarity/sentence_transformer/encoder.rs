@@ -6,9 +6,10 @@ use candle_core::{D, Device, Tensor};
 use serde::Deserialize;
 
 use super::dense::{Dense, DenseConfig, Feature, frozen_builder};
+use super::parse_json;
 use super::pooling::PoolingConfig;
-use super::{bad_config, parse_json};
-use crate::error::Result;
+use crate::config::{bad_field, check_sizes, require};
+use crate::error::{ModelError, Result};
 use crate::kernels::Mode;
 use crate::layers::LayerNorm;
 use crate::packed::PackedTokens;
@@ -83,8 +84,8 @@ impl SentenceModule {
         }
         let ConfigFile { dimension } =
             parse_json(config, name, "the configuration of a LayerNorm module")?;
-        crate::config::check_sizes(&[("dimension", dimension)])
-            .map_err(|error| bad_config(name, error.to_string()))?;
+        check_sizes(&[("dimension", dimension)])
+            .map_err(|error| bad_field(name, error.to_string()))?;
         let norm = LayerNorm::new(dimension, LAYER_NORM_EPS, &frozen_builder(weights)?.pp("norm"))?;
         Ok(Self { name: name.to_owned(), step: Step::LayerNorm(norm, dimension) })
     }
@@ -123,13 +124,12 @@ impl SentenceEncoder {
         let mut tokens = encoder.hidden_size();
         let mut sentence = None;
         for SentenceModule { name, step } in &modules {
-            let check_width = |width: Option<usize>, expected: usize| match width {
-                Some(width) if width == expected => Ok(()),
-                Some(width) => Err(bad_config(
-                    name,
-                    format!("takes vectors of width {expected}, but gets {width}"),
-                )),
-                None => Err(bad_config(name, "must come after the Pooling module")),
+            let check_width = |width: Option<usize>, expected: usize| {
+                let width =
+                    width.ok_or_else(|| bad_field(name, "must come after the Pooling module"))?;
+                require(width == expected, name, || {
+                    format!("takes vectors of width {expected}, but gets {width}")
+                })
             };
             match step {
                 Step::Pooling(config) => sentence = Some(tokens * config.modes.len()),
@@ -147,12 +147,7 @@ impl SentenceEncoder {
                 Step::Normalize(_) => {}
             }
         }
-        let Some(width) = sentence else {
-            return Err(bad_config(
-                "modules.json",
-                "has no Pooling module, so texts have no vector",
-            ));
-        };
+        let width = sentence.ok_or_else(no_pooling)?;
         let width = truncate_dim.map_or(width, |max_width| max_width.min(width));
         Ok(Self { encoder, modules, truncate_dim, width })
     }
@@ -194,14 +189,16 @@ impl SentenceEncoder {
                 }
             }
         }
-        // `new` has checked that a Pooling module exists.
-        let vectors =
-            sentence.ok_or_else(|| bad_config("modules.json", "has no Pooling module"))?;
+        let vectors = sentence.ok_or_else(no_pooling)?;
         match self.truncate_dim {
             Some(_) => Ok(vectors.narrow(D::Minus1, 0, self.width)?.contiguous()?),
             None => Ok(vectors),
         }
     }
+}
+
+fn no_pooling() -> ModelError {
+    bad_field("modules.json", "has no Pooling module, so texts have no vector")
 }
 
 /// Pools each text into one vector: states `[T, D]` → `[S, modes × D]`.

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{bad_config, parse_json};
+use super::parse_json;
+use crate::config::{bad_field, require};
 use crate::error::Result;
 
 /// The kind of a module.
@@ -63,27 +64,24 @@ pub fn parse(text: &str, name: &str) -> Result<Vec<Module>> {
         r#type: String,
     }
     let entries: Vec<Entry> = parse_json(text, name, "a list of modules with `path` and `type`")?;
-    let mut modules = Vec::with_capacity(entries.len());
-    for Entry { path, r#type } in entries {
-        let Some(kind) = kind_of(&r#type) else {
+    let module = |Entry { path, r#type: class }: Entry| {
+        let unsupported = || {
             let reason = format!(
-                "the module `{type}` is not supported; use a model of Transformer, Pooling, Dense, \
-                 Normalize, LayerNorm and Dropout",
-                type = r#type
+                "the module `{class}` is not supported; use a model of Transformer, Pooling, \
+                 Dense, Normalize, LayerNorm and Dropout"
             );
-            return Err(bad_config(name, reason));
+            bad_field(name, reason)
         };
-        modules.push(Module { kind, path: plain_path(&path, name)? });
-    }
+        let kind = kind_of(&class).ok_or_else(unsupported)?;
+        Ok(Module { kind, path: plain_path(&path, name)? })
+    };
+    let modules = entries.into_iter().map(module).collect::<Result<Vec<_>>>()?;
     let is_encoder =
         |module: &Module| matches!(module.kind, ModuleKind::Transformer | ModuleKind::Clip);
     let encoders = modules.iter().filter(|module| is_encoder(module)).count();
-    if encoders != 1 || !modules.first().is_some_and(is_encoder) {
-        let reason = format!(
-            "has {encoders} Transformer modules; it needs exactly one, and as the first module"
-        );
-        return Err(bad_config(name, reason));
-    }
+    require(encoders == 1 && modules.first().is_some_and(is_encoder), name, || {
+        format!("has {encoders} Transformer modules; it needs exactly one, and as the first module")
+    })?;
     Ok(modules)
 }
 
@@ -106,9 +104,9 @@ fn kind_of(class: &str) -> Option<ModuleKind> {
 fn plain_path(path: &str, name: &str) -> Result<String> {
     let parts: Vec<&str> =
         path.split(['/', '\\']).filter(|part| !matches!(*part, "" | ".")).collect();
-    if path.starts_with('/') || parts.iter().any(|part| *part == ".." || part.contains(':')) {
-        return Err(bad_config(name, format!("the path {path:?} leads out of the model's folder")));
-    }
+    let leads_out =
+        path.starts_with('/') || parts.iter().any(|part| *part == ".." || part.contains(':'));
+    require(!leads_out, name, || format!("the path {path:?} leads out of the model's folder"))?;
     Ok(parts.join("/"))
 }
 

@@ -2,7 +2,8 @@
 
 use serde::Deserialize;
 
-use super::{bad_config, parse_json};
+use super::parse_json;
+use crate::config::{bad_field, require};
 use crate::error::Result;
 
 /// The pooling of token states into one vector.
@@ -78,7 +79,7 @@ impl PoolingConfig {
                 (true, None, Some(false)) => {}
                 (true, None, _) => return Err(unsupported_mode(name, key)),
                 (true, Some(_), None) => {
-                    return Err(bad_config(name, format!("`{key}` is {value}, not true or false")));
+                    return Err(bad_field(name, format!("`{key}` is {value}, not true or false")));
                 }
             }
         }
@@ -91,13 +92,10 @@ impl PoolingConfig {
             None if flags.is_empty() => vec![PoolingMode::Mean],
             None => flags.into_iter().map(|index| MODES[index].2).collect(),
         };
-        if modes.is_empty() || modes.len() > MODES.len() {
-            let maximum = MODES.len();
-            return Err(bad_config(
-                name,
-                format!("`pooling_mode` has {} modes, not 1 to {maximum}", modes.len()),
-            ));
-        }
+        let maximum = MODES.len();
+        require((1..=maximum).contains(&modes.len()), name, || {
+            format!("`pooling_mode` has {} modes, not 1 to {maximum}", modes.len())
+        })?;
         Ok(Self { modes, include_prompt: file.include_prompt.unwrap_or(true) })
     }
 
@@ -111,18 +109,15 @@ impl PoolingConfig {
         for mode in &self.modes {
             // The index and the state of each row.
             let rows = (first..length).map(|row| (row, &states[row * width..][..width]));
-            let weighted_sums = |weight: fn(usize) -> f64| {
-                let mut sums = vec![0.0; width];
+            // The weighted sum of the states, divided by a function of the sum of the weights.
+            let mean = |weight: fn(usize) -> f64, divisor: fn(f64) -> f64| {
+                let (mut sums, mut total) = (vec![0.0; width], 0.0);
                 for (row, state) in rows.clone() {
-                    sums.iter_mut()
-                        .zip(state)
-                        .for_each(|(sum, x)| *sum += weight(row) * f64::from(*x));
+                    total += weight(row);
+                    let values = sums.iter_mut().zip(state);
+                    values.for_each(|(sum, x)| *sum += weight(row) * f64::from(*x));
                 }
-                sums
-            };
-            let count = (length - first) as f64;
-            let divide = |sums: Vec<f64>, divisor: f64| {
-                sums.into_iter().map(move |sum| (sum / divisor) as f32).collect::<Vec<f32>>()
+                sums.into_iter().map(|sum| (sum / divisor(total)) as f32).collect::<Vec<f32>>()
             };
             match mode {
                 PoolingMode::Cls => pooled.extend(&states[first * width..][..width]),
@@ -130,21 +125,16 @@ impl PoolingConfig {
                 PoolingMode::Max => {
                     let mut largest = vec![f32::NEG_INFINITY; width];
                     for (_, state) in rows {
-                        largest
-                            .iter_mut()
-                            .zip(state)
-                            .for_each(|(maximum, x)| *maximum = maximum.max(*x));
+                        let values = largest.iter_mut().zip(state);
+                        values.for_each(|(maximum, x)| *maximum = maximum.max(*x));
                     }
                     pooled.extend(largest);
                 }
-                PoolingMode::Mean => pooled.extend(divide(weighted_sums(|_| 1.0), count)),
-                PoolingMode::MeanSqrtLen => {
-                    pooled.extend(divide(weighted_sums(|_| 1.0), count.sqrt()))
-                }
+                PoolingMode::Mean => pooled.extend(mean(|_| 1.0, |count| count)),
+                PoolingMode::MeanSqrtLen => pooled.extend(mean(|_| 1.0, f64::sqrt)),
+                // Weights depend on the token's position in the whole text, with the prompt.
                 PoolingMode::WeightedMean => {
-                    // Weights depend on the token's position in the whole text, with the prompt.
-                    let weights: f64 = (first..length).map(|row| row as f64 + 1.0).sum();
-                    pooled.extend(divide(weighted_sums(|row| row as f64 + 1.0), weights));
+                    pooled.extend(mean(|row| row as f64 + 1.0, |weights| weights));
                 }
             }
         }
@@ -160,11 +150,8 @@ fn mode_of(mode: &str, name: &str) -> Result<PoolingMode> {
 
 /// Returns the error for a mode or flag that is not in [`MODES`].
 fn unsupported_mode(name: &str, mode: &str) -> crate::error::ModelError {
-    let supported: Vec<&str> = MODES.iter().map(|(mode_name, ..)| *mode_name).collect();
-    bad_config(
-        name,
-        format!("the pooling mode `{mode}` is not supported; use one of {}", supported.join(", ")),
-    )
+    let supported = MODES.map(|(mode_name, ..)| mode_name).join(", ");
+    bad_field(name, format!("the pooling mode `{mode}` is not supported; use one of {supported}"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{bad_config, parse_json};
+use super::parse_json;
+use crate::config::{bad_field, require};
 use crate::error::Result;
 
 /// The choice of the prompt that precedes texts.
@@ -56,11 +57,9 @@ impl Prompts {
         let file: ConfigFile = parse_json(text, name, expected)?;
         if let Some(other) = file.model_type.filter(|kind| kind != "SentenceTransformer") {
             let reason = format!("`model_type` is {other}; only SentenceTransformer is supported");
-            return Err(bad_config(name, reason));
+            return Err(bad_field(name, reason));
         }
-        if file.truncate_dim == Some(0) {
-            return Err(bad_config(name, "`truncate_dim` is 0; give at least 1"));
-        }
+        require(file.truncate_dim != Some(0), name, || "`truncate_dim` is 0; give at least 1")?;
         let prompt_texts = file.prompts.unwrap_or_default().into_iter();
         let prompts: BTreeMap<String, String> =
             prompt_texts.map(|(name, prompt)| (name, prompt.unwrap_or_default())).collect();
@@ -72,7 +71,7 @@ impl Prompts {
                 "the prompt {missing:?} of `default_prompt_name` is missing; available prompts: {}",
                 name_list(&prompts)
             );
-            return Err(bad_config(name, reason));
+            return Err(bad_field(name, reason));
         }
         let similarity = file.similarity_fn_name;
         Ok(Self {
@@ -104,13 +103,8 @@ impl Prompts {
             PromptChoice::Document => Ok(prompt_text("document").unwrap_or_default()),
             PromptChoice::Named(name) if name.is_empty() => Ok(""),
             PromptChoice::Named(name) => prompt_text(name).ok_or_else(|| {
-                bad_config(
-                    model,
-                    format!(
-                        "has no prompt {name:?}; available prompts: {}",
-                        name_list(&self.prompts)
-                    ),
-                )
+                let names = name_list(&self.prompts);
+                bad_field(model, format!("has no prompt {name:?}; available prompts: {names}"))
             }),
         }
     }

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{PromptChoice, bad_config, parse_json};
+use super::{PromptChoice, parse_json};
+use crate::config::{bad_field, require};
 use crate::error::Result;
 
 /// The settings of a Transformer module.
@@ -21,17 +22,6 @@ pub struct TransformerSettings {
     /// Whether texts are lower-cased before tokenization.
     pub do_lower_case: bool,
 }
-
-/// Possible file names, in the order in which sentence-transformers looks for them.
-const FILES: [&str; 7] = [
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
-];
 
 /// Settings of the Python loader that are ignored here.
 const IGNORED_SETTINGS: &[&str] = &[
@@ -66,8 +56,16 @@ struct ConfigFile {
 }
 
 impl TransformerSettings {
-    /// Possible file names; the first that exists is read.
-    pub const FILES: [&'static str; 7] = FILES;
+    /// Possible file names, in the order in which sentence-transformers looks for them.
+    pub const FILES: [&'static str; 7] = [
+        "sentence_bert_config.json",
+        "sentence_roberta_config.json",
+        "sentence_distilbert_config.json",
+        "sentence_camembert_config.json",
+        "sentence_albert_config.json",
+        "sentence_xlm-roberta_config.json",
+        "sentence_xlnet_config.json",
+    ];
 
     /// Parses the file; `name` names it in errors. `is_clip` says whether the Transformer is CLIP.
     ///
@@ -78,16 +76,12 @@ impl TransformerSettings {
         let expected = "the configuration of a Transformer module";
         let file: ConfigFile = parse_json(text, name, expected)?;
         let unsupported = |key: &str, value: &dyn std::fmt::Display| {
-            bad_config(name, format!("`{key}` is {value}, which is not supported"))
+            bad_field(name, format!("`{key}` is {value}, which is not supported"))
         };
         if let Some(task) = file.transformer_task.filter(|task| task != "feature-extraction") {
             return Err(unsupported("transformer_task", &task));
         }
-        let (text_method, output) = if is_clip {
-            ("get_text_features", "sentence_embedding")
-        } else {
-            ("forward", "token_embeddings")
-        };
+        let output = if is_clip { "sentence_embedding" } else { "token_embeddings" };
         if let Some(other) = file.module_output_name.filter(|name| name != output) {
             return Err(unsupported("module_output_name", &other));
         }
@@ -95,14 +89,9 @@ impl TransformerSettings {
             let method = method_config.get("method").and_then(Value::as_str).unwrap_or_default();
             let output_name = method_config.get("method_output_name").and_then(Value::as_str);
             let is_known = match (modality.as_str(), is_clip) {
-                ("text", false) => {
-                    method == text_method && output_name == Some("last_hidden_state")
-                }
-                ("text", true) => {
-                    method == text_method && matches!(output_name, None | Some("pooler_output"))
-                }
-                ("image", true) => {
-                    method == "get_image_features"
+                ("text", false) => method == "forward" && output_name == Some("last_hidden_state"),
+                (modality @ ("text" | "image"), true) => {
+                    method == format!("get_{modality}_features")
                         && matches!(output_name, None | Some("pooler_output"))
                 }
                 _ => false,
@@ -139,14 +128,13 @@ impl TransformerSettings {
             do_lower_case: file.do_lower_case.unwrap_or(false),
         };
         let lengths = [settings.max_seq_length, settings.query_length, settings.document_length];
-        if lengths.contains(&Some(0)) {
-            return Err(bad_config(name, "a length limit is 0; give at least 1 token"));
-        }
+        require(
+            !lengths.contains(&Some(0)),
+            name,
+            || "a length limit is 0; give at least 1 token",
+        )?;
         Ok(settings)
     }
-}
-
-impl TransformerSettings {
     /// Returns `query_length` or `document_length`; `None` for other choices, or if it is not set.
     pub fn task_length(&self, choice: &PromptChoice) -> Option<usize> {
         match choice {

@@ -9,6 +9,7 @@ use engram_models::params::{Init, ParameterBuilder};
 use engram_models::recompute::Recompute;
 
 use super::{input, random};
+use crate::reference::bits;
 
 /// The shapes of the parameters of [`block`].
 const SHAPES: [&[usize]; 18] = [
@@ -127,15 +128,14 @@ fn a_chain_that_computes_cheap_values_again_has_the_same_gradients() -> Result<(
         .map(|(i, shape)| builder.get(&i.to_string(), shape, Init::Normal(1.0)))
         .collect::<Result<_>>()?;
     let mut gradients = Gradients::new(&builder.finish()?);
-    let mut bits = |recompute: Recompute| -> Result<Vec<u32>> {
+    let mut run = |recompute: Recompute| -> Result<Vec<u32>> {
         let mut chain = Mode::evaluate().recompute(recompute).chain();
         block(&mut chain, &parameters, Some(Dropout::new(0.3, 8)));
         gradients.clear();
         gradients.backward(&chain.finish()?.sqr()?.sum_all()?)?;
         assert_eq!(gradients.faults(), []);
-        let values = (0..gradients.len()).filter_map(|i| gradients.get(i)).flatten();
-        Ok(values.map(|value| value.to_bits()).collect())
+        Ok(bits(&gradients))
     };
-    assert_eq!(bits(Recompute::None)?, bits(Recompute::Selective)?);
+    assert_eq!(run(Recompute::None)?, run(Recompute::Selective)?);
     Ok(())
 }

@@ -24,7 +24,7 @@ pub(super) enum Request {
 /// A search without its floats.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Search {
-    k: usize,
+    pub(super) k: usize,
     /// See [`Method::Graph`]; `None` for an exact search.
     candidates: Option<usize>,
     pub(super) sources: Option<Vec<String>>,
@@ -33,7 +33,7 @@ pub(super) struct Search {
     /// The sources of the gates; `None` without gates.
     gates: Option<Vec<String>>,
     /// The number of components of all query vectors.
-    components: usize,
+    pub(super) components: usize,
 }
 
 /// A reply.
@@ -70,14 +70,6 @@ impl Search {
         let Filter { sources, excluded_documents, .. } = filter.clone();
         let components = queries.len();
         (Self { k, candidates, sources, ids, excluded_documents, gates, components }, floats)
-    }
-
-    pub(super) fn components(&self) -> usize {
-        self.components
-    }
-
-    pub(super) fn k(&self) -> usize {
-        self.k
     }
 
     pub(super) fn method(&self) -> Method {

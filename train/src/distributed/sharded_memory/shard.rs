@@ -123,7 +123,7 @@ impl OwnShard {
     fn search(&self, search: &Search, floats: &[f32]) -> Result<WithFloats<Reply>, MemoryError> {
         let (queries, mut filter) = search.parts(floats).ok_or(MemoryError::Count {
             what: "query components",
-            expected: search.components(),
+            expected: search.components,
             found: floats.len(),
         })?;
         // The shard may lack a source that the whole memory has.
@@ -131,7 +131,7 @@ impl OwnShard {
             sources.retain(|name| self.present.contains(name));
         }
         let shard: &dyn Snapshot = self.generation.as_ref();
-        let queries = Queries { keys: queries, k: search.k() };
+        let queries = Queries { keys: queries, k: search.k };
         let SearchResults { hits, .. } = shard.search(search.method(), queries, &filter)?;
         let rows: Vec<Row> = hits.iter().flatten().map(|hit| hit.row).collect();
         let keys = shard.keys(&rows)?;

@@ -1,16 +1,16 @@
 //! Gradients of tables: the sum over the micro-batches of a step.
 
-use super::rows::{MicroBatchRows, SparseRows};
-use super::words::Reader;
-use super::{ShardedTables, damaged};
+use std::convert::Infallible;
+
+use super::{Reader, ShardedTables, SparseRows, TableRows, damaged};
 use crate::distributed::failed;
-use crate::distributed::tree::{Node, are_siblings};
+use crate::distributed::tree::{Node, push};
 use crate::error::Result;
 
 /// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
 /// finished.
 #[derive(Debug)]
-pub struct TableGradientSum {
+pub(crate) struct TableGradientSum {
     /// The number of micro-batches of the step, over all ranks.
     count: usize,
     /// Finished nodes, with the sum of each table; `None` for a table without a gradient.
@@ -19,66 +19,40 @@ pub struct TableGradientSum {
 
 /// The summed gradients of a step: those of the parts that this rank keeps.
 #[derive(Debug)]
-pub struct TableGradients {
+pub(crate) struct TableGradients {
     /// For each table, whether any micro-batch has a gradient.
-    pub(super) written: Vec<bool>,
+    pub(crate) written: Vec<bool>,
     pub(super) of_groups: Vec<SparseRows>,
-}
-
-impl TableGradients {
-    /// Whether any micro-batch has a gradient of the table with this index.
-    pub(crate) fn has_gradient(&self, table: usize) -> bool {
-        self.written[table]
-    }
 }
 
 impl TableGradientSum {
     /// A sum over micro-batches of a step that has `count` of them, over all ranks.
-    pub fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self { count, finished: Vec::new() }
     }
 
     /// Adds the gradients of a micro-batch, and removes them from its rows. Each rank adds its
     /// micro-batches in ascending order, also those without a gradient. `micro_batch` is the number
     /// over all ranks.
-    pub fn add(&mut self, micro_batch: usize, rows: &MicroBatchRows) {
-        let widths: Vec<usize> = rows.widths().collect();
+    pub(crate) fn add(&mut self, micro_batch: usize, rows: &[TableRows]) {
         let node = micro_batch..micro_batch + 1;
-        push(self.count, &mut self.finished, (node, rows.take_gradients()), |left, right| {
-            let pairs = left.into_iter().zip(right).zip(&widths);
-            let sums = pairs.map(|((left, right), width)| match (left, right) {
-                (Some(left), Some(right)) => Some(left.plus(right, *width)),
+        let gradients = rows.iter().map(TableRows::take_gradient).collect();
+        let add = |left: Vec<Option<SparseRows>>, right: Vec<Option<SparseRows>>| {
+            let pairs = left.into_iter().zip(right).zip(rows);
+            let sums = pairs.map(|((left, right), rows)| match (left, right) {
+                (Some(left), Some(right)) => Some(left.plus(right, rows.width)),
                 (left, right) => left.or(right),
             });
-            sums.collect()
-        });
+            Ok::<_, Infallible>(sums.collect())
+        };
+        let Ok(()) = push(self.count, &mut self.finished, (node, gradients), add);
     }
-}
-
-/// Appends a node with its sum to the stack of finished nodes, after adding its left neighbours in
-/// the tree over `count` micro-batches.
-fn push<T>(
-    count: usize,
-    finished: &mut Vec<(Node, T)>,
-    (mut node, mut sum): (Node, T),
-    add: impl Fn(T, T) -> T,
-) {
-    while let Some((left, left_sum)) = finished.pop_if(|(left, _)| are_siblings(count, left, &node))
-    {
-        node = left.start..node.end;
-        sum = add(left_sum, sum);
-    }
-    finished.push((node, sum));
 }
 
 impl ShardedTables {
     /// Sends the gradients of this rank's micro-batches to the ranks that keep the rows, which add
     /// all of them in the order of the tree. All ranks call this function.
-    ///
-    /// # Errors
-    /// [`TrainError::Ranks`](crate::TrainError::Ranks) if a rank has ended, or a micro-batch of the
-    /// step is missing.
-    pub fn reduce(&self, sum: TableGradientSum) -> Result<TableGradients> {
+    pub(crate) fn reduce(&self, sum: TableGradientSum) -> Result<TableGradients> {
         let count = sum.count;
         let mut messages = vec![vec![sum.finished.len() as u32]; self.ranks.size()];
         for (node, of_tables) in &sum.finished {
@@ -103,21 +77,17 @@ impl ShardedTables {
         nodes.sort_by_key(|(node, _)| node.start);
         let mut finished = Vec::new();
         for node in nodes {
-            push(count, &mut finished, node, |left, right| {
+            let Ok(()) = push(count, &mut finished, node, |left: Vec<SparseRows>, right| {
                 let pairs = left.into_iter().zip(right).zip(&self.groups);
-                pairs.map(|((left, right), group)| left.plus(right, group.shape.width)).collect()
+                let sums = pairs.map(|((left, right), group)| left.plus(right, group.shape.width));
+                Ok::<_, Infallible>(sums.collect())
             });
         }
         match finished.pop() {
-            Some((node, of_groups)) if node == (0..count) && finished.is_empty() => {
+            Some((node, of_groups)) if node == (0..count) => {
                 Ok(TableGradients { written, of_groups })
             }
-            _ => {
-                let reason = format!(
-                    "the gradients of some of the {count} micro-batches of the step are missing"
-                );
-                Err(failed(reason.into()))
-            }
+            _ => Err(failed("the gradients of some micro-batches are missing".into())),
         }
     }
 

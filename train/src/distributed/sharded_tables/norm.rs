@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::layout::Piece;
-use super::words::Reader;
-use super::{ShardedTables, TableGradients, damaged};
+use super::{Reader, ShardedTables, TableGradients, damaged};
 use crate::error::Result;
 
 /// Values per block. Within `Gradients::global_norm`, blocks have the same size.
@@ -19,10 +18,7 @@ impl ShardedTables {
     /// A sum of floating-point numbers depends on their order. So each block of a gradient is summed
     /// on one rank, to which the others send their values of the block. These are few, except for
     /// tables in column slices.
-    ///
-    /// # Errors
-    /// [`TrainError::Ranks`](crate::TrainError::Ranks) if a rank has ended.
-    pub fn sums_of_squares(&self, gradients: &TableGradients) -> Result<Vec<f64>> {
+    pub(crate) fn sums_of_squares(&self, gradients: &TableGradients) -> Result<Vec<f64>> {
         let mut messages = vec![Vec::new(); self.ranks.size()];
         for piece in self.layout.of_rank(self.ranks.rank()) {
             let rows = &gradients.of_groups[piece.group];

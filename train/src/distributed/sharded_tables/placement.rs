@@ -7,14 +7,12 @@
 
 use std::ops::Range;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::distributed::tree::share;
+use crate::recipe::{EmbeddingTableSettings, Strategy};
 
 /// One embedding table: `rows` embeddings of `width` values, `[V, D]`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Table {
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Table {
     /// The name, for error messages.
     pub name: String,
     /// The number of rows, `V`: one for each id from 0.
@@ -25,41 +23,9 @@ pub struct Table {
     pub rate: f64,
 }
 
-/// The order in which tables and column slices are placed on ranks.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Strategy {
-    /// The first on rank 0, the second on rank 1, and so on; after the last rank again from rank 0.
-    #[default]
-    Basic,
-    /// From the largest to the smallest, in snake order: from rank 0 to the last rank, then back
-    /// from the last rank to rank 0. The numbers of tables of two ranks differ by at most one, and
-    /// their numbers of values by at most those of the largest table.
-    MemoryBalanced,
-    /// From the largest to the smallest, each on the rank with the fewest values so far. The ranks'
-    /// numbers of values differ by at most those of the largest table. The largest number is below
-    /// 4/3 of the smallest possible one (Graham, 1969).
-    MemoryOptimised,
-}
-
-/// The rules of a placement. The default places whole tables in basic order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Placement {
-    /// The order of tables and column slices.
-    pub strategy: Strategy,
-    /// Tables with more values than this are split by row, in equal shares for all ranks. With 0
-    /// all tables are; with `None` no table is.
-    pub row_threshold: Option<usize>,
-    /// Other tables with more values than this are split into 2, 4, 8 or more column slices of at
-    /// most this number of values. There are at most as many slices as ranks and columns. With
-    /// `None` no table is sliced.
-    pub column_threshold: Option<usize>,
-}
-
 /// A part of a table: the values in a range of rows and a range of columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub(crate) struct Part {
     /// The index of the table.
     pub table: usize,
     /// The rows.
@@ -70,15 +36,15 @@ pub struct Part {
 
 impl Part {
     /// The number of values.
-    pub fn values(&self) -> usize {
+    pub(crate) fn values(&self) -> usize {
         self.rows.len() * self.columns.len()
     }
 }
 
-impl Placement {
+impl EmbeddingTableSettings {
     /// The parts of each rank, by table, then by row, then by column. Each value of each table is in
     /// one part of one rank. A rank may have no part.
-    pub fn parts(&self, tables: &[Table], ranks: usize) -> Vec<Vec<Part>> {
+    pub(crate) fn parts(&self, tables: &[Table], ranks: usize) -> Vec<Vec<Part>> {
         let mut of_ranks = vec![Vec::new(); ranks];
         let mut units = Vec::new();
         for (table, shape) in tables.iter().enumerate() {
@@ -181,18 +147,6 @@ mod tests {
         parts.iter().map(|parts| parts.iter().map(Part::values).sum()).collect()
     }
 
-    fn largest(values: impl Iterator<Item = usize>) -> usize {
-        values.max().unwrap_or(0)
-    }
-
-    /// The largest and the smallest of the loads, and the largest table.
-    fn spread(tables: &[Table], parts: &[Vec<Part>]) -> (usize, usize, usize) {
-        let loads = loads(parts);
-        let smallest = loads.iter().min().copied().unwrap_or(0);
-        let table = largest(tables.iter().map(|table| table.rows * table.width));
-        (largest(loads.into_iter()), smallest, table)
-    }
-
     #[test]
     fn every_value_is_on_one_rank() {
         for seed in 0..2000 {
@@ -202,7 +156,12 @@ mod tests {
             let mut threshold = || rng.random_bool(0.5).then(|| rng.random_range(0..900));
             let (row_threshold, column_threshold) = (threshold(), threshold());
             let strategy = STRATEGIES[seed as usize % 3];
-            let placement = Placement { strategy, row_threshold, column_threshold };
+            let placement = EmbeddingTableSettings {
+                strategy,
+                row_threshold,
+                column_threshold,
+                ..EmbeddingTableSettings::default()
+            };
             let parts = placement.parts(&tables, ranks);
             assert_eq!(parts, placement.parts(&tables, ranks));
             assert_eq!(parts.len(), ranks, "seed {seed}");
@@ -221,26 +180,11 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_shared_equally() {
-        for seed in 0..300 {
-            let tables = random_tables(&mut ChaCha8Rng::seed_from_u64(seed));
-            for ranks in 1..7 {
-                let placement = Placement { row_threshold: Some(0), ..Placement::default() };
-                let parts = placement.parts(&tables, ranks);
-                for (table, Table { rows, .. }) in tables.iter().enumerate() {
-                    for parts in &parts {
-                        let own = parts.iter().filter(|part| part.table == table);
-                        let own: usize = own.map(|part| part.rows.len()).sum();
-                        assert!(own == rows / ranks || own == rows.div_ceil(ranks), "seed {seed}");
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
     fn column_slices_are_below_the_threshold_or_as_many_as_possible() {
-        let placement = Placement { column_threshold: Some(100), ..Placement::default() };
+        let placement = EmbeddingTableSettings {
+            column_threshold: Some(100),
+            ..EmbeddingTableSettings::default()
+        };
         for (rows, width, ranks, slices) in [
             (10, 10, 8, 1),
             (10, 11, 8, 2),
@@ -263,10 +207,10 @@ mod tests {
     /// Two slices of a table on one rank are one part if they are neighbours.
     #[test]
     fn neighbouring_slices_on_a_rank_are_one_part() {
-        let placement = Placement {
+        let placement = EmbeddingTableSettings {
             strategy: Strategy::MemoryBalanced,
             column_threshold: Some(8),
-            row_threshold: None,
+            ..EmbeddingTableSettings::default()
         };
         let parts = placement.parts(&tables(&[(4, 3), (4, 4)]), 2);
         let columns = |parts: &[Part]| -> Vec<_> {
@@ -281,7 +225,8 @@ mod tests {
     fn the_strategies_place_as_documented() {
         let tables = tables(&[(1, 1), (8, 1), (2, 1), (5, 1), (3, 1), (4, 1)]);
         let on_two = |strategy| {
-            let parts = Placement { strategy, ..Placement::default() }.parts(&tables, 2);
+            let parts = EmbeddingTableSettings { strategy, ..EmbeddingTableSettings::default() }
+                .parts(&tables, 2);
             parts.iter().map(|parts| parts.iter().map(|part| part.table).collect()).collect()
         };
         let found: Vec<Vec<Vec<usize>>> = STRATEGIES.map(on_two).to_vec();
@@ -300,7 +245,8 @@ mod tests {
             let tables = random_tables(&mut rng);
             let ranks = rng.random_range(1..7);
             let parts = STRATEGIES.map(|strategy| {
-                Placement { strategy, ..Placement::default() }.parts(&tables, ranks)
+                EmbeddingTableSettings { strategy, ..EmbeddingTableSettings::default() }
+                    .parts(&tables, ranks)
             });
             let [basic, balanced, optimised] = &parts;
             let count = tables.iter().filter(|table| table.rows > 0).count();
@@ -308,15 +254,18 @@ mod tests {
                 let mut counts = parts.iter().map(Vec::len);
                 assert!(counts.all(|own| own == count / ranks || own == count.div_ceil(ranks)));
             }
+            let largest = tables.iter().map(|table| table.rows * table.width).max().unwrap_or(0);
+            let most = |parts: &[Vec<Part>]| loads(parts).into_iter().max().unwrap_or(0);
             for parts in [balanced, optimised] {
-                let (most, least, table) = spread(&tables, parts);
-                assert!(most - least <= table, "seed {seed}: {most} - {least} > {table}");
+                let least = loads(parts).into_iter().min().unwrap_or(0);
+                assert!(most(parts) - least <= largest, "seed {seed}");
             }
             // At most 4/3 − 1/(3 ranks) of any other placement.
             for other in [basic, balanced] {
-                let (optimised, other) = (loads(optimised), loads(other));
-                let [optimised, other] = [optimised, other].map(|l| largest(l.into_iter()));
-                assert!(3 * ranks * optimised <= (4 * ranks - 1) * other, "seed {seed}");
+                assert!(
+                    3 * ranks * most(optimised) <= (4 * ranks - 1) * most(other),
+                    "seed {seed}"
+                );
             }
         }
     }

@@ -2,11 +2,10 @@
 //! restore them.
 
 use std::borrow::Cow;
-use std::ops::Range;
 
 use super::layout::Piece;
-use super::placement::Part;
 use super::{ShardedTables, damaged, fill};
+use crate::ema;
 use crate::error::Result;
 
 /// The name of a table's values among its tensors.
@@ -15,20 +14,19 @@ pub(crate) const VALUES: &str = "values";
 pub(crate) const MEAN: &str = "mean";
 
 /// The part of one tensor of a table that a rank keeps.
-#[derive(Debug, Clone)]
-pub struct PartTensor<'a> {
-    /// `values`, `mean` (the moving average), or the name of a state tensor of the update rule, such
-    /// as `first_moment`. Each has the shape of the table.
-    pub name: &'static str,
-    /// The table, rows and columns.
-    pub part: Part,
+struct PartTensor<'a> {
+    /// As [`WholeTensor::name`].
+    name: &'static str,
+    /// The index of the table.
+    table: usize,
     /// The values of the part, `[rows, columns]`.
-    pub values: Cow<'a, [f32]>,
+    values: Cow<'a, [f32]>,
 }
 
 /// One tensor of a table: [`ShardedTables::gather_whole`].
 pub(crate) struct WholeTensor {
-    /// As [`PartTensor::name`].
+    /// `values`, `mean` (the moving average), or the name of a state tensor of the update rule, such
+    /// as `first_moment`. Each has the shape of the table.
     pub(crate) name: &'static str,
     /// The index of the table.
     pub(crate) table: usize,
@@ -37,23 +35,30 @@ pub(crate) struct WholeTensor {
 }
 
 impl ShardedTables {
-    /// The number of steps done.
-    pub fn steps(&self) -> u64 {
-        self.steps
+    /// Starts moving averages at the current values.
+    pub(crate) fn start_means(&mut self) {
+        self.means = Some(self.groups.iter().map(|group| group.values.clone()).collect());
+    }
+
+    /// Moves the averages towards the current values, like
+    /// [`Ema::update`](crate::ema::Ema::update).
+    pub(crate) fn update_means(&mut self, value_weight: f32) {
+        for (mean, group) in self.means.iter_mut().flatten().zip(&self.groups) {
+            ema::move_towards(mean, &group.values, value_weight);
+        }
     }
 
     /// The tensors of the parts of this rank.
-    ///
-    /// # Errors
-    /// None on the CPU.
-    pub fn state(&self) -> Result<Vec<PartTensor<'_>>> {
+    fn state(&self) -> Result<Vec<PartTensor<'_>>> {
         let mut tensors = Vec::new();
         for (piece, rule) in &self.rules {
             let values = Cow::from(self.groups[piece.group].values(piece));
-            let mean = self.means.as_ref().map(|means| (MEAN, Cow::from(self.mean(piece, means))));
+            let range = self.groups[piece.group].range(piece);
+            let mean = self.means.as_ref();
+            let mean = mean.map(|means| (MEAN, Cow::from(&means[piece.group][range])));
             let state = std::iter::once((VALUES, values)).chain(rule.state()?).chain(mean);
             for (name, values) in state {
-                tensors.push(PartTensor { name, part: piece.part.clone(), values });
+                tensors.push(PartTensor { name, table: piece.part.table, values });
             }
         }
         Ok(tensors)
@@ -61,9 +66,6 @@ impl ShardedTables {
 
     /// Sends the tensors whose names satisfy `is_included` to rank 0, one after the other, and
     /// returns them there. The other ranks get none. All ranks call this function.
-    ///
-    /// # Errors
-    /// [`TrainError::Ranks`](crate::TrainError::Ranks) if a rank has ended.
     pub(crate) fn gather_whole(
         &self,
         is_included: impl Fn(&str) -> bool,
@@ -74,7 +76,7 @@ impl ShardedTables {
             let mean = self.means.as_ref().map(|_| MEAN);
             let names = std::iter::once(VALUES).chain(self.state_names[table].clone()).chain(mean);
             for name in names.filter(|name| is_included(name)) {
-                let own = state.iter().filter(|t| t.part.table == table && t.name == name);
+                let own = state.iter().filter(|t| t.table == table && t.name == name);
                 let own = own.flat_map(|tensor| tensor.values.iter().map(|value| value.to_bits()));
                 let mut messages = vec![Vec::new(); self.ranks.size()];
                 messages[0] = own.collect();
@@ -95,23 +97,20 @@ impl ShardedTables {
         Ok(tensors)
     }
 
-    /// Restores the parts of this rank after `steps` steps. `read(name, table, rows)` returns rows
-    /// of the tensor of this name, `[rows, D]`, of the table with this index. The tensors are those
-    /// of [`ShardedTables::state`] of all ranks; placement and number of ranks may have been others.
-    ///
-    /// # Errors
-    /// The errors of `read`; [`TrainError::Table`](crate::TrainError::Table) if it returns another
-    /// number of values.
-    pub fn restore(
+    /// Restores the parts of this rank after `steps` steps. `read(name, table)` returns the tensor of
+    /// this name, `[V, D]`, of the table with this index. The tensors are those of
+    /// [`ShardedTables::gather_whole`]; placement and number of ranks may have been others.
+    pub(crate) fn restore(
         &mut self,
         steps: u64,
-        mut read: impl FnMut(&str, usize, Range<usize>) -> Result<Vec<f32>>,
+        read: impl Fn(&str, usize) -> Result<Vec<f32>>,
     ) -> Result<()> {
         self.steps = steps;
         for (piece, rule) in &mut self.rules {
             let table = piece.part.table;
-            let mut read_part = |name: &str, values: &mut [f32]| {
-                fill(values, piece, &self.tables[table], |rows| read(name, table, rows))
+            let read_part = |name: &str, values: &mut [f32]| -> Result<()> {
+                fill(values, piece, &self.tables[table], &read(name, table)?);
+                Ok(())
             };
             read_part(VALUES, self.groups[piece.group].values_mut(piece))?;
             let names: Vec<&str> = rule.state()?.iter().map(|(name, _)| *name).collect();
@@ -126,11 +125,6 @@ impl ShardedTables {
             }
         }
         Ok(())
-    }
-
-    /// The moving average of a piece, among those of all groups.
-    fn mean<'a>(&self, piece: &Piece, means: &'a [Vec<f32>]) -> &'a [f32] {
-        &means[piece.group][self.groups[piece.group].range(piece)]
     }
 }
 

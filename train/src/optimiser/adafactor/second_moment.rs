@@ -5,8 +5,8 @@ use multiversion::multiversion;
 use rayon::prelude::*;
 
 use super::super::BLOCK;
+use super::super::lanes::StateValues;
 use super::super::lanes::{ElementRule, Lane, update_all};
-use super::super::state_values::StateValues;
 use crate::error::Result as TrainResult;
 
 /// The minimum length of both dimensions of a factored second moment.

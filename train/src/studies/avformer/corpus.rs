@@ -74,7 +74,7 @@ impl Corpus {
     /// searched only if `data.frames` is above 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Manifest`] for a clip
+    /// [`TrainError::Data`] if a manifest cannot be read; [`TrainError::Refused`] for a clip
     /// without audio, text or frames, and for a clip that is too long or too short.
     pub fn load(data: &AvformerData, min_samples: usize, quiet: bool) -> Result<Self> {
         let lengths = (min_samples, data.max_seconds);
@@ -97,8 +97,8 @@ impl Corpus {
             );
             let candidate = |file| Candidate { file, is_shown: false };
             let mut images: Vec<Candidate> = images.into_iter().map(candidate).collect();
-            let training_frames = train.clips().iter().flat_map(|listed| listed.frames.iter());
-            let evaluation_frames = validation.clips().iter().chain(test.clips());
+            let training_frames = train.clips.iter().flat_map(|listed| listed.frames.iter());
+            let evaluation_frames = validation.clips.iter().chain(&test.clips);
             let evaluation_frames =
                 evaluation_frames.flat_map(|listed| sample_evenly(&listed.frames, data.frames));
             training_frames
@@ -128,7 +128,7 @@ impl Corpus {
 
     /// The skipped clips, each with its manifest, line and reason.
     pub fn skipped(&self) -> Vec<String> {
-        self.manifests().flat_map(|(_, manifest)| manifest.skipped()).cloned().collect()
+        self.manifests().flat_map(|(_, manifest)| &manifest.skipped).cloned().collect()
     }
 
     /// The image files that do not decode, by index, each with the error.
@@ -141,7 +141,7 @@ impl Corpus {
     /// Removes the clips whose images do not decode.
     ///
     /// # Errors
-    /// [`TrainError::Manifest`] naming the first such clip, if `data.on_error` is `stop` or a
+    /// [`TrainError::Refused`] naming the first such clip, if `data.on_error` is `stop` or a
     /// manifest has no other clip. For the embedded world, the error of its first image.
     pub fn skip_broken_images(&mut self, broken: Vec<(usize, TrainError)>) -> Result<()> {
         let Clips::Files { train, validation, test, .. } = &mut self.clips else {
@@ -167,14 +167,14 @@ impl Corpus {
     /// Checks the texts of all training clips that come from files.
     ///
     /// # Errors
-    /// [`TrainError::Manifest`] naming the first clip for which `is_wrong` returns a reason.
+    /// [`TrainError::Refused`] naming the first clip for which `is_wrong` returns a reason.
     pub(crate) fn check_texts(&self, is_wrong: impl Fn(&str) -> Option<String>) -> Result<()> {
         let train = match &self.clips {
             Clips::World(_) => None,
             Clips::Files { train, .. } => Some(train),
         };
         for manifest in train.into_iter().chain(&self.rehearsal) {
-            for ManifestClip { clip, .. } in manifest.clips() {
+            for ManifestClip { clip, .. } in &manifest.clips {
                 let reason = is_wrong(clip.text.as_deref().unwrap_or_default());
                 if let Some(reason) = reason {
                     return Err(manifest.clip_error(clip, &reason));
@@ -193,9 +193,9 @@ impl Corpus {
         let mut inputs = Vec::new();
         for (name, manifest) in self.manifests() {
             let mut hash = Sha256::new();
-            manifest.clips().iter().for_each(|listed| hash.update(format!("{:?}\n", listed.clip)));
+            manifest.clips.iter().for_each(|listed| hash.update(format!("{:?}\n", listed.clip)));
             inputs.push((format!("{name} clips"), format!("{:x}", hash.finalize())));
-            let audio = manifest.clips().iter().map(|listed| listed.clip.audio.as_path());
+            let audio = manifest.clips.iter().map(|listed| listed.clip.audio.as_path());
             inputs.push((format!("{name} audio"), digest::of_files(audio)?));
         }
         Ok(inputs)
@@ -205,14 +205,14 @@ impl Corpus {
     pub(crate) fn training_len(&self) -> usize {
         match &self.clips {
             Clips::World(_) => self.data.clips,
-            Clips::Files { train, .. } => train.clips().len(),
+            Clips::Files { train, .. } => train.clips.len(),
         }
     }
 
     /// A training clip with the noise of a phase.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Refused`] for a clip
     /// that is too long.
     pub fn training(&self, index: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {
@@ -229,9 +229,6 @@ impl Corpus {
     }
 
     /// Like [`Corpus::training`], without the audio, which is not read.
-    ///
-    /// # Errors
-    /// The errors of [`Corpus::training`].
     pub(crate) fn training_without_audio(
         &self,
         index: usize,

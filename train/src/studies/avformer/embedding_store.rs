@@ -17,7 +17,7 @@ pub(super) type ContentHash = [u8; 32];
 pub(super) struct EmbeddingStore {
     /// The cache file; `None` without a cache folder.
     file: Option<PathBuf>,
-    embeddings: BTreeMap<ContentHash, Vec<f32>>,
+    pub(super) embeddings: BTreeMap<ContentHash, Vec<f32>>,
     /// The number of embeddings that are not in the file.
     num_unsaved: usize,
 }
@@ -46,16 +46,6 @@ impl EmbeddingStore {
             store.embeddings = hashes.into_iter().zip(rows).collect();
         }
         Ok(store)
-    }
-
-    /// Whether the store has an image's embedding.
-    pub(super) fn has(&self, hash: &ContentHash) -> bool {
-        self.embeddings.contains_key(hash)
-    }
-
-    /// The embedding of an image, `[E]`; `None` if the store does not have it.
-    pub(super) fn get(&self, hash: &ContentHash) -> Option<&[f32]> {
-        self.embeddings.get(hash).map(Vec::as_slice)
     }
 
     /// Adds an embedding.

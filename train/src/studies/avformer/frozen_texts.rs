@@ -50,9 +50,6 @@ impl FrozenTexts {
 
     /// The transcripts of clips at 16 kHz. Batches not in the cache are transcribed by the
     /// unmodified ASR model. `progress` receives the number of finished clips.
-    ///
-    /// # Errors
-    /// Errors of the ASR model and of writing the file.
     pub(super) fn of(
         &mut self,
         asr_model: &AsrModel,

@@ -21,7 +21,7 @@ const IMAGES_PER_BATCH: usize = 64;
 /// The embeddings of images.
 pub struct Gallery {
     /// The width `E` of an embedding.
-    width: usize,
+    pub width: usize,
     /// The row in `embeddings` of each image of the corpus. Images with equal pixels share a row.
     rows: Vec<usize>,
     /// The distinct embeddings, `[rows, E]`.
@@ -31,9 +31,6 @@ pub struct Gallery {
 impl Gallery {
     /// The embeddings of all images of a corpus that can be shown, and the images that do not
     /// decode. Embeddings that the store does not have are computed.
-    ///
-    /// # Errors
-    /// Errors of encoding an image and of writing the store.
     pub(super) fn of(
         corpus: &Corpus,
         encoder: &Encoder,
@@ -57,7 +54,7 @@ impl Gallery {
                 .zip(indices)
                 .filter(|(_, index)| corpus.is_shown(**index))
                 .filter_map(|(decoded, _)| decoded.as_ref().ok())
-                .filter(|(hash, _)| !store.has(hash))
+                .filter(|(hash, _)| !store.embeddings.contains_key(hash))
                 .map(|(hash, prepared)| (*hash, prepared))
                 .collect();
             let embeddings = encoder.encode(&missing.values().copied().collect::<Vec<_>>())?;
@@ -78,7 +75,9 @@ impl Gallery {
                     // This row is never used, because the image is not shown.
                     Ok(_) if !corpus.is_shown(*index) => 0,
                     Ok((hash, _)) => *row_of.entry(hash).or_insert_with(|| {
-                        gallery.embeddings.extend(store.get(&hash).unwrap_or_default());
+                        gallery
+                            .embeddings
+                            .extend(store.embeddings.get(&hash).into_iter().flatten());
                         gallery.embeddings.len() / gallery.width - 1
                     }),
                 };
@@ -88,11 +87,6 @@ impl Gallery {
         }
         store.save()?;
         Ok((gallery, broken))
-    }
-
-    /// The width `E` of an embedding.
-    pub fn width(&self) -> usize {
-        self.width
     }
 
     /// The embeddings of images, `[images, E]`, scaled for the projection.

@@ -19,9 +19,10 @@ const FILES_PER_BATCH: usize = 64;
 /// The clips of a manifest file.
 pub(super) struct Manifest {
     path: String,
-    clips: Vec<ManifestClip>,
+    /// The usable clips.
+    pub(super) clips: Vec<ManifestClip>,
     /// Skipped clips, each with its line and the reason.
-    skipped: Vec<String>,
+    pub(super) skipped: Vec<String>,
 }
 
 /// A clip of a manifest.
@@ -147,19 +148,9 @@ impl Manifest {
                 let (path, clips) = (&self.path, counted(self.skipped.len(), "clip"));
                 let reason =
                     format!("{path}: no clip is left ({clips} skipped); the first: {first}");
-                Err(TrainError::Manifest { reason })
+                Err(TrainError::Refused(reason))
             }
         }
-    }
-
-    /// The usable clips.
-    pub(super) fn clips(&self) -> &[ManifestClip] {
-        &self.clips
-    }
-
-    /// The skipped clips, each with the manifest, its line and the reason.
-    pub(super) fn skipped(&self) -> &[String] {
-        &self.skipped
     }
 
     /// Reads all clips with their audio.
@@ -210,6 +201,6 @@ impl Manifest {
 
     /// An error with the line of a clip.
     pub(super) fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Manifest { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+        TrainError::Refused(format!("{}, line {}: {reason}", self.path, clip.line))
     }
 }

@@ -65,7 +65,7 @@ pub fn train_avformer(recipe: &mut Recipe, options: &RunOptions) -> Result<Avfor
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = complete_settings(recipe)?;
-    let batch = recipe.batch().clone();
+    let batch = recipe.batch.clone();
     let study = AvformerStudy::new(data, model, feeds, batch, &recipe.compute()?, options.quiet);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
@@ -107,7 +107,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
     let feeds: Vec<AvformerFeed> = recipe.feed()?;
     recipe.check_key("data", data.first_invalid_key())?;
     recipe.check_key("model", model.first_invalid_key())?;
-    for (phase, feed) in recipe.phases().iter().zip(&feeds) {
+    for (phase, feed) in recipe.phases.iter().zip(&feeds) {
         let path = format!("phase.{}.feed", phase.name);
         recipe.check_key(&path, feed.first_invalid_key(&data))?;
     }
@@ -117,7 +117,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<Settings> {
 
 /// Returns an error if the run in `[start]` was trained with other frozen models.
 fn check_start(study: &AvformerStudy, recipe: &Recipe) -> Result<()> {
-    let Some(start) = recipe.start() else { return Ok(()) };
+    let Some(start) = recipe.start.as_ref() else { return Ok(()) };
     let start_config = AvformerRunConfig::read(&start.run)?;
     let asr_model = study.asr_model.weights_sha256()?;
     let pairs = [
@@ -151,11 +151,11 @@ fn finish(
 ) -> StudyResult<AvformerSummary> {
     let avformer = study.load(&trained.weights)?;
     let mut trained_parameters = BTreeMap::new();
-    for phase in recipe.phases() {
+    for phase in &recipe.phases {
         trained_parameters.extend(study.trainable(recipe.groups(phase))?);
     }
     // Parameters trained by the run in `[start]` count too.
-    if let Some(start) = recipe.start() {
+    if let Some(start) = recipe.start.as_ref() {
         let all_parameters = study.trainable(Vec::new())?;
         trained_parameters
             .extend(all_parameters.into_iter().filter(|(name, _)| start.loads_parameter(name)));
@@ -180,7 +180,7 @@ fn finish(
     )?;
     Ok(AvformerSummary {
         recipe_hash: trained.recipe_hash.clone(),
-        seed: recipe.seed(),
+        seed: recipe.seed,
         steps: trained.steps,
         parameters: [
             trained_parameters.values().sum(),

@@ -13,6 +13,7 @@ use super::super::checks::{
 };
 use super::evaluate::system_name;
 use super::transcription::VisualInput;
+use crate::recipe::table;
 
 /// The number of views of each name's image in validation and test.
 pub const NUM_EVALUATION_VIEWS: usize = 8;
@@ -31,79 +32,82 @@ const ALL_INPUTS: [VisualInput; 4] =
 /// The maximum number of views of a name.
 const MAX_VIEWS: usize = 1_000;
 
-/// `[data]`: speech clips with their frames.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct AvformerData {
-    /// Manifest (JSON lines) of training clips with texts and frames; empty for the embedded world.
-    pub train: String,
-    /// Manifest of validation clips, measured during training.
-    pub validation: String,
-    /// Manifest of test clips, measured at the end.
-    pub test: String,
-    /// Manifest of clean speech for rehearsal: training on it keeps adapters from worsening the
-    /// transcripts of clean speech. The texts should be the frozen ASR model's own transcripts.
-    /// Empty for none.
-    pub rehearsal: String,
-    /// Speeds of the `rehearsal` clips, each clip at each speed; 1 is the original speed.
-    pub rehearsal_speeds: Vec<f64>,
-    /// Manifest of other speech, transcribed at the end with and without adapters, to measure the
-    /// effect of adapters there; empty for none.
-    pub general_speech: String,
-    /// What to do with a clip without frames, with frames outside its time, or with an unreadable
-    /// image or audio file.
-    pub on_error: OnError,
-    /// Folder that caches image embeddings and transcripts of the frozen ASR model between runs, by
-    /// content; empty for none.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    #[schemars(extend("default" = ""))]
-    pub cache: String,
-    /// Gigabytes of memory to cache the input of the first encoder block for each clip. Beyond this
-    /// limit, clips are read and embedded in each step.
-    #[serde(skip_serializing_if = "is_default_size")]
-    #[schemars(extend("default" = STATE_CACHE_GB))]
-    pub state_cache_gb: f64,
-    /// Frames shown per clip, one visual token each.
-    pub frames: usize,
-    /// Seconds of silence after each clip, in training, test and use. Silence helps Whisper find
-    /// the end of longer speech; single names need none.
-    pub silence_seconds: f64,
-    /// The longest clip in training or test, in seconds; memory grows with its square.
-    pub max_seconds: f64,
-    /// Embedded world: the seed of voices, noise and views.
-    pub world_seed: u64,
-    /// Embedded world: the number of names spoken, of 138.
-    pub names: usize,
-    /// Embedded world: training clips.
-    pub clips: usize,
-    /// Embedded world: validation clips.
-    pub validation_clips: usize,
-    /// Embedded world: test clips, each transcribed with and without noise.
-    pub test_clips: usize,
-    /// Embedded world: training views of each name's image.
-    pub views: usize,
-    /// Embedded world: the edge of a view, in pixels.
-    pub view_size: u32,
-    /// Frames with which test clips are transcribed: their own, those of another clip, zero
-    /// embeddings, or none. Without visual tokens in training, clips are transcribed without frames.
-    #[serde(skip_serializing_if = "is_all_inputs")]
-    #[schemars(extend("default" = ALL_INPUTS))]
-    pub test_frames: Vec<VisualInput>,
-    /// Embedded world: noise in training and validation.
-    pub noise: Vec<NoiseKind>,
-    /// Embedded world: noise in the test.
-    pub test_noise: Vec<NoiseKind>,
-    /// Embedded world: the lowest and highest signal-to-noise ratio in validation and test, in dB.
-    pub test_snr_db: [f32; 2],
-    /// Embedded world: signal-to-noise ratios in dB at which the first `sweep_clips` test clips are
-    /// also transcribed.
-    pub sweep_snr_db: Vec<f32>,
-    /// Embedded world: test clips in the sweep; 0 for none.
-    pub sweep_clips: usize,
-    /// Whether to test the unmodified ASR model too, as in `engram transcribe`. Whisper
-    /// then pads each clip to 30 seconds and writes no text where it detects no speech, which
-    /// reduces insertions. Adapted models always write the most likely text.
-    pub frozen_baseline: bool,
+table! {
+    /// `[data]`: speech clips with their frames.
+    pub struct AvformerData {
+        /// Manifest (JSON lines) of training clips with texts and frames; empty for the embedded
+        /// world.
+        pub train: String = String::new(),
+        /// Manifest of validation clips, measured during training.
+        pub validation: String = String::new(),
+        /// Manifest of test clips, measured at the end.
+        pub test: String = String::new(),
+        /// Manifest of clean speech for rehearsal: training on it keeps adapters from worsening the
+        /// transcripts of clean speech. The texts should be the frozen ASR model's own transcripts.
+        /// Empty for none.
+        pub rehearsal: String = String::new(),
+        /// Speeds of the `rehearsal` clips, each clip at each speed; 1 is the original speed.
+        pub rehearsal_speeds: Vec<f64> = vec![0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15],
+        /// Manifest of other speech, transcribed at the end with and without adapters, to measure
+        /// the effect of adapters there; empty for none.
+        pub general_speech: String = String::new(),
+        /// What to do with a clip without frames, with frames outside its time, or with an
+        /// unreadable image or audio file.
+        pub on_error: OnError = OnError::Stop,
+        /// Folder that caches image embeddings and transcripts of the frozen ASR model between
+        /// runs, by content; empty for none.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        #[schemars(extend("default" = ""))]
+        pub cache: String = String::new(),
+        /// Gigabytes of memory to cache the input of the first encoder block for each clip. Beyond
+        /// this limit, clips are read and embedded in each step.
+        #[serde(skip_serializing_if = "is_default_size")]
+        #[schemars(extend("default" = STATE_CACHE_GB))]
+        pub state_cache_gb: f64 = STATE_CACHE_GB,
+        /// Frames shown per clip, one visual token each.
+        pub frames: usize = 4,
+        /// Seconds of silence after each clip, in training, test and use. Silence helps Whisper
+        /// find the end of longer speech; single names need none.
+        pub silence_seconds: f64 = 0.0,
+        /// The longest clip in training or test, in seconds; memory grows with its square.
+        pub max_seconds: f64 = 20.0,
+        /// Embedded world: the seed of voices, noise and views.
+        pub world_seed: u64 = 1,
+        /// Embedded world: the number of names spoken, of 138.
+        pub names: usize = 138,
+        /// Embedded world: training clips.
+        pub clips: usize = 3_312,
+        /// Embedded world: validation clips.
+        pub validation_clips: usize = 138,
+        /// Embedded world: test clips, each transcribed with and without noise.
+        pub test_clips: usize = 1_104,
+        /// Embedded world: training views of each name's image.
+        pub views: usize = 16,
+        /// Embedded world: the edge of a view, in pixels.
+        pub view_size: u32 = 48,
+        /// Frames with which test clips are transcribed: their own, those of another clip, zero
+        /// embeddings, or none. Without visual tokens in training, clips are transcribed without
+        /// frames.
+        #[serde(skip_serializing_if = "is_all_inputs")]
+        #[schemars(extend("default" = ALL_INPUTS))]
+        pub test_frames: Vec<VisualInput> = ALL_INPUTS.to_vec(),
+        /// Embedded world: noise in training and validation.
+        pub noise: Vec<NoiseKind> = vec![NoiseKind::Coloured],
+        /// Embedded world: noise in the test.
+        pub test_noise: Vec<NoiseKind> = vec![NoiseKind::Bands],
+        /// Embedded world: the lowest and highest signal-to-noise ratio in validation and test, in
+        /// dB.
+        pub test_snr_db: [f32; 2] = [-16.0, -8.0],
+        /// Embedded world: signal-to-noise ratios in dB at which the first `sweep_clips` test clips
+        /// are also transcribed.
+        pub sweep_snr_db: Vec<f32> = vec![20.0, 15.0, 10.0, 5.0, 0.0, -4.0, -8.0, -12.0, -16.0],
+        /// Embedded world: test clips in the sweep; 0 for none.
+        pub sweep_clips: usize = 276,
+        /// Whether to test the unmodified ASR model too, as in `engram transcribe`. Whisper
+        /// then pads each clip to 30 seconds and writes no text where it detects no speech, which
+        /// reduces insertions. Adapted models always write the most likely text.
+        pub frozen_baseline: bool = true,
+    }
 }
 
 /// What to do with a clip that cannot be used.
@@ -114,39 +118,6 @@ pub enum OnError {
     Stop,
     /// Skip the clip with a warning, and count it.
     Skip,
-}
-
-impl Default for AvformerData {
-    fn default() -> Self {
-        Self {
-            train: String::new(),
-            validation: String::new(),
-            test: String::new(),
-            rehearsal: String::new(),
-            rehearsal_speeds: vec![0.85, 0.9, 0.95, 1.0, 1.05, 1.1, 1.15],
-            general_speech: String::new(),
-            on_error: OnError::Stop,
-            cache: String::new(),
-            state_cache_gb: STATE_CACHE_GB,
-            frames: 4,
-            silence_seconds: 0.0,
-            max_seconds: 20.0,
-            world_seed: 1,
-            names: 138,
-            clips: 3_312,
-            validation_clips: 138,
-            test_clips: 1_104,
-            views: 16,
-            view_size: 48,
-            noise: vec![NoiseKind::Coloured],
-            test_frames: ALL_INPUTS.to_vec(),
-            test_noise: vec![NoiseKind::Bands],
-            test_snr_db: [-16.0, -8.0],
-            sweep_snr_db: vec![20.0, 15.0, 10.0, 5.0, 0.0, -4.0, -8.0, -12.0, -16.0],
-            sweep_clips: 276,
-            frozen_baseline: true,
-        }
-    }
 }
 
 fn is_all_inputs(inputs: &[VisualInput]) -> bool {
@@ -281,43 +252,28 @@ impl AvformerModel {
     }
 }
 
-/// `[phase.feed]`: the training examples of a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct AvformerFeed {
-    /// Whether frames are shown.
-    pub frames: bool,
-    /// The share of clips with frames of another name or text, as in videos whose frames do not
-    /// show the spoken words. Clips whose name is masked are never mismatched.
-    pub mismatched: f64,
-    /// The share of examples from `data.rehearsal`. If frames are shown, these examples get the
-    /// frames of another clip.
-    pub rehearsal: f64,
-    /// The weight of the distance between the output states of the adapted and the frozen encoder,
-    /// in the loss of a rehearsal clip. Without effect if frames are shown.
-    pub distillation: f64,
-    /// The share of the clips to train on.
-    pub share: f64,
-    /// Embedded world: the lowest and highest signal-to-noise ratio, in dB.
-    pub snr_db: [f32; 2],
-    /// Embedded world: the share of clips without noise.
-    pub clean: f64,
-    /// Embedded world: the share of noisy clips whose name is replaced by noise.
-    pub masked: f64,
-}
-
-impl Default for AvformerFeed {
-    fn default() -> Self {
-        Self {
-            frames: false,
-            mismatched: 0.0,
-            rehearsal: 0.0,
-            distillation: DISTILLATION,
-            share: 1.0,
-            snr_db: [-18.0, -2.0],
-            clean: 0.1,
-            masked: 0.0,
-        }
+table! {
+    /// `[phase.feed]`: the training examples of a phase.
+    pub struct AvformerFeed {
+        /// Whether frames are shown.
+        pub frames: bool = false,
+        /// The share of clips with frames of another name or text, as in videos whose frames do not
+        /// show the spoken words. Clips whose name is masked are never mismatched.
+        pub mismatched: f64 = 0.0,
+        /// The share of examples from `data.rehearsal`. If frames are shown, these examples get the
+        /// frames of another clip.
+        pub rehearsal: f64 = 0.0,
+        /// The weight of the distance between the output states of the adapted and the frozen
+        /// encoder, in the loss of a rehearsal clip. Without effect if frames are shown.
+        pub distillation: f64 = DISTILLATION,
+        /// The share of the clips to train on.
+        pub share: f64 = 1.0,
+        /// Embedded world: the lowest and highest signal-to-noise ratio, in dB.
+        pub snr_db: [f32; 2] = [-18.0, -2.0],
+        /// Embedded world: the share of clips without noise.
+        pub clean: f64 = 0.1,
+        /// Embedded world: the share of noisy clips whose name is replaced by noise.
+        pub masked: f64 = 0.0,
     }
 }
 

@@ -10,7 +10,6 @@ use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::normalise::Normaliser;
 use engram_eval::wer::count_word_errors;
 use engram_infer::asr::{AsrModel, open_avformer};
-use engram_infer::digest;
 use engram_infer::encode::Encoder;
 use engram_models::avformer::{Avformer, FrozenAsrModel, VisualTokens};
 use engram_models::compute::Compute;
@@ -21,8 +20,8 @@ use rand::seq::{SliceRandom, index};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use sha2::{Digest, Sha256};
 
+use super::super::reports::hash_of_clips;
 use super::corpus::{ClipWithFrames, Corpus};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
@@ -65,20 +64,13 @@ pub struct AvformerStudy {
 #[derive(Debug, Clone, Copy)]
 pub struct DrawnExample {
     /// The index among the phase's clips, or among the rehearsal clips.
-    clip: usize,
+    pub(super) clip: usize,
     /// Whether the clip is a rehearsal clip.
     is_rehearsal: bool,
     /// The index of the clip whose frames are shown.
     frames_of: usize,
     /// The seed that selects the frames.
     seed: u64,
-}
-
-impl DrawnExample {
-    /// The index among the phase's clips, or among the rehearsal clips.
-    pub(super) fn clip(&self) -> usize {
-        self.clip
-    }
 }
 
 impl AvformerStudy {
@@ -172,7 +164,7 @@ impl AvformerStudy {
     /// The width `E` of the image embeddings.
     pub fn image_width(&self) -> usize {
         // Without images the projection still exists, with an input width of 1.
-        self.gallery.as_ref().map_or(1, Gallery::width)
+        self.gallery.as_ref().map_or(1, |gallery| gallery.width)
     }
 
     /// Whether any phase shows frames.
@@ -384,12 +376,8 @@ impl Study for AvformerStudy {
 
     fn inputs(&self) -> StudyResult<Inputs> {
         let mut inputs = Inputs::new();
-        let mut validation_hash = Sha256::new();
-        for clip in &self.validation {
-            validation_hash.update(&clip.text);
-            digest::add_floats(&mut validation_hash, &clip.samples);
-        }
-        inputs.insert("validation".into(), format!("{:x}", validation_hash.finalize()));
+        let clips = self.validation.iter().map(|clip| (&*clip.text, &*clip.samples));
+        inputs.insert("validation".into(), hash_of_clips(clips));
         if let Some(gallery) = &self.gallery {
             inputs.insert("image embeddings".into(), gallery.sha256());
         }

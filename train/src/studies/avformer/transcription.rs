@@ -63,9 +63,6 @@ pub enum VisualInput {
 
 impl AvformerStudy {
     /// Transcribes clips once for each visual input. A clip's encoder inputs are computed once.
-    ///
-    /// # Errors
-    /// Errors of the model.
     pub(super) fn transcribe(
         &self,
         avformer: &Avformer,
@@ -280,13 +277,11 @@ impl AvformerStudy {
 
 /// The first `counts` states of each clip, `[T, D]`.
 pub(super) fn first_states(audio: &AudioStates, counts: &[usize]) -> StudyResult<Vec<Tensor>> {
-    let (mut states, mut start) = (Vec::with_capacity(counts.len()), 0);
-    for (count, length) in counts.iter().zip(&audio.lengths) {
-        // A copy, so that the batch can be freed.
-        states.push(audio.states.narrow(0, start, *count)?.detach().force_contiguous()?);
-        start += length;
-    }
-    Ok(states)
+    let clips = audio.clips()?.into_iter().zip(counts);
+    // Copies, so that the batch can be freed.
+    let first = clips
+        .map(|(clip, count)| Ok(clip.states.narrow(0, 0, *count)?.detach().force_contiguous()?));
+    first.collect()
 }
 
 /// The first clip after a pseudo-random start whose frames show another topic; `None` if all clips

@@ -44,8 +44,7 @@ impl NamePredictions {
         views: usize,
         stop: &Stop,
     ) -> StudyResult<Self> {
-        let spoken_indices: Vec<u32> =
-            image_set.spoken().iter().map(|index| *index as u32).collect();
+        let spoken_indices: Vec<u32> = image_set.spoken.iter().map(|index| *index as u32).collect();
         let spoken_names = if spoken_indices.is_empty() {
             None
         } else {
@@ -70,7 +69,7 @@ impl NamePredictions {
             );
             let Some(spoken_names) = &spoken_names else { continue };
             for ((image, _), row) in batch.iter().zip(self::scores(&images, spoken_names)?) {
-                if let Ok(own) = image_set.spoken().binary_search(image) {
+                if let Ok(own) = image_set.spoken.binary_search(image) {
                     predictions.among_spoken_names.push((*image, rank(&row, own) == 0));
                 }
             }
@@ -104,7 +103,7 @@ impl NamePredictions {
 /// # Errors
 /// Errors of the model.
 pub fn embed(vision: &ClipVision, pixels: &[Vec<f32>], mode: &Mode) -> StudyResult<Tensor> {
-    let size = vision.config().image_size;
+    let size = vision.config.image_size;
     let pixels = Tensor::from_vec(pixels.concat(), (pixels.len(), 3, size, size), &Device::Cpu)?;
     Ok(normalise(&vision.forward(&pixels, mode)?.embeddings)?)
 }

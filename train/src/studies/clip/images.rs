@@ -22,9 +22,11 @@ const CHANNEL_MEAN_AND_STD: [f32; 3] = [0.5; 3];
 /// Images of the embedded world, each with a distinct name.
 pub struct ImageSet {
     images: Vec<WorldImage>,
-    spoken: Vec<usize>,
+    /// The indices of the images whose names occur in the embedded world's speech.
+    pub spoken: Vec<usize>,
     size: u32,
-    preprocessing: Preprocessing,
+    /// The preprocessing of views.
+    pub preprocessing: Preprocessing,
 }
 
 impl ImageSet {
@@ -65,11 +67,6 @@ impl ImageSet {
     /// The names of the images, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.images.iter().map(|image| image.name.as_str())
-    }
-
-    /// The indices of the images whose names occur in the embedded world's speech.
-    pub fn spoken(&self) -> &[usize] {
-        &self.spoken
     }
 
     /// The pixels of a training view, `[3, S, S]`.
@@ -125,11 +122,6 @@ impl ImageSet {
             "image_std": CHANNEL_MEAN_AND_STD,
         })
     }
-
-    /// The preprocessing of views.
-    pub fn preprocessing(&self) -> &Preprocessing {
-        &self.preprocessing
-    }
 }
 
 #[cfg(test)]
@@ -142,7 +134,7 @@ mod tests {
     fn names_are_distinct_138_are_spoken_and_a_subset_has_its_size() -> Result<(), DataError> {
         let all_images = ImageSet::new(0, 16)?;
         let names: HashSet<String> = all_images.names().map(str::to_lowercase).collect();
-        assert_eq!((names.len(), all_images.len(), all_images.spoken().len()), (1881, 1881, 138));
+        assert_eq!((names.len(), all_images.len(), all_images.spoken.len()), (1881, 1881, 138));
         let subset = ImageSet::new(40, 16)?;
         assert_eq!(subset.len(), 40);
         Ok(())

@@ -60,14 +60,14 @@ pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<ClipSumma
     let (data, model) = settings(recipe)?;
     let size = u32::try_from(model.image_size).unwrap_or(u32::MAX);
     let images = ImageSet::new(data.images, size)?;
-    if !(2..=images.len()).contains(&recipe.batch().examples) {
+    if !(2..=images.len()).contains(&recipe.batch.examples) {
         let reason = format!("must be from 2 to {}, the number of images", images.len());
         return Err(recipe.error("batch.examples", reason));
     }
     let names: Vec<&str> = images.names().collect();
     let names = NameVectors::new(&names, &model.text_encoder);
     let names = names.map_err(|error| recipe.error("model.text_encoder", error))?;
-    let batch = recipe.batch().clone();
+    let batch = recipe.batch.clone();
     let mut study = ClipStudy::new(data, model, images, names, batch);
     train_and_finish(&mut study, recipe, options, |study, trained| finish(study, recipe, trained))
 }
@@ -89,7 +89,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(ClipData, ClipModel)> {
         return Err(recipe.error("model.logit_scale_init_value", reason));
     }
     recipe.check_batch(&["negatives"])?;
-    if recipe.start().is_some() {
+    if recipe.start.is_some() {
         let reason = "is not supported by this study: a finished run lacks the temperature";
         return Err(recipe.error("start", reason));
     }
@@ -108,7 +108,7 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
     };
     write("config.json", &config)?;
     let processor_path = write("preprocessor_config.json", &study.images.preprocessor_config())?;
-    if Preprocessing::read(&processor_path)? != *study.images.preprocessing() {
+    if Preprocessing::read(&processor_path)? != study.images.preprocessing {
         return Err(format!(
             "{}: differs from the file used in training",
             processor_path.display()
@@ -121,11 +121,11 @@ fn finish(study: &ClipStudy, recipe: &Recipe, trained: &RunSummary) -> StudyResu
     TestItems::write(&trained.run, &ACCURACY, &predictions.items())?;
     Ok(ClipSummary {
         recipe_hash: trained.recipe_hash.clone(),
-        seed: recipe.seed(),
+        seed: recipe.seed,
         steps: trained.steps,
         names: study.images.len(),
         accuracy: predictions.accuracy(),
-        spoken_names: study.images.spoken().len(),
+        spoken_names: study.images.spoken.len(),
         spoken_accuracy: predictions.spoken_accuracy(),
         check_failures: trained.check.failures.clone(),
     })

@@ -2,33 +2,27 @@
 
 use engram_data::world::IMAGES;
 use engram_models::clip::ClipVisionConfig;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::super::checks::{Invalid, count, first, invalid_if};
+use crate::recipe::table;
 
 /// The maximum number of views of an image.
 const MAX_VIEWS: usize = 1000;
 
-/// `[data]`: the embedded world's images and their names.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ClipData {
-    /// Images of the embedded world, evenly spaced; 0 for all.
-    pub images: usize,
-    /// Whether an image is contrasted with the names of all images, as in evaluation, or only with
-    /// the names of the batch, as in CLIP. All names cost no extra time, because the text vectors
-    /// are frozen.
-    pub all_names: bool,
-    /// Validation views per image, which select the checkpoint.
-    pub validation_views: usize,
-    /// Test views per image.
-    pub test_views: usize,
-}
-
-impl Default for ClipData {
-    fn default() -> Self {
-        Self { images: 0, all_names: false, validation_views: 1, test_views: 2 }
+table! {
+    /// `[data]`: the embedded world's images and their names.
+    #[derive(Eq)]
+    pub struct ClipData {
+        /// Images of the embedded world, evenly spaced; 0 for all.
+        pub images: usize = 0,
+        /// Whether an image is contrasted with the names of all images, as in evaluation, or only
+        /// with the names of the batch, as in CLIP. All names cost no extra time, because the text
+        /// vectors are frozen.
+        pub all_names: bool = false,
+        /// Validation views per image, which select the checkpoint.
+        pub validation_views: usize = 1,
+        /// Test views per image.
+        pub test_views: usize = 2,
     }
 }
 
@@ -47,41 +41,26 @@ impl ClipData {
     }
 }
 
-/// `[model]`: the image encoder. Sizes are named as in the published `config.json`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct ClipModel {
-    /// The frozen text encoder: a folder or `hf://owner/name`; empty for hashed words, which need
-    /// no weights.
-    pub text_encoder: String,
-    /// Edge of the image, in pixels.
-    pub image_size: usize,
-    /// Edge of a patch, in pixels.
-    pub patch_size: usize,
-    /// Width `D` of the blocks.
-    pub hidden_size: usize,
-    /// Width of the feed-forward layers.
-    pub intermediate_size: usize,
-    /// Number of blocks.
-    pub num_hidden_layers: usize,
-    /// Number of heads `H`.
-    pub num_attention_heads: usize,
-    /// The initial logarithm of the logit scale, which is the inverse temperature.
-    pub logit_scale_init_value: f64,
-}
-
-impl Default for ClipModel {
-    fn default() -> Self {
-        Self {
-            text_encoder: String::new(),
-            image_size: 48,
-            patch_size: 8,
-            hidden_size: 128,
-            intermediate_size: 512,
-            num_hidden_layers: 4,
-            num_attention_heads: 4,
-            logit_scale_init_value: 2.6592,
-        }
+table! {
+    /// `[model]`: the image encoder. Sizes are named as in the published `config.json`.
+    pub struct ClipModel {
+        /// The frozen text encoder: a folder or `hf://owner/name`; empty for hashed words, which
+        /// need no weights.
+        pub text_encoder: String = String::new(),
+        /// Edge of the image, in pixels.
+        pub image_size: usize = 48,
+        /// Edge of a patch, in pixels.
+        pub patch_size: usize = 8,
+        /// Width `D` of the blocks.
+        pub hidden_size: usize = 128,
+        /// Width of the feed-forward layers.
+        pub intermediate_size: usize = 512,
+        /// Number of blocks.
+        pub num_hidden_layers: usize = 4,
+        /// Number of heads `H`.
+        pub num_attention_heads: usize = 4,
+        /// The initial logarithm of the logit scale, which is the inverse temperature.
+        pub logit_scale_init_value: f64 = 2.6592,
     }
 }
 

@@ -209,7 +209,7 @@ impl Study for ClipStudy {
         Ok(BatchLoss {
             loss,
             examples: batch.len(),
-            tokens: batch.len() * vision.config().num_patches(),
+            tokens: batch.len() * vision.config.num_patches(),
             parts: vec![("temperature".into(), temperature)],
         })
     }

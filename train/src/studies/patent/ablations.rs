@@ -13,7 +13,7 @@ use engram_models::compute::Compute;
 use super::NAME;
 use super::run::settings;
 use crate::error::{Result, TrainError};
-use crate::grid::{AblationStudy, Column, MetricQuery, TestItems};
+use crate::grid::{AblationStudy, Column, Measures, MetricQuery, TestItems};
 use crate::recipe::{Recipe, RecipeOptions};
 use engram_infer::finished_run::RECIPE;
 
@@ -30,32 +30,22 @@ const WORD_OVERLAP: &str = "word_overlap";
 pub struct PatentAblations;
 
 impl AblationStudy for PatentAblations {
-    fn title(&self) -> &'static str {
-        "Phrase similarity"
-    }
-
-    fn description(&self) -> &'static str {
-        "Pearson's r on test pairs of the embedded phrases, or on the held-out rows of a file."
-    }
-
-    fn metrics(&self) -> Vec<MetricInfo> {
-        vec![pearson::INFO, SYNONYMS_ABOVE_DECOYS]
-    }
-
-    fn systems(&self) -> &'static [&'static str] {
-        &[WORD_OVERLAP]
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        vec![Column {
-            key: "pearson",
-            heading: "Pearson's r",
-            query: MetricQuery::new(pearson::INFO),
-        }]
-    }
-
-    fn resampling_unit(&self) -> &'static str {
-        "anchor"
+    fn measures(&self) -> Measures {
+        Measures {
+            title: "Phrase similarity",
+            description: "Pearson's r on test pairs of the embedded phrases, or on the held-out rows of \
+                          a file.",
+            metrics: vec![pearson::INFO, SYNONYMS_ABOVE_DECOYS],
+            filters: Vec::new(),
+            systems: &[WORD_OVERLAP],
+            evaluation_keys: &[],
+            columns: vec![Column {
+                key: "pearson",
+                heading: "Pearson's r",
+                query: MetricQuery::new(pearson::INFO),
+            }],
+            resampling_unit: "anchor",
+        }
     }
 
     /// Scores the test pairs of the embedded phrases.

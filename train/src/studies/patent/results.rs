@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use engram_data::patent::{PhrasePair, predictions_csv};
 use engram_eval::metric::pearson;
+use engram_eval::result::Measure;
 use engram_infer::similarity::combination::{Combination, add_to, weighted_mean};
 use engram_infer::similarity::stacking::{MIN_ROWS, STACKING, Stacking};
 
@@ -20,6 +21,9 @@ use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::grid::TestItems;
 use crate::recipe::{Recipe, Variant};
+
+/// The name of the held-out rows in errors.
+const HELD_OUT: &str = "held-out rows";
 
 /// The scores of the members trained so far. For every variant, held-out rows are in the order of
 /// the folds.
@@ -97,16 +101,12 @@ impl Results {
             Some(corpus) => {
                 let scores = trained.member.predict(&corpus.validation, &|_| {})?;
                 add_to(&mut scores_of_variant.validation, &scores);
-                Some(
-                    pearson_measure(&corpus.validation, &scores)
-                        .map_err(TrainError::in_study(NAME, "validation"))?,
-                )
+                Some(pearson_of("validation", &corpus.validation, &scores)?)
             }
             None => None,
         };
         scores_of_variant.members += 1;
-        let held_out = pearson_measure(&trained.held_out_rows, &trained.raw_scores)
-            .map_err(TrainError::in_study(NAME, "held-out rows"))?;
+        let held_out = pearson_of(HELD_OUT, &trained.held_out_rows, &trained.raw_scores)?;
         self.members.push(MemberSummary { run, variant, steps, held_out, validation });
         if variant == 0 {
             self.held_out_rows.extend(trained.held_out_rows);
@@ -167,36 +167,23 @@ impl Results {
         data: &PatentData,
     ) -> Result<PatentSummary> {
         let has_folds = data.folds > 0;
-        let held_out_pearson = |scores: &[f64]| {
-            pearson_measure(&self.held_out_rows, scores)
-                .map_err(TrainError::in_study(NAME, "held-out rows"))
+        let measured = |Scores { held_out, validation }: &Scores| -> Result<CombinedSummary> {
+            let validation =
+                has_folds.then(|| pearson_of("validation", &corpus.validation, validation));
+            Ok(CombinedSummary {
+                held_out: pearson_of(HELD_OUT, &self.held_out_rows, held_out)?,
+                validation: validation.transpose()?,
+            })
         };
-        let validation_pearson = |scores: &[f64]| {
-            if has_folds {
-                pearson_measure(&corpus.validation, scores)
-                    .map(Some)
-                    .map_err(TrainError::in_study(NAME, "validation"))
-            } else {
-                Ok(None)
-            }
-        };
-        let held_out = held_out_pearson(&combined.scores.held_out)?;
-        let mean = match &combined.stacked {
-            Some((_, Scores { held_out, validation })) => Some(CombinedSummary {
-                held_out: held_out_pearson(held_out)?,
-                validation: validation_pearson(validation)?,
-            }),
-            None => None,
-        };
+        let CombinedSummary { held_out, validation } = measured(&combined.scores)?;
+        let mean = combined.stacked.as_ref().map(|(_, scores)| measured(scores)).transpose()?;
         let mut variants = Vec::new();
         for variant in &self.variant_scores {
             let Some(name) = variant.name.clone() else { continue };
-            variants.push(VariantSummary {
-                name,
-                weight: variant.weight,
-                held_out: held_out_pearson(&variant.held_out)?,
-                validation: validation_pearson(&variant.validation_scores())?,
-            });
+            let (held_out, validation) = (variant.held_out.clone(), variant.validation_scores());
+            let CombinedSummary { held_out, validation } =
+                measured(&Scores { held_out, validation })?;
+            variants.push(VariantSummary { name, weight: variant.weight, held_out, validation });
         }
         let mut check_failures = self.failures.clone();
         let check = recipe.check();
@@ -210,7 +197,7 @@ impl Results {
         }
         Ok(PatentSummary {
             recipe_hash: recipe.hash()?,
-            seed: recipe.seed(),
+            seed: recipe.seed,
             combine: match combined.stacked {
                 Some(_) => Combination::Stacked,
                 None => Combination::Mean,
@@ -218,7 +205,7 @@ impl Results {
             members: self.members.clone(),
             variants,
             held_out,
-            validation: validation_pearson(&combined.scores.validation)?,
+            validation,
             mean,
             warnings: self.warnings(corpus, validation_selects(data, recipe)),
             check_failures,
@@ -267,6 +254,11 @@ impl Results {
             .map_err(TrainError::in_study(NAME, "the stacking"))?;
         write_file(&run.join(STACKING), &json)
     }
+}
+
+/// Pearson's r of scores of these rows. `part` is their name in errors.
+fn pearson_of(part: &'static str, rows: &[PhrasePair], scores: &[f64]) -> Result<Measure> {
+    pearson_measure(rows, scores).map_err(TrainError::in_study(NAME, part))
 }
 
 impl VariantScores {

@@ -144,7 +144,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
     for fold in folds {
         for (index, PatentVariant { variant, settings, files }) in variants.iter().enumerate() {
             let sequencer = Sequencer::new(files.clone(), corpus.titles.clone(), settings.clone());
-            let batch = variant.recipe.batch().clone();
+            let batch = variant.recipe.batch.clone();
             let (train_rows, held_out) = corpus.split(fold);
             let warnings = match fold {
                 Some(_) => Vec::new(),
@@ -215,7 +215,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(PatentData, ScorerSetting
 
 /// Whether the validation rows may select the checkpoint.
 pub(super) fn validation_selects(data: &PatentData, recipe: &Recipe) -> bool {
-    data.folds == 0 && recipe.evaluation().keep_best
+    data.folds == 0 && recipe.evaluation.keep_best
 }
 
 /// One variant, with the files of its initial encoder.

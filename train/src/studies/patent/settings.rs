@@ -1,68 +1,55 @@
 //! Settings of the patent study: `[data]`. Its `[model]` is
 //! [`ScorerSettings`](engram_infer::similarity::settings::ScorerSettings).
 
+use crate::recipe::table;
 use engram_data::patent::PhraseColumns;
 use engram_infer::similarity::combination::Combination;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
-/// `[data]`: the rows (phrase pairs) and their folds.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PatentData {
-    /// Folder of the files below; empty for the embedded phrase set.
-    pub dir: String,
-    /// File of training rows.
-    pub train: String,
-    /// File of validation rows, measured at the end. With folds they are not used for model
-    /// selection.
-    pub validation: String,
-    /// File of class titles: Engram's `ipc_class_titles.tsv`, Kaggle's `titles.csv` or the CPC
-    /// list.
-    pub titles: String,
-    /// Number of grouped, stratified folds of the training rows. Each fold's member trains on the
-    /// other folds and is measured on this fold, its held-out rows. 0 trains one model on all rows
-    /// and measures it on the validation rows. If `evaluation.keep_best` is set, the measured rows
-    /// select the checkpoint.
-    pub folds: usize,
-    /// Number of folds to train; 0 for all.
-    pub members: usize,
-    /// The seed of the folds and of the embedded set, separate from the run's seed.
-    pub fold_seed: u64,
-    /// How to combine the members' scores.
-    pub combine: Combination,
-    /// Text pairs of one CSV instead of `dir`; needs `folds = 0`.
-    #[serde(skip_serializing_if = "PairTable::is_unused")]
-    pub pairs: PairTable,
+table! {
+    /// `[data]`: the rows (phrase pairs) and their folds.
+    pub struct PatentData {
+        /// Folder of the files below; empty for the embedded phrase set.
+        pub dir: String = String::new(),
+        /// File of training rows.
+        pub train: String = "train.csv".into(),
+        /// File of validation rows, measured at the end. With folds they are not used for model
+        /// selection.
+        pub validation: String = "validation.csv".into(),
+        /// File of class titles: Engram's `ipc_class_titles.tsv`, Kaggle's `titles.csv` or the CPC
+        /// list.
+        pub titles: String = "ipc_class_titles.tsv".into(),
+        /// Number of grouped, stratified folds of the training rows. Each fold's member trains on
+        /// the other folds and is measured on this fold, its held-out rows. 0 trains one model on
+        /// all rows and measures it on the validation rows. If `evaluation.keep_best` is set, the
+        /// measured rows select the checkpoint.
+        pub folds: usize = 5,
+        /// Number of folds to train; 0 for all.
+        pub members: usize = 0,
+        /// The seed of the folds and of the embedded set, separate from the run's seed.
+        pub fold_seed: u64 = 1,
+        /// How to combine the members' scores.
+        pub combine: Combination = Combination::Mean,
+        /// Text pairs of one CSV instead of `dir`; needs `folds = 0`.
+        #[serde(skip_serializing_if = "PairTable::is_unused")]
+        pub pairs: PairTable = PairTable::default(),
+    }
 }
 
-/// `[data.pairs]`: a CSV of text pairs with any column names, without classes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct PairTable {
-    /// The CSV file, with a header; empty to read `dir`.
-    pub file: String,
-    /// The column of the first text. Pairs with the same first text are all trained on or all held
-    /// out.
-    pub anchor: String,
-    /// The column of the second text.
-    pub target: String,
-    /// The column of scores, of any range. The lowest and the highest training score become 0 and
-    /// 1. Predictions have the range of the file.
-    pub score: String,
-    /// The fraction of pairs to hold out for validation.
-    pub validation_fraction: f64,
-}
-
-impl Default for PairTable {
-    fn default() -> Self {
-        Self {
-            file: String::new(),
-            anchor: "anchor".into(),
-            target: "target".into(),
-            score: "score".into(),
-            validation_fraction: 0.2,
-        }
+table! {
+    /// `[data.pairs]`: a CSV of text pairs with any column names, without classes.
+    pub struct PairTable {
+        /// The CSV file, with a header; empty to read `dir`.
+        pub file: String = String::new(),
+        /// The column of the first text. Pairs with the same first text are all trained on or all
+        /// held out.
+        pub anchor: String = "anchor".into(),
+        /// The column of the second text.
+        pub target: String = "target".into(),
+        /// The column of scores, of any range. The lowest and the highest training score become 0
+        /// and 1. Predictions have the range of the file.
+        pub score: String = "score".into(),
+        /// The fraction of pairs to hold out for validation.
+        pub validation_fraction: f64 = 0.2,
     }
 }
 
@@ -76,21 +63,5 @@ impl PairTable {
     pub fn columns(&self) -> PhraseColumns<'_> {
         let Self { anchor, target, score, .. } = self;
         PhraseColumns { anchor, target, context: None, score }
-    }
-}
-
-impl Default for PatentData {
-    fn default() -> Self {
-        Self {
-            dir: String::new(),
-            train: "train.csv".into(),
-            validation: "validation.csv".into(),
-            titles: "ipc_class_titles.tsv".into(),
-            folds: 5,
-            members: 0,
-            fold_seed: 1,
-            combine: Combination::Mean,
-            pairs: PairTable::default(),
-        }
     }
 }

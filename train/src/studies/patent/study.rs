@@ -64,7 +64,7 @@ impl Study for PatentStudy {
 
     fn batches(&self, _: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<RowBatch>> {
         let limits = BatchLimits { rows: self.batch.examples, tokens: self.batch.tokens };
-        Ok(self.sequencer.shuffled_batches(&self.train, limits, rng)?)
+        Ok(self.sequencer.batches(&self.train, limits, rng, true)?)
     }
 
     fn loss(

@@ -13,6 +13,7 @@ use engram_durable as durable;
 use engram_eval::haystack::PLAIN;
 use engram_eval::items::{Item, Items, Statistic, json_lines};
 use engram_eval::metric::{MetricInfo, Unit};
+use engram_infer::InferError;
 use engram_infer::reveal::is_correct;
 use engram_infer::reveal::memory_folder::remove_memory;
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,8 @@ use super::swap::SwappedQuestion;
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
 use crate::grid::{
-    AblationStudy, ClaimSettings, Column, Configuration, Filter, Grid, MetricQuery, Phases,
+    AblationStudy, ClaimSettings, Column, Configuration, Filter, Grid, Measures, MetricQuery,
+    Phases,
 };
 use crate::program::Program;
 
@@ -81,44 +83,33 @@ const REPORTED_PART: Part = Part::HeldOut;
 pub struct RevealAblations;
 
 impl AblationStudy for RevealAblations {
-    fn title(&self) -> &'static str {
-        "REVEAL, ablations"
-    }
-
-    fn description(&self) -> &'static str {
-        "Held-out questions about facts that only the memory contains."
-    }
-
-    fn metrics(&self) -> Vec<MetricInfo> {
-        vec![EXACT_MATCH, RECALL_AT_1, RECALL_AT_10, SWAPPED_ANSWER, DELETION_AREA, PLAIN]
-    }
-
-    fn systems(&self) -> &'static [&'static str] {
-        &SYSTEMS
-    }
-
-    fn filters(&self) -> Vec<Filter> {
-        vec![
-            Filter { key: PART, values: Part::ALL.map(Part::name).to_vec() },
-            Filter { key: SOURCE, values: Source::ALL.map(Source::name).to_vec() },
-        ]
-    }
-
-    fn evaluation_keys(&self) -> &'static [&'static str] {
-        &["k", "without_sources", "deletions"]
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        let headings = ["exact match", "recall@1", "recall@10"];
-        let keys = ["exact_match", "recall_at_1", "recall_at_10"];
-        let columns = keys.into_iter().zip(headings).zip(self.metrics());
+    fn measures(&self) -> Measures {
         let column =
-            |((key, heading), metric)| Column { key, heading, query: MetricQuery::new(metric) };
-        columns.map(column).collect()
-    }
-
-    fn resampling_unit(&self) -> &'static str {
-        "image"
+            |key, heading, metric| Column { key, heading, query: MetricQuery::new(metric) };
+        Measures {
+            title: "REVEAL, ablations",
+            description: "Held-out questions about facts that only the memory contains.",
+            metrics: vec![
+                EXACT_MATCH,
+                RECALL_AT_1,
+                RECALL_AT_10,
+                SWAPPED_ANSWER,
+                DELETION_AREA,
+                PLAIN,
+            ],
+            filters: vec![
+                Filter { key: PART, values: Part::ALL.map(Part::name).to_vec() },
+                Filter { key: SOURCE, values: Source::ALL.map(Source::name).to_vec() },
+            ],
+            systems: &SYSTEMS,
+            evaluation_keys: &["k", "without_sources", "deletions"],
+            columns: vec![
+                column("exact_match", "exact match", EXACT_MATCH),
+                column("recall_at_1", "recall@1", RECALL_AT_1),
+                column("recall_at_10", "recall@10", RECALL_AT_10),
+            ],
+            resampling_unit: "image",
+        }
     }
 
     /// Removes the filter by source. In a configuration without the entries of a source, no
@@ -310,7 +301,7 @@ struct Retrieval {
 /// Checks all configurations, including those that evaluate another run, and the claims.
 fn check(grid: &Grid) -> Result<()> {
     let mut retrievals: HashMap<&str, Retrieval> = HashMap::new();
-    for configuration in grid.configurations() {
+    for configuration in &grid.configurations {
         let retrieval =
             match configuration.run_of.as_ref().and_then(|name| retrievals.get(name.as_str())) {
                 Some(evaluated_run) => evaluated_run
@@ -322,9 +313,9 @@ fn check(grid: &Grid) -> Result<()> {
     }
     // All configurations must answer the same questions, those of the main configuration.
     let world = |name: &str| retrievals.get(name).and_then(|retrieval| retrieval.world);
-    for configuration in grid.configurations() {
+    for configuration in &grid.configurations {
         if let (Some(world_of_configuration), Some(world_of_main)) =
-            (world(&configuration.name), world(grid.main()))
+            (world(&configuration.name), world(&grid.main))
             && world_of_configuration != world_of_main
         {
             let reason = format!(
@@ -334,7 +325,7 @@ fn check(grid: &Grid) -> Result<()> {
             return Err(grid.configuration_error(configuration, &reason));
         }
     }
-    for claim in grid.claims() {
+    for claim in &grid.claims {
         for system in claim.systems() {
             check_system(grid, claim, system)?;
         }
@@ -361,7 +352,7 @@ fn check_system(grid: &Grid, claim: &ClaimSettings, system: &str) -> Result<()> 
     let query = claim.query(system, &RevealAblations).map_err(error)?;
     query.check_system(systems_of(&query.metric)).map_err(error)?;
     let name = ClaimSettings::configuration_of(system);
-    let mut configurations = grid.configurations().iter();
+    let mut configurations = grid.configurations.iter();
     let Some(configuration) = configurations.find(|other| other.name == name) else {
         return Ok(());
     };
@@ -507,7 +498,7 @@ fn refuse_other_files(folder: &Path) -> Result<()> {
         let is_written_here =
             files.into_iter().any(|file| name == *file || durable::is_leftover(&name, &file));
         if !is_written_here {
-            return Err(TrainError::ForeignFile { path: entry.path() });
+            return Err(InferError::ForeignFile { path: entry.path() }.into());
         }
     }
     Ok(())

@@ -12,10 +12,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use engram_eval::aokvqa::{self, AokvqaOptions};
 use engram_eval::caption::{self, report};
-use engram_eval::result::Measure;
-use engram_eval::vqa::{self, VqaOptions};
+use engram_eval::result::{Measure, ReportOptions};
+use engram_eval::{aokvqa, vqa};
 use engram_infer::reveal::corpus::{Corpus, Example, MetricKind};
 use engram_textfile::read_text;
 use serde::{Deserialize, Serialize};
@@ -64,9 +63,6 @@ fn names(kind: &MetricKind) -> (&'static str, [&'static str; 2]) {
 }
 
 /// References and answers for each [`MetricKind`] that has examples.
-///
-/// # Errors
-/// Errors of reading a data set's file again.
 pub(crate) fn references_and_answers(
     corpus: &Corpus,
     examples: &[&Example],
@@ -132,24 +128,24 @@ impl ReferencesAndAnswers {
     pub fn measure(&self) -> StudyResult<DatasetMetrics> {
         let ((references_name, references), (answers_name, answers)) =
             (&self.references, &self.answers);
+        let options = ReportOptions::default();
         let evaluation = match self.kind {
             MetricKind::Entries => return Err("entries have no reference files".into()),
             MetricKind::Captions => {
                 let annotations = caption::parse_annotations(references_name, references)?;
                 let results = caption::parse_results(answers_name, answers)?;
-                report::report(annotations, results, &Default::default())?.evaluation
+                report::report(&annotations, &results, &Default::default(), &options)?.evaluation
             }
             MetricKind::Vqa(_) => {
                 let annotations = vqa::read::parse_annotations(references_name, references)?;
                 let results = vqa::read::parse_results(answers_name, answers)?;
-                let options = VqaOptions::default();
-                vqa::evaluate(references_name, &annotations, answers_name, &results, &options)?
+                let (questions, names) = (Default::default(), [references_name, answers_name]);
+                vqa::evaluate(names[0], &annotations, names[1], &results, &questions, &options)?
                     .evaluation
             }
             MetricKind::Aokvqa(_) => {
                 let questions = aokvqa::parse_questions(references_name, references)?;
                 let predictions = aokvqa::parse_predictions(answers_name, answers)?;
-                let options = AokvqaOptions::default();
                 aokvqa::evaluate(&questions, answers_name, &predictions, &options)?.evaluation
             }
         };

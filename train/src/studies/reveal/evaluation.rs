@@ -63,7 +63,7 @@ impl FinishedRun {
         check_checksums(run)?;
         let mut recipe = Recipe::load(&run.join(RECIPE), &RecipeOptions::default())?;
         let settings = settings(&mut recipe)?;
-        let batch = recipe.batch().clone();
+        let batch = recipe.batch.clone();
         // The machine may lack the device of the training.
         let compute = Compute::cpu();
         let study = RevealStudy::new(settings, batch, compute.clone(), run.into(), Some(run));

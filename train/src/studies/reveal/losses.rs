@@ -75,7 +75,7 @@ pub fn losses(
             let loss = own_contrastive(&queries, fresh, own_entries, feed.temperature)?;
             total.add("contrastive", loss, feed.contrastive)?;
         }
-        let tokens = forward.model.config().value_tokens;
+        let tokens = forward.model.config.value_tokens;
         if feed.decorrelation > 0.0 && tokens > 1 && fresh.num_fused > 0 {
             let loss = decorrelation(&fresh.values, tokens)?;
             total.add("decorrelation", loss, feed.decorrelation)?;
@@ -224,9 +224,6 @@ impl Total {
     }
 
     /// The weighted sum and its parts.
-    ///
-    /// # Errors
-    /// If no loss was added.
     fn losses(self) -> StudyResult<Losses> {
         Ok(Losses { total: self.sum.ok_or("no loss")?, parts: self.parts })
     }

@@ -4,9 +4,9 @@
 
 use engram_data::world::World;
 use engram_data::world::haystack::HaystackTask;
+use engram_eval::haystack::evaluate;
 use engram_eval::haystack::read::Reply as ScoredReply;
-use engram_eval::haystack::{HaystackOptions, evaluate};
-use engram_eval::result::Measure;
+use engram_eval::result::{Measure, ReportOptions};
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::needle::{Reply, Task, parse_question, replies};
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ pub(crate) fn needle_metrics(
                 response: reply.response.into(),
             })
             .collect();
-        let measures = evaluate(&scored, &HaystackOptions::default())?.evaluation.secondary;
+        let measures = evaluate(&scored, &ReportOptions::default())?.evaluation.secondary;
         let plain_accuracy =
             measures.into_iter().find(|measure| measure.metric == "accuracy_plain");
         let accuracy = plain_accuracy.ok_or("no plain accuracy")?;

@@ -129,8 +129,8 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     let compute = recipe.compute()?;
     let memory_k = settings.memory.k;
     let placement = Placement::open(&settings.memory, options)?;
-    let (batch, run) = (recipe.batch().clone(), options.run.clone());
-    let start = recipe.start().map(|start| start.run.as_path());
+    let (batch, run) = (recipe.batch.clone(), options.run.clone());
+    let start = recipe.start.as_ref().map(|start| start.run.as_path());
     let study = RevealStudy::new(settings, batch, compute, run, start);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     if memory_k > 0 && study.encoding().corpus.items.is_empty() {
@@ -177,7 +177,7 @@ fn check_effects(recipe: &Recipe, settings: &RevealSettings) -> Result<()> {
         }
     }
     let has_images = settings.feeds.iter().any(|feed| feed.examples == Examples::Images);
-    if recipe.batch().negatives == Negatives::Step && !has_images {
+    if recipe.batch.negatives == Negatives::Step && !has_images {
         let reason =
             "has no effect, because no phase has `feed.examples = \"images\"`; remove the key";
         return Err(recipe.error("batch.negatives", reason));
@@ -227,7 +227,7 @@ fn finish(
         _ => {
             let folder = trained.run.join("memory");
             let (identity, retriever) = (Identity::of_run(&trained.run)?, build_memory(&folder)?);
-            let width = model.config().key_dim;
+            let width = model.config.key_dim;
             let encoders = study.run_memory.placement.encoders(|| Ok(identity.clone()), width)?;
             let retriever = study.run_memory.placement.put(retriever, &folder, encoders)?;
             identity.write(&folder)?;
@@ -256,7 +256,7 @@ fn finish(
             let folder = trained.run.join("memory-swapped");
             let mut retriever = build_memory(&folder)?;
             let forward = study.forward(&model, None);
-            let report = swap(&forward, &mut retriever, world, SWAPPED_FACTS, recipe.seed())?;
+            let report = swap(&forward, &mut retriever, world, SWAPPED_FACTS, recipe.seed)?;
             drop(retriever);
             remove_memory(&folder)?;
             Some(report)
@@ -267,7 +267,7 @@ fn finish(
     remove_snapshots(&trained.run.join(SNAPSHOTS), &[])?;
     Ok(RevealSummary {
         recipe_hash: trained.recipe_hash.clone(),
-        seed: recipe.seed(),
+        seed: recipe.seed,
         steps: trained.steps,
         metrics,
         dataset_metrics,

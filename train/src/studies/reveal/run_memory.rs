@@ -54,7 +54,7 @@ pub struct RunMemory {
     pub(super) placement: Placement,
     pub(super) ranks: Ranks,
     /// The memory, opened for reading; `None` before it is built.
-    retriever: Option<Retriever>,
+    pub(super) retriever: Option<Retriever>,
     state: State,
     refresh: Option<Refresh>,
     /// The transaction of the next refresh. It keeps other processes from changing the memory.
@@ -105,11 +105,6 @@ impl RunMemory {
             refresh: None,
             next_change: None,
         }
-    }
-
-    /// The memory, opened for reading; `None` before it is built.
-    pub fn retriever(&self) -> Option<&Retriever> {
-        self.retriever.as_ref()
     }
 
     /// The memory's age in steps, and the mean change of keys in the last refresh. Empty without a

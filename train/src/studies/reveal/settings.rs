@@ -11,7 +11,7 @@ use engram_memory::ValueDtype;
 use super::super::checks::{
     Invalid, at_least_zero, below_one, first, fraction, invalid_if, positive,
 };
-use crate::recipe::is_default;
+use crate::recipe::{is_default, table};
 
 pub use files::{CaptionFile, OnBadImage, QuestionFile};
 
@@ -28,72 +28,49 @@ pub struct RevealSettings {
     pub feeds: Vec<RevealFeed>,
 }
 
-/// `[data]`: entries, images and questions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RevealData {
-    /// The seed of the embedded world; with files, the seed of the split and of augmented views.
-    pub world_seed: u64,
-    /// Maximum number of images of the embedded world, or of images with examples in files; 0 for
-    /// all. In files, equal images and images of the same document count as one.
-    pub max_images: usize,
-    /// Folder of the files; empty for the embedded world.
-    pub path: String,
-    /// Caption files.
-    pub captions: Vec<CaptionFile>,
-    /// Question files.
-    pub questions: Vec<QuestionFile>,
-    /// Files of further entries, in `path`, as written by `engram data entries`; their images are
-    /// in `path` too.
-    pub entries: Vec<String>,
-    /// Fraction of images drawn for validation, among images without a given split; counted as for
-    /// `max_images`.
-    pub validation_share: f64,
-    /// Fraction of images drawn for the test, among images without a given split; counted as for
-    /// `max_images`.
-    pub test_share: f64,
-    /// What to do with images that are missing or do not decode.
-    pub on_bad_image: OnBadImage,
-    /// MiB of main memory for decoded images; 0 for no cache.
-    pub image_cache_mib: u64,
-    /// Sources whose entries are excluded from the memory.
-    pub without_sources: Vec<String>,
-    /// Vocabulary size of a tokenizer built from the training texts. Without effect with `[start]`,
-    /// whose run has a tokenizer, and with `model.t5`.
-    pub vocabulary: usize,
-    /// Prompts before the texts of queries and entries.
-    pub prompts: Prompts,
-    /// Maximum number of tokens of an entry.
-    pub max_entry_tokens: usize,
-    /// Maximum number of tokens of a query.
-    pub max_query_tokens: usize,
-    /// Maximum number of tokens of an answer.
-    pub max_answer_tokens: usize,
-    /// Maximum number of validation questions in an evaluation; 0 for all.
-    pub evaluated_questions: usize,
-}
-
-impl Default for RevealData {
-    fn default() -> Self {
-        Self {
-            world_seed: 1,
-            max_images: 0,
-            path: String::new(),
-            captions: Vec::new(),
-            questions: Vec::new(),
-            entries: Vec::new(),
-            validation_share: 0.1,
-            test_share: 0.2,
-            on_bad_image: OnBadImage::Refuse,
-            image_cache_mib: 1024,
-            without_sources: Vec::new(),
-            vocabulary: 3000,
-            prompts: Prompts::default(),
-            max_entry_tokens: 48,
-            max_query_tokens: 32,
-            max_answer_tokens: 12,
-            evaluated_questions: 512,
-        }
+table! {
+    /// `[data]`: entries, images and questions.
+    pub struct RevealData {
+        /// The seed of the embedded world; with files, the seed of the split and of augmented
+        /// views.
+        pub world_seed: u64 = 1,
+        /// Maximum number of images of the embedded world, or of images with examples in files; 0
+        /// for all. In files, equal images and images of the same document count as one.
+        pub max_images: usize = 0,
+        /// Folder of the files; empty for the embedded world.
+        pub path: String = String::new(),
+        /// Caption files.
+        pub captions: Vec<CaptionFile> = Vec::new(),
+        /// Question files.
+        pub questions: Vec<QuestionFile> = Vec::new(),
+        /// Files of further entries, in `path`, as written by `engram data entries`; their images
+        /// are in `path` too.
+        pub entries: Vec<String> = Vec::new(),
+        /// Fraction of images drawn for validation, among images without a given split; counted as
+        /// for `max_images`.
+        pub validation_share: f64 = 0.1,
+        /// Fraction of images drawn for the test, among images without a given split; counted as
+        /// for `max_images`.
+        pub test_share: f64 = 0.2,
+        /// What to do with images that are missing or do not decode.
+        pub on_bad_image: OnBadImage = OnBadImage::Refuse,
+        /// MiB of main memory for decoded images; 0 for no cache.
+        pub image_cache_mib: u64 = 1024,
+        /// Sources whose entries are excluded from the memory.
+        pub without_sources: Vec<String> = Vec::new(),
+        /// Vocabulary size of a tokenizer built from the training texts. Without effect with
+        /// `[start]`, whose run has a tokenizer, and with `model.t5`.
+        pub vocabulary: usize = 3000,
+        /// Prompts before the texts of queries and entries.
+        pub prompts: Prompts = Prompts::default(),
+        /// Maximum number of tokens of an entry.
+        pub max_entry_tokens: usize = 48,
+        /// Maximum number of tokens of a query.
+        pub max_query_tokens: usize = 32,
+        /// Maximum number of tokens of an answer.
+        pub max_answer_tokens: usize = 12,
+        /// Maximum number of validation questions in an evaluation; 0 for all.
+        pub evaluated_questions: usize = 512,
     }
 }
 
@@ -110,151 +87,107 @@ pub enum Size {
     Large,
 }
 
-/// `[model]`: the sizes of the model, and its initial weights.
-///
-/// A published `size` fixes the keys from `d_model` to `score_ceiling`, except `gate`. Published
-/// weights fix the keys that their configuration has. Giving a fixed key another value is an error.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RevealModel {
-    /// The source of the sizes.
-    pub size: Size,
-    /// A T5 v1.1 to start from, with its tokenizer: a folder, or `hf://owner/name`; empty for
-    /// random weights.
-    pub t5: String,
-    /// A ViT to start from: a folder, or `hf://owner/name`; empty for random weights.
-    pub vit: String,
-    /// Fraction of the image encoder's blocks before a stop-gradient.
-    pub frozen_image_share: f64,
-    /// Fraction of the text encoder's layers below the fusion before a stop-gradient.
-    pub frozen_text_share: f64,
-    /// Width `D` of texts, values and the decoder.
-    pub d_model: usize,
-    /// Number of T5's attention heads.
-    pub num_heads: usize,
-    /// Width of an attention head.
-    pub d_kv: usize,
-    /// Width of T5's feed-forward layers.
-    pub d_ff: usize,
-    /// Number of text encoder layers below the fusion.
-    pub text_layers: usize,
-    /// Number of fusion layers.
-    pub fusion_layers: usize,
-    /// Number of layers in the query head, the key head and the Perceiver.
-    pub head_layers: usize,
-    /// Number of decoder layers.
-    pub decoder_layers: usize,
-    /// Edge of an image, in pixels.
-    pub image_size: usize,
-    /// Edge of a patch, in pixels.
-    pub patch_size: usize,
-    /// Channels of stride-2 convolutions whose output for each patch is added to the patch
-    /// embedding; empty for none.
-    pub stem_channels: Vec<usize>,
-    /// Width of the image encoder.
-    pub image_width: usize,
-    /// Number of attention heads of the image encoder.
-    pub image_heads: usize,
-    /// Width of the image encoder's feed-forward layers.
-    pub image_ff: usize,
-    /// Number of image encoder blocks.
-    pub image_layers: usize,
-    /// Number of tokens per value.
-    pub value_tokens: usize,
-    /// Width of queries and keys.
-    pub key_dim: usize,
-    /// Whether a learned gate weighs the sources for each query.
-    pub gate: bool,
-    /// Upper limit of the learned factor on retrieval scores; 5 as published.
-    pub score_ceiling: f64,
-    /// Factor on patch tokens and value tokens; 4 as published.
-    pub token_scale: f64,
-    /// Dropout of T5's layers.
-    pub dropout: f64,
-}
-
-impl Default for RevealModel {
-    fn default() -> Self {
-        Self {
-            size: Size::Own,
-            t5: String::new(),
-            vit: String::new(),
-            frozen_image_share: 0.0,
-            frozen_text_share: 0.0,
-            d_model: 128,
-            num_heads: 4,
-            d_kv: 32,
-            d_ff: 256,
-            text_layers: 1,
-            fusion_layers: 2,
-            head_layers: 1,
-            decoder_layers: 2,
-            image_size: 48,
-            patch_size: 8,
-            stem_channels: Vec::new(),
-            image_width: 128,
-            image_heads: 4,
-            image_ff: 256,
-            image_layers: 3,
-            value_tokens: 8,
-            key_dim: 128,
-            gate: true,
-            score_ceiling: 5.0,
-            token_scale: 4.0,
-            dropout: 0.0,
-        }
+table! {
+    /// `[model]`: the sizes of the model, and its initial weights.
+    ///
+    /// A published `size` fixes the keys from `d_model` to `score_ceiling`, except `gate`.
+    /// Published weights fix the keys that their configuration has. Giving a fixed key another
+    /// value is an error.
+    pub struct RevealModel {
+        /// The source of the sizes.
+        pub size: Size = Size::Own,
+        /// A T5 v1.1 to start from, with its tokenizer: a folder, or `hf://owner/name`; empty for
+        /// random weights.
+        pub t5: String = String::new(),
+        /// A ViT to start from: a folder, or `hf://owner/name`; empty for random weights.
+        pub vit: String = String::new(),
+        /// Fraction of the image encoder's blocks before a stop-gradient.
+        pub frozen_image_share: f64 = 0.0,
+        /// Fraction of the text encoder's layers below the fusion before a stop-gradient.
+        pub frozen_text_share: f64 = 0.0,
+        /// Width `D` of texts, values and the decoder.
+        pub d_model: usize = 128,
+        /// Number of T5's attention heads.
+        pub num_heads: usize = 4,
+        /// Width of an attention head.
+        pub d_kv: usize = 32,
+        /// Width of T5's feed-forward layers.
+        pub d_ff: usize = 256,
+        /// Number of text encoder layers below the fusion.
+        pub text_layers: usize = 1,
+        /// Number of fusion layers.
+        pub fusion_layers: usize = 2,
+        /// Number of layers in the query head, the key head and the Perceiver.
+        pub head_layers: usize = 1,
+        /// Number of decoder layers.
+        pub decoder_layers: usize = 2,
+        /// Edge of an image, in pixels.
+        pub image_size: usize = 48,
+        /// Edge of a patch, in pixels.
+        pub patch_size: usize = 8,
+        /// Channels of stride-2 convolutions whose output for each patch is added to the patch
+        /// embedding; empty for none.
+        pub stem_channels: Vec<usize> = Vec::new(),
+        /// Width of the image encoder.
+        pub image_width: usize = 128,
+        /// Number of attention heads of the image encoder.
+        pub image_heads: usize = 4,
+        /// Width of the image encoder's feed-forward layers.
+        pub image_ff: usize = 256,
+        /// Number of image encoder blocks.
+        pub image_layers: usize = 3,
+        /// Number of tokens per value.
+        pub value_tokens: usize = 8,
+        /// Width of queries and keys.
+        pub key_dim: usize = 128,
+        /// Whether a learned gate weighs the sources for each query.
+        pub gate: bool = true,
+        /// Upper limit of the learned factor on retrieval scores; 5 as published.
+        pub score_ceiling: f64 = 5.0,
+        /// Factor on patch tokens and value tokens; 4 as published.
+        pub token_scale: f64 = 4.0,
+        /// Dropout of T5's layers.
+        pub dropout: f64 = 0.0,
     }
 }
 
-/// `[memory]`: retrieval and refresh.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RevealMemory {
-    /// Number of entries to retrieve per query; 0 for a model without memory.
-    pub k: usize,
-    /// Fraction of the retrieved entries, from the top, to re-encode with the current weights.
-    pub reencoded_fraction: f64,
-    /// Steps between refreshes of the memory; 0 for no refresh.
-    pub refresh_every: u64,
-    /// Steps between the start and the adoption of a refresh, during which training continues.
-    pub refresh_lag: u64,
-    /// Number type of the values in the memory. `int8` and `int4` need less space and round more.
-    #[serde(skip_serializing_if = "is_default")]
-    #[schemars(schema_with = "value_types")]
-    pub value_type: ValueDtype,
-    /// Address of an object store for the values of the memory, such as `s3://bucket/run`, or a
-    /// folder; by default, the values are in the run's folder. The keys are always there. Each run
-    /// needs an address of its own. Each refresh stores another copy of all values; `engram memory
-    /// sweep` removes old ones. Needs a program with the feature `objects`, and a single rank.
-    #[serde(skip_serializing_if = "is_default")]
-    pub values: Option<String>,
-    /// Address of the memory on PostgreSQL, such as `postgres://ann@db.example/wiki?memory=r1`, or
-    /// addresses of several servers, separated by commas; by default, the memory is in the run's
-    /// folder. Other programs can search it there while the run trains and refreshes it. A finished
-    /// run has a copy in its folder, too, so that it needs no server. Each run needs an address of its
-    /// own. Needs a program with the feature `postgres`, and a single rank.
-    #[serde(skip_serializing_if = "is_default")]
-    pub server: Option<String>,
+table! {
+    /// `[memory]`: retrieval and refresh.
+    pub struct RevealMemory {
+        /// Number of entries to retrieve per query; 0 for a model without memory.
+        pub k: usize = 10,
+        /// Fraction of the retrieved entries, from the top, to re-encode with the current weights.
+        pub reencoded_fraction: f64 = 0.2,
+        /// Steps between refreshes of the memory; 0 for no refresh.
+        pub refresh_every: u64 = 500,
+        /// Steps between the start and the adoption of a refresh, during which training continues.
+        pub refresh_lag: u64 = 0,
+        /// Number type of the values in the memory. `int8` and `int4` need less space and round
+        /// more.
+        #[serde(skip_serializing_if = "is_default")]
+        #[schemars(schema_with = "value_types")]
+        pub value_type: ValueDtype = ValueDtype::F16,
+        /// Address of an object store for the values of the memory, such as `s3://bucket/run`, or a
+        /// folder; by default, the values are in the run's folder. The keys are always there. Each
+        /// run needs an address of its own. Each refresh stores another copy of all values; `engram
+        /// memory sweep` removes old ones. Needs a program with the feature `objects`, and a single
+        /// rank.
+        #[serde(skip_serializing_if = "is_default")]
+        pub values: Option<String> = None,
+        /// Address of the memory on PostgreSQL, such as `postgres://ann@db.example/wiki?memory=r1`,
+        /// or addresses of several servers, separated by commas; by default, the memory is in the
+        /// run's folder. Other programs can search it there while the run trains and refreshes it.
+        /// A finished run has a copy in its folder, too, so that it needs no server. Each run needs
+        /// an address of its own. Needs a program with the feature `postgres`, and a single rank.
+        #[serde(skip_serializing_if = "is_default")]
+        pub server: Option<String> = None,
+    }
 }
 
 /// The schema of the names of number types.
 fn value_types(_: &mut SchemaGenerator) -> Schema {
     let names = ValueDtype::ALL.map(ValueDtype::name);
     json_schema!({ "type": "string", "enum": names, "default": ValueDtype::default().name() })
-}
-
-impl Default for RevealMemory {
-    fn default() -> Self {
-        Self {
-            k: 10,
-            reencoded_fraction: 0.2,
-            refresh_every: 500,
-            refresh_lag: 0,
-            value_type: ValueDtype::F16,
-            values: None,
-            server: None,
-        }
-    }
 }
 
 /// The examples of a phase.
@@ -283,36 +216,38 @@ pub enum Knowledge {
     Retrieved,
 }
 
-/// `[phase.feed]`: the training examples of a phase.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct RevealFeed {
-    /// The kind of examples.
-    pub examples: Examples,
-    /// The entries that the examples read in addition to their queries.
-    pub knowledge: Knowledge,
-    /// The weight of the contrastive loss. The generation loss has the weight `1 − contrastive`.
-    pub contrastive: f64,
-    /// The temperature of the contrastive loss.
-    pub temperature: f64,
-    /// The weight of the decorrelation loss of value tokens.
-    pub decorrelation: f64,
-    /// The weight of the alignment loss between value and query tokens.
-    pub alignment: f64,
-    /// The label smoothing of the generation loss.
-    pub label_smoothing: f32,
-    /// Batch size of this phase; by default `batch.examples`.
-    pub batch: Option<usize>,
-    /// Number of consecutive examples of the data to put into one batch; 1 to shuffle single
-    /// examples. Consecutive examples are often about the same image or similar images, and these
-    /// are the hardest negatives.
-    pub neighbours: usize,
-    /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the same
-    /// way. Not allowed in a phase that reads the memory: the memory has the original images.
-    pub augment: f64,
-    /// Probability that an example reads its own entry, which contains its answer, instead of its
-    /// re-encoded entries.
-    pub own_knowledge: f64,
+table! {
+    /// `[phase.feed]`: the training examples of a phase.
+    pub struct RevealFeed {
+        /// The kind of examples.
+        pub examples: Examples = Examples::Questions,
+        /// The entries that the examples read in addition to their queries.
+        pub knowledge: Knowledge = Knowledge::Retrieved,
+        /// The weight of the contrastive loss. The generation loss has the weight `1 −
+        /// contrastive`.
+        pub contrastive: f64 = 0.0,
+        /// The temperature of the contrastive loss.
+        pub temperature: f64 = 0.2,
+        /// The weight of the decorrelation loss of value tokens.
+        pub decorrelation: f64 = 1e-2,
+        /// The weight of the alignment loss between value and query tokens.
+        pub alignment: f64 = 1e-4,
+        /// The label smoothing of the generation loss.
+        pub label_smoothing: f32 = 0.01,
+        /// Batch size of this phase; by default `batch.examples`.
+        pub batch: Option<usize> = None,
+        /// Number of consecutive examples of the data to put into one batch; 1 to shuffle single
+        /// examples. Consecutive examples are often about the same image or similar images, and
+        /// these are the hardest negatives.
+        pub neighbours: usize = 1,
+        /// Fraction of batches whose images are all rotated, mirrored or colour-permuted in the
+        /// same way. Not allowed in a phase that reads the memory: the memory has the original
+        /// images.
+        pub augment: f64 = 0.0,
+        /// Probability that an example reads its own entry, which contains its answer, instead of
+        /// its re-encoded entries.
+        pub own_knowledge: f64 = 0.0,
+    }
 }
 
 impl RevealFeed {
@@ -427,24 +362,6 @@ impl RevealMemory {
             fraction("reencoded_fraction", self.reencoded_fraction),
             invalid_if(every > 0 && lag >= every, "refresh_lag", reason),
         ])
-    }
-}
-
-impl Default for RevealFeed {
-    fn default() -> Self {
-        Self {
-            examples: Examples::Questions,
-            knowledge: Knowledge::Retrieved,
-            contrastive: 0.0,
-            temperature: 0.2,
-            decorrelation: 1e-2,
-            alignment: 1e-4,
-            label_smoothing: 0.01,
-            batch: None,
-            neighbours: 1,
-            augment: 0.0,
-            own_knowledge: 0.0,
-        }
     }
 }
 

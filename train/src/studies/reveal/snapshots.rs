@@ -11,9 +11,6 @@ use crate::run_folder::sweep_names;
 use crate::study::StudyResult;
 
 /// Removes the snapshots of a run that are not `needed`, and the folder if it is then empty.
-///
-/// # Errors
-/// [`TrainError::Io`]
 pub(super) fn remove_snapshots(folder: &Path, needed: &[String]) -> StudyResult<()> {
     sweep_names(folder, is_snapshot)?;
     for path in entries(folder)? {

@@ -405,7 +405,7 @@ impl Study for RevealStudy {
         let reads_own_entry: Vec<bool> =
             batch.examples.iter().map(|drawn| drawn.reads_own_entry).collect();
         let retriever =
-            if self.reads_memory(step.phase) { self.run_memory.retriever() } else { None };
+            if self.reads_memory(step.phase) { self.run_memory.retriever.as_ref() } else { None };
         let forward =
             Forward { augmentation: batch.augmentation, ..self.forward(model, retriever) };
         let batch_targets = BatchTargets {

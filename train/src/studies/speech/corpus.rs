@@ -147,7 +147,7 @@ impl Corpus {
     /// Checks that clips from files have texts, and that the vocabulary covers them.
     ///
     /// # Errors
-    /// [`TrainError::Manifest`] naming the manifest and the line.
+    /// [`TrainError::Refused`] naming the manifest and the line.
     pub(crate) fn check_texts(&self, tokenizer: &SpeechTokenizer) -> Result<()> {
         let Source::Files { train, validation, test } = &self.source else { return Ok(()) };
         for manifest in [train, validation, test] {
@@ -170,7 +170,7 @@ impl Corpus {
     /// first `voices` voices, or in any voice if `voices` is 0.
     ///
     /// # Errors
-    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Manifest`] for a clip
+    /// [`TrainError::Data`] for a clip that cannot be read; [`TrainError::Refused`] for a clip
     /// that is too long or shorter than one frame.
     pub fn training(&self, clip: usize, voices: usize, rng: &mut ChaCha8Rng) -> Result<Utterance> {
         let speed = rng.random_range(0..self.data.speeds.len());
@@ -289,7 +289,7 @@ impl Manifest {
 
     /// An error with the line of a clip.
     fn clip_error(&self, clip: &Clip, reason: &str) -> TrainError {
-        TrainError::Manifest { reason: format!("{}, line {}: {reason}", self.path, clip.line) }
+        TrainError::Refused(format!("{}, line {}: {reason}", self.path, clip.line))
     }
 }
 

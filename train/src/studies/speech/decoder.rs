@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::settings::Objective;
+use crate::recipe::table;
 
 /// `[model.decoder]`: the decoder of the ASR model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,68 +39,41 @@ pub enum PredictionNetwork {
     Stateless,
 }
 
-/// The transducer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct TransducerSettings {
-    /// The kind of prediction network.
-    pub prediction: PredictionNetwork,
-    /// Width of the prediction network. BEST-RQ's 0.6-billion-parameter model has 1280.
-    pub width: usize,
-    /// `lstm`: the number of layers. BEST-RQ's model has 2.
-    pub layers: usize,
-    /// `stateless`: the number of labels that it reads.
-    pub context: usize,
-    /// Width of the joint network. BEST-RQ's model has 640.
-    pub joint_width: usize,
-    /// The maximum number of labels at one encoder state in decoding.
-    pub max_symbols: usize,
-    /// Dropout on the output of the prediction network.
-    pub dropout: f64,
-}
-
-impl Default for TransducerSettings {
-    fn default() -> Self {
-        Self {
-            prediction: PredictionNetwork::Lstm,
-            width: 256,
-            layers: 1,
-            context: 2,
-            joint_width: 256,
-            max_symbols: 10,
-            dropout: 0.1,
-        }
+table! {
+    /// The transducer.
+    pub struct TransducerSettings {
+        /// The kind of prediction network.
+        pub prediction: PredictionNetwork = PredictionNetwork::Lstm,
+        /// Width of the prediction network. BEST-RQ's 0.6-billion-parameter model has 1280.
+        pub width: usize = 256,
+        /// `lstm`: the number of layers. BEST-RQ's model has 2.
+        pub layers: usize = 1,
+        /// `stateless`: the number of labels that it reads.
+        pub context: usize = 2,
+        /// Width of the joint network. BEST-RQ's model has 640.
+        pub joint_width: usize = 256,
+        /// The maximum number of labels at one encoder state in decoding.
+        pub max_symbols: usize = 10,
+        /// Dropout on the output of the prediction network.
+        pub dropout: f64 = 0.1,
     }
 }
 
-/// The attention decoder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct AttentionSettings {
-    /// The number of layers.
-    pub layers: usize,
-    /// The number of attention heads.
-    pub heads: usize,
-    /// Width of the feed-forward layers.
-    pub intermediate_width: usize,
-    /// The maximum number of tokens of a text, including the end token.
-    pub max_tokens: usize,
-    /// Dropout on the output of attention and feed-forward layers.
-    pub dropout: f64,
-    /// The weight of CTC in the loss and in the score of hypotheses.
-    pub ctc_weight: f64,
-}
-
-impl Default for AttentionSettings {
-    fn default() -> Self {
-        Self {
-            layers: 2,
-            heads: 4,
-            intermediate_width: 576,
-            max_tokens: 1024,
-            dropout: 0.1,
-            ctc_weight: 0.3,
-        }
+table! {
+    /// The attention decoder.
+    pub struct AttentionSettings {
+        /// The number of layers.
+        pub layers: usize = 2,
+        /// The number of attention heads.
+        pub heads: usize = 4,
+        /// Width of the feed-forward layers.
+        pub intermediate_width: usize = 576,
+        /// The maximum number of tokens of a text, including the end token.
+        pub max_tokens: usize = 1024,
+        /// Dropout on the output of attention and feed-forward layers.
+        pub dropout: f64 = 0.1,
+        /// The weight of CTC in the loss and in the score of hypotheses.
+        pub ctc_weight: f64 = 0.3,
     }
 }
 

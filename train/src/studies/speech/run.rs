@@ -65,11 +65,11 @@ pub fn train_speech(recipe: &mut Recipe, options: &RunOptions) -> Result<SpeechS
     recipe.expect_study(NAME)?;
     recipe.fill_start_hash()?;
     let (data, model, feeds) = settings(recipe)?;
-    let study = SpeechStudy::new(data, model, feeds, recipe.batch().clone());
+    let study = SpeechStudy::new(data, model, feeds, recipe.batch.clone());
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
     check_start(&study, recipe)?;
-    let has_several_phases_with_texts = recipe.phases().len() > 1 && study.learns_texts();
-    if recipe.evaluation().early_stop > 0 && has_several_phases_with_texts {
+    let has_several_phases_with_texts = recipe.phases.len() > 1 && study.learns_texts();
+    if recipe.evaluation.early_stop > 0 && has_several_phases_with_texts {
         let reason = "needs a single phase: in a phase of `best_rq`, the word error rate does not \
                       change; train the phases as several runs, the later ones with [start]";
         return Err(recipe.error("evaluation.early_stop", reason));
@@ -93,7 +93,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, 
     let is_foreign =
         |feed: &SpeechFeed| feed.objective != Objective::BestRq && feed.objective != objective;
     if let Some(phase) = feeds.iter().position(is_foreign) {
-        let name = &recipe.phases()[phase].name;
+        let name = &recipe.phases[phase].name;
         let reason = format!(
             "trains another decoder than `model.decoder`; set it to {:?}",
             serde_json::json!(objective).as_str().unwrap_or_default()
@@ -106,7 +106,7 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<(SpeechData, SpeechModel, 
 /// Returns an error unless the run in `[start]` has the same tokens, because the classes of the
 /// decoder would differ. The encoder has no tokens.
 fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
-    let Some(start) = recipe.start() else { return Ok(()) };
+    let Some(start) = recipe.start.as_ref() else { return Ok(()) };
     let is_of_encoder = |pattern: &String| pattern.starts_with("encoder.");
     if !start.parameters.is_empty() && start.parameters.iter().all(is_of_encoder) {
         return Ok(());
@@ -141,7 +141,7 @@ fn finish(
         SpeechModules::load(&study.model, vocabulary_size, &trained.weights, &recipe.compute()?)?;
     let mut summary = SpeechSummary {
         recipe_hash: trained.recipe_hash.clone(),
-        seed: recipe.seed(),
+        seed: recipe.seed,
         steps: trained.steps,
         wer: None,
         names: None,

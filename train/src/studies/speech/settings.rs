@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::checks::{Invalid, first, fraction, invalid_if, manifests, positive};
 use super::decoder::DecoderSettings;
+use crate::recipe::table;
 
 /// The smallest number of word pieces: the letters.
 const MIN_WORD_PIECES: usize = 28;
@@ -17,62 +18,41 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-/// `[data]`: speech clips.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SpeechData {
-    /// Manifest (JSON lines) of training clips; empty for the embedded world.
-    pub train: String,
-    /// Manifest of validation clips, which select the checkpoint.
-    pub validation: String,
-    /// Manifest of test clips, measured at the end.
-    pub test: String,
-    /// A `tokenizer.json`; empty for single letters, or for `word_pieces`.
-    pub tokenizer: String,
-    /// The number of word pieces, learned from the training texts; 0 for single letters.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub word_pieces: usize,
-    /// Embedded world: sentences per epoch.
-    pub sentences: usize,
-    /// Embedded world: sentences in validation, and in the test.
-    pub evaluation_sentences: usize,
-    /// Speeds for training clips, also from files; each clip is played at one of them.
-    pub speeds: Vec<f64>,
-    /// The lowest and highest signal-to-noise ratio of noise added in training, in dB; empty for no
-    /// noise.
-    pub snr_db: Vec<f32>,
-    /// Embedded world: the signal-to-noise ratio in validation and test, in dB.
-    pub evaluated_snr_db: f32,
-    /// Embedded world: the share of added noises that are babble (other voices). All other noise,
-    /// also for clips from files, is white, coloured or band-limited.
-    pub babble: f64,
-    /// In phases that train on texts, the share of clips replaced by noise alone, with an empty
-    /// text.
-    pub noise_only: f64,
-    /// The longest clip in training or test, in seconds; memory grows with its square.
-    pub max_seconds: f64,
-    /// The masking of frames in phases that train on texts.
-    pub spec_augment: SpecAugment,
-}
-
-impl Default for SpeechData {
-    fn default() -> Self {
-        Self {
-            train: String::new(),
-            validation: String::new(),
-            test: String::new(),
-            tokenizer: String::new(),
-            word_pieces: 0,
-            sentences: 4_000,
-            evaluation_sentences: 400,
-            speeds: vec![0.8, 0.9, 1.0, 1.1, 1.2],
-            snr_db: vec![0.0, 40.0],
-            evaluated_snr_db: 30.0,
-            babble: 0.5,
-            noise_only: 0.08,
-            max_seconds: 35.0,
-            spec_augment: SpecAugment::default(),
-        }
+table! {
+    /// `[data]`: speech clips.
+    pub struct SpeechData {
+        /// Manifest (JSON lines) of training clips; empty for the embedded world.
+        pub train: String = String::new(),
+        /// Manifest of validation clips, which select the checkpoint.
+        pub validation: String = String::new(),
+        /// Manifest of test clips, measured at the end.
+        pub test: String = String::new(),
+        /// A `tokenizer.json`; empty for single letters, or for `word_pieces`.
+        pub tokenizer: String = String::new(),
+        /// The number of word pieces, learned from the training texts; 0 for single letters.
+        #[serde(skip_serializing_if = "is_zero")]
+        pub word_pieces: usize = 0,
+        /// Embedded world: sentences per epoch.
+        pub sentences: usize = 4_000,
+        /// Embedded world: sentences in validation, and in the test.
+        pub evaluation_sentences: usize = 400,
+        /// Speeds for training clips, also from files; each clip is played at one of them.
+        pub speeds: Vec<f64> = vec![0.8, 0.9, 1.0, 1.1, 1.2],
+        /// The lowest and highest signal-to-noise ratio of noise added in training, in dB; empty
+        /// for no noise.
+        pub snr_db: Vec<f32> = vec![0.0, 40.0],
+        /// Embedded world: the signal-to-noise ratio in validation and test, in dB.
+        pub evaluated_snr_db: f32 = 30.0,
+        /// Embedded world: the share of added noises that are babble (other voices). All other
+        /// noise, also for clips from files, is white, coloured or band-limited.
+        pub babble: f64 = 0.5,
+        /// In phases that train on texts, the share of clips replaced by noise alone, with an empty
+        /// text.
+        pub noise_only: f64 = 0.08,
+        /// The longest clip in training or test, in seconds; memory grows with its square.
+        pub max_seconds: f64 = 35.0,
+        /// The masking of frames in phases that train on texts.
+        pub spec_augment: SpecAugment = SpecAugment::default(),
     }
 }
 
@@ -143,35 +123,22 @@ pub enum Size {
     ExtraLarge,
 }
 
-/// `[model]`: the Conformer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct SpeechModel {
-    /// The encoder's size.
-    pub size: Size,
-    /// The number of blocks; 0 for the number that belongs to `size`.
-    pub layers: usize,
-    /// Dropout in residual branches.
-    pub dropout: f64,
-    /// Dropout of attention weights.
-    pub attention_dropout: f64,
-    /// The quantiser and the masking of BEST-RQ.
-    pub best_rq: BestRqConfig,
-    /// The decoder. Its keys depend on `kind`.
-    #[serde(skip_serializing_if = "DecoderSettings::is_default")]
-    pub decoder: DecoderSettings,
-}
-
-impl Default for SpeechModel {
-    fn default() -> Self {
-        Self {
-            size: Size::Tiny,
-            layers: 0,
-            dropout: 0.1,
-            attention_dropout: 0.1,
-            best_rq: BestRqConfig::default(),
-            decoder: DecoderSettings::default(),
-        }
+table! {
+    /// `[model]`: the Conformer.
+    pub struct SpeechModel {
+        /// The encoder's size.
+        pub size: Size = Size::Tiny,
+        /// The number of blocks; 0 for the number that belongs to `size`.
+        pub layers: usize = 0,
+        /// Dropout in residual branches.
+        pub dropout: f64 = 0.1,
+        /// Dropout of attention weights.
+        pub attention_dropout: f64 = 0.1,
+        /// The quantiser and the masking of BEST-RQ.
+        pub best_rq: BestRqConfig = BestRqConfig::default(),
+        /// The decoder. Its keys depend on `kind`.
+        #[serde(skip_serializing_if = "DecoderSettings::is_default")]
+        pub decoder: DecoderSettings = DecoderSettings::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use engram_data::world::speech::SAMPLE_RATE;
 use engram_eval::wer::count_word_errors;
 use engram_infer::digest;
 use engram_models::adapter::Adapters;
-use engram_models::conformer::ConformerAsrModel;
+use engram_models::conformer::ConformerDecoder;
 use engram_models::kernels::Mode;
 use engram_models::params::ParameterBuilder;
 use engram_models::speech::AudioStates;
@@ -18,8 +18,8 @@ use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use sha2::{Digest, Sha256};
 
+use super::super::reports::hash_of_clips;
 use super::corpus::{Corpus, Utterance};
 use super::model::SpeechModules;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
@@ -142,6 +142,11 @@ impl SpeechStudy {
         Ok((frames, targets))
     }
 
+    /// The frames of utterances.
+    fn frames(&self, utterances: &[Utterance]) -> Vec<Frames> {
+        utterances.par_iter().map(|utterance| self.mel.frames(&utterance.samples, 0)).collect()
+    }
+
     /// The BEST-RQ codes of an utterance's audio without added noise.
     fn codes(&self, modules: &SpeechModules, utterance: &Utterance) -> StudyResult<Vec<u32>> {
         Ok(modules.best_rq.codes(&self.mel.frames(utterance.clean(), 0))?)
@@ -160,11 +165,7 @@ impl SpeechStudy {
         let mut texts = Vec::with_capacity(utterances.len());
         for utterances in utterances.chunks(UTTERANCES_PER_PASS) {
             stop.check()?;
-            let frames: Vec<Frames> = utterances
-                .par_iter()
-                .map(|utterance| self.mel.frames(&utterance.samples, 0))
-                .collect();
-            let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
+            let audio = encode(modules, &pack(&self.frames(utterances))?, &Mode::inference())?;
             for path in modules.asr_model.greedy_paths(&audio)? {
                 texts.push(self.tokenizer.decode(&path.tokens)?);
             }
@@ -178,21 +179,13 @@ impl SpeechStudy {
         let (mut correct, mut total) = (0, 0);
         for utterances in self.validation.chunks(UTTERANCES_PER_PASS) {
             stop.check()?;
-            let mut frames: Vec<Frames> = utterances
-                .par_iter()
-                .map(|utterance| self.mel.frames(&utterance.samples, 0))
-                .collect();
+            let mut frames = self.frames(utterances);
             let codes = utterances.par_iter().map(|utterance| self.codes(modules, utterance));
             let codes = codes.collect::<StudyResult<Vec<_>>>()?;
             let masked = modules.best_rq.mask(&mut frames, &codes, &mut rng);
             let audio = encode(modules, &pack(&frames)?, &Mode::inference())?;
-            let predicted = argmax(&modules.best_rq.logits(&audio, &masked)?)?;
-            correct += predicted
-                .iter()
-                .zip(&masked.codes)
-                .filter(|(predicted, code)| predicted == code)
-                .count();
-            total += predicted.len();
+            correct += num_correct(&modules.best_rq.logits(&audio, &masked)?, &masked)?;
+            total += masked.codes.len();
         }
         Ok(correct as f64 / total.max(1) as f64)
     }
@@ -211,13 +204,8 @@ impl SpeechStudy {
         let audio = encode(modules, &pack(&frames)?, mode)?;
         let logits = modules.best_rq.logits(&audio, &masked)?;
         let loss = modules.best_rq.loss(&logits, &masked)?;
-        let predicted = argmax(&logits.detach())?;
-        let correct = predicted
-            .iter()
-            .zip(&masked.codes)
-            .filter(|(predicted, code)| predicted == code)
-            .count();
-        let accuracy = correct as f64 / predicted.len() as f64;
+        let correct = num_correct(&logits.detach(), &masked)?;
+        let accuracy = correct as f64 / masked.codes.len() as f64;
         Ok(BatchLoss {
             loss,
             examples: frames.len(),
@@ -235,7 +223,7 @@ impl SpeechStudy {
         targets: Vec<Vec<u32>>,
         mode: &Mode,
     ) -> StudyResult<BatchLoss> {
-        let encoder = modules.asr_model.encoder().config();
+        let encoder = &modules.asr_model.encoder.config;
         let is_long_enough = |clip: &u32| {
             let clip = *clip as usize;
             let states = encoder.num_states(frames[clip].len());
@@ -245,10 +233,10 @@ impl SpeechStudy {
         let audio = encode(modules, &pack(frames)?, mode)?;
         let loss = if feasible.is_empty() {
             // No clip is long enough: a loss with zero gradient.
-            let outputs = match &modules.asr_model {
-                ConformerAsrModel::Ctc(model) => model.logits(&audio)?,
-                ConformerAsrModel::Attention(model) => model.ctc_logits(&audio)?,
-                ConformerAsrModel::Transducer(_) => audio.states.clone(),
+            let outputs = match &modules.asr_model.decoder {
+                ConformerDecoder::Ctc(head) => head.logits(&audio)?,
+                ConformerDecoder::Attention(decoder) => decoder.ctc.logits(&audio)?,
+                ConformerDecoder::Transducer(_) => audio.states.clone(),
             };
             (outputs.sum_all()? * 0.0)?
         } else {
@@ -266,9 +254,10 @@ impl SpeechStudy {
     }
 }
 
-/// The argmax of each row of `[N, classes]`.
-fn argmax(logits: &Tensor) -> StudyResult<Vec<u32>> {
-    Ok(logits.argmax(candle_core::D::Minus1)?.to_vec1()?)
+/// The number of masked states whose code has the largest logit in its row of `[N, classes]`.
+fn num_correct(logits: &Tensor, masked: &MaskedStates) -> StudyResult<usize> {
+    let predicted: Vec<u32> = logits.argmax(candle_core::D::Minus1)?.to_vec1()?;
+    Ok(predicted.iter().zip(&masked.codes).filter(|(predicted, code)| predicted == code).count())
 }
 
 /// Concatenates the frames of clips.
@@ -282,7 +271,7 @@ fn pack(clips: &[Frames]) -> StudyResult<Packed> {
 
 /// Encodes clips, without adapters.
 fn encode(modules: &SpeechModules, packed: &Packed, mode: &Mode) -> StudyResult<AudioStates> {
-    let encoder = modules.asr_model.encoder();
+    let encoder = &modules.asr_model.encoder;
     let embedded = encoder.embed(&packed.frames, &packed.lengths)?;
     Ok(encoder.forward(embedded, &Adapters::NONE, mode)?)
 }
@@ -364,12 +353,8 @@ impl Study for SpeechStudy {
     fn inputs(&self) -> StudyResult<Inputs> {
         let mut inputs = Inputs::new();
         inputs.insert("tokenizer".into(), digest::of_bytes(self.tokenizer.json()?));
-        let mut validation_hash = Sha256::new();
-        for utterance in &self.validation {
-            validation_hash.update(&utterance.text);
-            digest::add_floats(&mut validation_hash, &utterance.samples);
-        }
-        inputs.insert("validation".into(), format!("{:x}", validation_hash.finalize()));
+        let clips = self.validation.iter().map(|clip| (&*clip.text, &*clip.samples));
+        inputs.insert("validation".into(), hash_of_clips(clips));
         inputs.extend(self.corpus.inputs()?);
         Ok(inputs)
     }

@@ -24,11 +24,11 @@ pub(super) fn build<S: StudyExtension>(
 ) -> Result<(S::Model, Parameters)> {
     let compute = recipe.compute()?;
     check_support::<S>(recipe, &compute)?;
-    let tables = recipe.embedding_tables().map_or(&[][..], |tables| &tables.patterns);
+    let tables = recipe.embedding_tables.as_ref().map_or(&[][..], |tables| &tables.patterns);
     let build = |groups, tables: &[String]| {
-        let builder = ParameterBuilder::new(recipe.seed(), groups, &compute)
+        let builder = ParameterBuilder::new(recipe.seed, groups, &compute)
             .with_low_rank(recipe.low_rank())
-            .with_quantised(recipe.quantised().to_vec())
+            .with_quantised(recipe.quantised.to_vec())
             .with_external_tables(tables.to_vec());
         let model = study.build(&builder)?;
         Ok((model, builder.finish()?))
@@ -86,7 +86,7 @@ fn table_error(
     is_at_fault: impl Fn(&str) -> bool,
     reason: impl Display,
 ) -> TrainError {
-    let patterns = recipe.embedding_tables().map_or(&[][..], |tables| &tables.patterns);
+    let patterns = recipe.embedding_tables.as_ref().map_or(&[][..], |tables| &tables.patterns);
     let index = patterns.iter().position(|pattern| is_at_fault(pattern)).unwrap_or_default();
     recipe.error(&format!("embedding_tables.match.{index}"), reason)
 }
@@ -94,7 +94,7 @@ fn table_error(
 /// Returns an error if the recipe has `[embedding_tables]`, and the study or the device does not
 /// support it.
 fn check_support<S: StudyExtension>(recipe: &Recipe, compute: &Compute) -> Result<()> {
-    let reason = match recipe.embedding_tables() {
+    let reason = match recipe.embedding_tables.as_ref() {
         None => return Ok(()),
         Some(_) if !S::SUPPORTS_EMBEDDING_TABLES => {
             "is not supported by this study; remove the section"
@@ -112,7 +112,7 @@ fn check_support<S: StudyExtension>(recipe: &Recipe, compute: &Compute) -> Resul
 fn check_tables(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     for table in parameters.external_tables() {
         let name = table.name();
-        let awp = recipe.awp().map_or(&[][..], |awp| &awp.patterns);
+        let awp = recipe.awp.as_ref().map_or(&[][..], |awp| &awp.patterns);
         if let Some(index) = awp.iter().position(|pattern| matches(pattern, name)) {
             let reason = format!(
                 "selects `{name}`, which is kept in parts and cannot be perturbed; select other \
@@ -121,7 +121,7 @@ fn check_tables(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
             return Err(recipe.error(&format!("awp.match.{index}"), reason));
         }
         let rate = if recipe.low_rank().is_empty() { 1.0 } else { 0.0 };
-        for phase in recipe.phases() {
+        for phase in &recipe.phases {
             let (reason, remedy) = if rate_of(&recipe.groups(phase), name).unwrap_or(rate) == 0.0 {
                 ("is frozen, and only trained tables can be kept in parts", "a rate above 0")
             } else if recipe.rules(phase).rule_of(name).needs_whole_tensors() {
@@ -144,10 +144,11 @@ fn check_tables(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
 /// to be trained.
 fn check_frozen(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     let groups: Vec<ParameterGroup> =
-        recipe.phases().iter().flat_map(|phase| recipe.groups(phase)).collect();
+        recipe.phases.iter().flat_map(|phase| recipe.groups(phase)).collect();
     let has_group = |name: &str| groups.iter().any(|group| matches(&group.pattern, name));
     let is_random = |parameter: &&Parameter| {
-        let loads = |name: &str| recipe.start().is_some_and(|start| start.loads_parameter(name));
+        let loads =
+            |name: &str| recipe.start.as_ref().is_some_and(|start| start.loads_parameter(name));
         parameter.is_random() && !loads(parameter.name())
     };
     if let Some(parameter) = parameters.iter().filter(is_random).find(|p| p.is_quantised()) {
@@ -184,8 +185,8 @@ fn check_frozen(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
 /// Returns an error if all parameters that `awp.match` selects are frozen in every phase: only
 /// trained parameters are perturbed.
 fn check_awp(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
-    let Some(awp) = recipe.awp() else { return Ok(()) };
-    let groups: Vec<_> = recipe.phases().iter().map(|phase| recipe.groups(phase)).collect();
+    let Some(awp) = recipe.awp.as_ref() else { return Ok(()) };
+    let groups: Vec<_> = recipe.phases.iter().map(|phase| recipe.groups(phase)).collect();
     let is_trained = |parameter: &&Parameter| {
         let mut rates = groups.iter().map(|groups| rate_of(groups, parameter.name()));
         rates.any(|rate| rate.map_or(parameter.is_trainable(), |rate| rate > 0.0))
@@ -221,16 +222,17 @@ fn check(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
         let path = |i: usize| format!("{section}.{i}");
         patterns.iter().enumerate().map(|(i, pattern)| (path(i), pattern.clone())).collect()
     };
-    let mut patterns = group_patterns("group", recipe.top_level_groups());
-    for phase in recipe.phases() {
+    let mut patterns = group_patterns("group", &recipe.group);
+    for phase in &recipe.phases {
         patterns.extend(group_patterns(&format!("phase.{}.group", phase.index), &phase.group));
     }
-    patterns.extend(list_patterns("gradient_check.allow", &recipe.gradient_check().allow));
+    patterns.extend(list_patterns("gradient_check.allow", &recipe.gradient_check.allow));
     patterns.extend(list_patterns(
         "start.parameters",
-        recipe.start().map_or(&[], |start| &start.parameters),
+        recipe.start.as_ref().map_or(&[], |start| &start.parameters),
     ));
-    patterns.extend(list_patterns("awp.match", recipe.awp().map_or(&[], |awp| &awp.patterns)));
+    patterns
+        .extend(list_patterns("awp.match", recipe.awp.as_ref().map_or(&[], |awp| &awp.patterns)));
     for (path, pattern) in patterns {
         if parameters.names().any(|name| matches(&pattern, name)) {
             continue;

@@ -189,14 +189,27 @@ pub const FORMAT: MemoryFormat = MemoryFormat { width: 3, normalised: true, valu
 
 /// Random rows with these ids.
 pub fn rows(ids: Range<i64>) -> Batch {
-    batch(&mut Rng::new(ids.start as u64), FORMAT, &ids.collect::<Vec<_>>())
+    batch(&mut Rng::new(ids.start as u64), FORMAT, ids)
 }
 
 /// Adds rows with these ids to a memory.
 pub fn add(store: &dyn Store, ids: Range<i64>) -> Result<Arc<dyn Snapshot>, MemoryError> {
-    let mut transaction = store.begin()?;
     let count = (ids.end - ids.start) as usize;
-    transaction.add(count, &mut std::iter::once(Ok(rows(ids))))?;
+    commit(store, |transaction| transaction.add(count, &mut std::iter::once(Ok(rows(ids)))))
+}
+
+/// Deletes entries of a memory.
+pub fn delete(store: &dyn Store, ids: &[i64]) -> Arc<dyn Snapshot> {
+    commit(store, |transaction| transaction.delete(ids)).unwrap()
+}
+
+/// Makes a change of a memory.
+pub fn commit(
+    store: &dyn Store,
+    change: impl FnOnce(&mut dyn Transaction) -> Result<(), MemoryError>,
+) -> Result<Arc<dyn Snapshot>, MemoryError> {
+    let mut transaction = store.begin()?;
+    change(transaction.as_mut())?;
     transaction.commit()
 }
 

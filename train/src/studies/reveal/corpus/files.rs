@@ -302,6 +302,10 @@ fn items(
         .collect();
     let listed_sources: BTreeSet<String> =
         files.entries.iter().map(|parsed| parsed.entry.source.clone()).collect();
+    let corpus_entry = |entry: Entry| {
+        let image = entry.image().and_then(|image| table.usable_index(image));
+        CorpusEntry { text: entry.text(), entry, image, in_training: true }
+    };
     let (mut items, mut next_id, mut held_out_entries, mut beyond_limit) =
         (Vec::new(), Some(0), 0, 0);
     for ParsedEntry { mut entry, .. } in std::mem::take(&mut files.entries) {
@@ -322,13 +326,7 @@ fn items(
             // text does not retrieve the entry itself.
             None => Some(format!("entry {}", entry.id)),
         };
-        let image_index = entry.image().and_then(|image| table.usable_index(image));
-        items.push(CorpusEntry {
-            text: entry.text(),
-            entry,
-            image: image_index,
-            in_training: true,
-        });
+        items.push(corpus_entry(entry));
     }
     items.sort_by_key(|item| item.entry.id);
     if held_out_entries > 0 {
@@ -344,14 +342,7 @@ fn items(
         let reason = "`data.entries` uses the largest possible id, so no id is left for captions \
                       and questions; number entries from 0";
         let id = next_id.ok_or(reason)?;
-        let entry = entry.of_document(component).with_id(id);
-        let image_index = entry.image().and_then(|image| table.usable_index(image));
-        items.push(CorpusEntry {
-            text: entry.text(),
-            entry,
-            image: image_index,
-            in_training: true,
-        });
+        items.push(corpus_entry(entry.of_document(component).with_id(id)));
         next_id = id.checked_add(1);
         Ok(())
     };
@@ -434,16 +425,11 @@ fn examples(
     }
     for parsed in files.captioned_images.iter().filter(|parsed| data.captions[parsed.file].describe)
     {
-        let Some(image_index) = table.usable_index(&parsed.image) else { continue };
-        examples.push((
-            Task::Describe,
-            &parsed.document,
-            &parsed.document,
-            "",
-            Some(image_index),
-            &parsed.captions,
-            0,
-        ));
+        let (document, image_index) = (&parsed.document, table.usable_index(&parsed.image));
+        if image_index.is_some() {
+            let captions = &parsed.captions;
+            examples.push((Task::Describe, document, document, "", image_index, captions, 0));
+        }
     }
     let first_metric_kind = corpus.metric_kinds.len();
     for file in &data.questions {
@@ -460,17 +446,9 @@ fn examples(
     }
     for parsed in &files.questions {
         let VisualQuestion { id, image_id, text, answers } = &parsed.question;
-        let image_index = table.usable_index(&parsed.image);
-        let metric_kind = first_metric_kind + parsed.file;
-        examples.push((
-            Task::Answer,
-            id,
-            image_id,
-            text.as_str(),
-            image_index,
-            answers,
-            metric_kind,
-        ));
+        let (image_index, kind) =
+            (table.usable_index(&parsed.image), first_metric_kind + parsed.file);
+        examples.push((Task::Answer, id, image_id, text, image_index, answers, kind));
     }
     for (task, name, document, text, image_index, answers, metric_kind) in examples {
         let component = assignment.component(document);

@@ -124,20 +124,11 @@ impl ParsedFiles {
             let mut collector = Collector::new(|_| Ok(()));
             let mut add_question = |question| questions.push(question);
             let open = |file: &str| Input::open(folder.join(file));
-            if settings.aokvqa.is_empty() {
-                vqa::read_questions(
-                    open(&settings.questions)?,
-                    open(&settings.annotations)?,
-                    &mut collector,
-                    &mut add_question,
-                )?
-            } else {
-                vqa::read_aokvqa_questions(
-                    open(&settings.aokvqa)?,
-                    &mut collector,
-                    &mut add_question,
-                )?
-            }
+            let (input, annotations) = match settings.aokvqa.as_str() {
+                "" => (open(&settings.questions)?, Some(open(&settings.annotations)?)),
+                aokvqa => (open(aokvqa)?, None),
+            };
+            vqa::read_questions(input, annotations, &mut collector, &mut add_question)?;
             let counts = collector.counts().clone();
             self.add_skip_notes(settings.name(), &counts);
             for question in questions {

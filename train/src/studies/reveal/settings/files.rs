@@ -7,7 +7,7 @@ use engram_infer::reveal::sequences::SequenceSettings;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::RevealData;
+use super::{RevealData, below_one, first, invalid_if};
 
 /// What to do with an image that is missing or does not decode.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -104,16 +104,17 @@ impl RevealData {
         if let Some((key, value, min)) = minimums.into_iter().find(|(_, value, min)| value < min) {
             return Some((key.into(), format!("is {value}; must be at least {min}")));
         }
-        for (key, fraction) in
-            [("validation_share", self.validation_share), ("test_share", self.test_share)]
-        {
-            if !(0.0..1.0).contains(&fraction) {
-                return Some((key.into(), format!("is {fraction}; must be from 0 to below 1")));
-            }
-        }
-        if self.validation_share + self.test_share >= 1.0 {
-            let reason = "together with `validation_share`, leaves no images to train on";
-            return Some(("test_share".into(), reason.into()));
+        let of_shares = first([
+            below_one("validation_share", self.validation_share),
+            below_one("test_share", self.test_share),
+            invalid_if(
+                self.validation_share + self.test_share >= 1.0,
+                "test_share",
+                "together with `validation_share`, leaves no images to train on",
+            ),
+        ]);
+        if let Some((key, reason)) = of_shares {
+            return Some((key.into(), reason));
         }
         if self.is_world() {
             let reason = "names a folder, but no file is given: add `[[data.captions]]`, \

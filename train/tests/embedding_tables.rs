@@ -1,19 +1,17 @@
 //! Training with embedding tables that the ranks keep in parts: the same bytes as with whole tables,
 //! for any placement and any number of ranks.
 
-mod words;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_train::studies::patent::run::train_patent;
-use engram_train::{RunOptions, RunSummary, TrainError, train};
+use engram_train::{RunOptions, RunSummary, TrainError};
 use tempfile::tempdir;
 
-use self::words::{Disturbed, Words};
 use crate::runs::{
     self, assert_equal_files, crash_at_checkpoint, finished, lasting_files, recipe, resumed,
 };
+use crate::toy::{self, Overrides, Toy, Words};
 
 /// Two phases with different learning rates; the first step of the second one starts from the tables of
 /// the first. With layer-wise rates, averages and a low limit of the gradient norm.
@@ -198,31 +196,43 @@ fn settings_that_do_not_fit_are_errors_with_their_line() {
 const WORDS_BY_ROW: [&str; 2] =
     [r#"embedding_tables.match=["words.weight"]"#, "embedding_tables.row_threshold=0"];
 
-/// Trains the study of words on `size` ranks. `study` returns the study of each rank. Returns the
+/// The last step of an epoch has one micro-batch, so that other ranks have none.
+const WORDS: [&str; 8] = [
+    "batch.accumulate=3",
+    "optimiser.clip_norm=0.4",
+    "ema.decay=0.9",
+    "evaluation.every_steps=2",
+    "checkpoint.every_steps=2",
+    "log.every_steps=1",
+    "log.tensorboard=false",
+    "phase.second.steps=0",
+];
+
+/// Trains the toy study with words on `size` ranks. `overrides` returns those of each rank. Returns the
 /// results by rank. The run folder of rank 0 is `run`.
 fn train_words(
     size: usize,
     run: &Path,
     set: &[&str],
     resume: bool,
-    study: impl Fn(usize) -> Words + Sync,
+    overrides: impl Fn(usize) -> Overrides + Sync,
 ) -> Vec<Result<RunSummary, TrainError>> {
     runs::train_on(size, run, |options| {
-        let mut study = study(options.ranks.rank());
+        let mut study = Toy::with_overrides(overrides(options.ranks.rank()));
         let options = RunOptions { resume, stop: study.stop.clone(), ..options };
-        train(&mut study, &recipe(words::RECIPE, set)?, &options)
+        engram_train::train(&mut study, &toy::recipe(&[&WORDS, set].concat()), &options)
     })
 }
 
-fn words(_: usize) -> Words {
-    Words::default()
+fn words(_: usize) -> Overrides {
+    Overrides { words: Some(Words::Used), ..Overrides::default() }
 }
 
 #[test]
 fn a_skipped_step_changes_no_table() {
     let folder = tempdir().expect("a temporary folder");
     let runs = ["whole", "parts"].map(|name| folder.path().join(name));
-    let with_nan = |rank| Words { nan_steps: vec![2, 5], ..words(rank) };
+    let with_nan = |rank| Overrides { nan_steps: vec![2, 5], ..words(rank) };
     let whole = train_words(1, &runs[0], &[], false, with_nan);
     assert!(whole[0].is_ok(), "{:?}", whole[0]);
     // Only rank 1 has losses that are NaN.
@@ -248,9 +258,9 @@ fn a_stopped_run_continues_on_another_number_of_ranks() {
     {
         let run = folder.path().join(number.to_string());
         let stopped = train_words(2, &run, &WORDS_BY_ROW, false, |rank| match rank {
-            0 => Words { stop_at_loss, stop_at_evaluation, ..words(rank) },
+            0 => Overrides { stop_at_loss, stop_at_evaluation, ..words(rank) },
             // The other ranks ignore a request.
-            _ => Words { stop_at_loss: Some(0), ..words(rank) },
+            _ => Overrides { stop_at_loss: Some(0), ..words(rank) },
         });
         for result in stopped {
             assert!(matches!(result, Err(TrainError::Stopped { .. })), "{result:?}");
@@ -264,7 +274,8 @@ fn a_stopped_run_continues_on_another_number_of_ranks() {
 fn a_table_can_be_all_that_is_trained() {
     let folder = tempdir().expect("a temporary folder");
     let runs = ["whole", "parts"].map(|name| folder.path().join(name));
-    let frozen = r#"group=[{ match = "head.**", rate = 0 }]"#;
+    let frozen =
+        r#"phase.first.group=[{ match = "**", rate = 0 }, { match = "words.weight", rate = 1 }]"#;
     assert!(train_words(1, &runs[0], &[frozen], false, words)[0].is_ok());
     let parts = [&WORDS_BY_ROW[..], &[frozen]].concat();
     let trained = train_words(2, &runs[1], &parts, false, words);
@@ -275,11 +286,10 @@ fn a_table_can_be_all_that_is_trained() {
 #[test]
 fn a_missing_or_zero_gradient_is_an_error_unless_it_is_allowed() {
     let folder = tempdir().expect("a temporary folder");
-    for (disturbed, name, fault) in [
-        (Disturbed::HeadIsZero, "zero", "zero"),
-        (Disturbed::LossIgnoresTable, "missing", "no gradient reaches it"),
-    ] {
-        let study = |rank| Words { disturbed, ..words(rank) };
+    for (disturbed, name, fault) in
+        [(Words::HeadIsZero, "zero", "zero"), (Words::Ignored, "missing", "no gradient reaches it")]
+    {
+        let study = |rank| Overrides { words: Some(disturbed), ..words(rank) };
         for result in train_words(2, &folder.path().join(name), &WORDS_BY_ROW, false, study) {
             let error = result.expect_err("an error").to_string();
             assert!(error.contains("`words.weight`") && error.contains(fault), "{error}");
@@ -290,5 +300,15 @@ fn a_missing_or_zero_gradient_is_an_error_unless_it_is_allowed() {
         let parts = [&WORDS_BY_ROW[..], &[allowed]].concat();
         assert!(train_words(2, &runs[1], &parts, false, study)[0].is_ok());
         assert_equal_runs(&runs[0], &runs[1]);
+    }
+}
+
+#[test]
+fn an_id_beyond_the_table_is_an_error_with_its_name() {
+    let folder = tempdir().expect("a temporary folder");
+    let unknown = |rank| Overrides { words: Some(Words::Unknown), ..words(rank) };
+    for result in train_words(2, &folder.path().join("run"), &WORDS_BY_ROW, false, unknown) {
+        let error = result.expect_err("an error").to_string();
+        assert!(error.contains("`words.weight`: id 48 is beyond the last of 48 rows"), "{error}");
     }
 }
