@@ -254,19 +254,18 @@ fn invalid_texts_clips_and_settings_are_refused_by_name() {
         let run = folder.path().join("run");
         with_causes(&try_run(&run, &set, RunOptions::default()).unwrap_err())
     };
-    let text = |clip: usize, text: Value| {
+    let with = |clip: usize, key: &'static str, value: Value| {
         move |i: usize, line: &mut Value| {
             if i == clip {
-                line["text"] = text.clone();
+                line[key] = value.clone();
             }
         }
     };
-    let found = error(&text(2, "café".into()), "");
+    let found = error(&with(2, "text", "café".into()), "");
     assert!(found.contains("line 3") && found.contains("'é'"), "{found}");
-    let found = error(&text(4, Value::Null), "");
+    let found = error(&with(4, "text", Value::Null), "");
     assert!(found.contains("line 5") && found.contains("text"), "{found}");
-    let missing = |_: usize, line: &mut Value| line["audio"] = "nowhere.wav".into();
-    assert!(error(&missing, "").contains("nowhere.wav"));
+    assert!(error(&with(0, "audio", "nowhere.wav".into()), "").contains("nowhere.wav"));
     for (set, expected) in [
         ("data.test=", "test"),
         ("data.speeds=[3.0]", "speeds"),

@@ -10,7 +10,7 @@
 //! 3. [`ShardedTables::sums_of_squares`] is the tables' share of the gradient norm, for clipping.
 //! 4. [`ShardedTables::step`] updates the parts of the rank.
 //!
-//! [`ShardedTables::state`] and [`ShardedTables::restore`] are for checkpoints.
+//! [`ShardedTables::gather_whole`] and [`ShardedTables::restore`] are for checkpoints.
 //!
 //! Gradients are added in the same order as those of other parameters: values and state of a table
 //! have the bytes of a dense parameter, for any placement and any number of ranks. This holds if each
