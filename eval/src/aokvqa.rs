@@ -190,12 +190,8 @@ pub fn evaluate(
         metrics.push((MULTIPLE_CHOICE, |scored| Some(scored.choice_accuracy)));
     }
     let Some((primary_info, primary_accuracy)) = metrics.first() else {
-        return Err(malformed(
-            file,
-            None,
-            "has no `direct_answer` and no `multiple_choice`",
-            "give at least one of them for each question",
-        ));
+        let reason = "has no `direct_answer` and no `multiple_choice`";
+        return Err(malformed(file, None, reason, "give at least one of them for each question"));
     };
     let measure = |(info, accuracy): &(MetricInfo, Accuracy)| {
         let values: Vec<f64> = scored.iter().filter_map(accuracy).collect();
@@ -248,12 +244,9 @@ impl<'s> ScoredQuestion<'s> {
         let chosen = prediction.and_then(|prediction| prediction.multiple_choice.as_ref());
         if let Some(chosen) = chosen.filter(|chosen| !question.choices.contains(chosen)) {
             let (chosen, id) = (shortened(chosen, 60), shortened(id, 60));
-            return Err(malformed(
-                file,
-                None,
-                format!("chooses `{chosen}` for `{id}`, but the question has no such choice"),
-                "copy the text of one choice exactly",
-            ));
+            let reason =
+                format!("chooses `{chosen}` for `{id}`, but the question has no such choice");
+            return Err(malformed(file, None, reason, "copy the text of one choice exactly"));
         }
         let correct =
             chosen.is_some() && chosen == question.choices.get(question.correct_choice_idx);

@@ -55,7 +55,7 @@ pub struct WorstImage {
 /// frequencies of the whole data set.
 ///
 /// # Errors
-/// as [`evaluate`](super::evaluate); [`EvalError::InvalidOption`]
+/// as [`evaluate`]; [`EvalError::InvalidOption`]
 pub fn report(
     annotations: &CaptionAnnotations,
     results: &CaptionResults,

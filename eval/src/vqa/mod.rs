@@ -153,13 +153,11 @@ pub fn evaluate<'n, 'a>(
     let items = mean_items(options, &INFO, &evaluation.normaliser, ids, &scores);
     let worst_question = |row: usize| {
         let annotation = &annotations[row];
+        let question = questions.get(&annotation.question_id);
         WorstQuestion {
             id: annotation.question_id.0.to_string(),
             accuracy: scores[row],
-            question: questions
-                .get(&annotation.question_id)
-                .map(Cow::to_string)
-                .unwrap_or_default(),
+            question: question.map(Cow::to_string).unwrap_or_default(),
             answer: predicted[row].to_owned(),
             human_answers: count_answers(annotation.answers.iter().map(|human| &*human.answer)),
         }

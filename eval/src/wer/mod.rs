@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::EvalError;
 use alignment::{Aligner, Edit};
 use counts::EditCounts;
-use tokens::{TokenUnit, Vocabulary, tokens};
+use tokens::{TokenUnit, Vocabulary};
 
 /// Maximum number of cells of one alignment. 200,000 by 200,000 tokens with little in common need
 /// this number, and so do longer texts that are more similar. Such an alignment takes about 10 s.
@@ -207,7 +207,8 @@ impl<'a> PairAligner<'a> {
         reference: &'a str,
         hypothesis: &'a str,
     ) -> Vec<Step<'a>> {
-        let [references, hypotheses] = [reference, hypothesis].map(|text| tokens(text, unit));
+        let [references, hypotheses] =
+            [reference, hypothesis].map(|text| tokens::tokens(text, unit));
         let (mut i, mut j) = (0, 0);
         let step = |edit: &Edit| {
             let step = Step {

@@ -37,13 +37,6 @@ impl TokenUnit {
 }
 
 /// The words of a text.
-///
-/// ```
-/// use engram_eval::wer::tokens::words;
-///
-/// let tokens: Vec<&str> = words(" one\ttwo  three \u{a0}four ").collect();
-/// assert_eq!(tokens, ["one\ttwo", "three", "four"]);
-/// ```
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut remaining = strip(text);
     std::iter::from_fn(move || {

@@ -1,6 +1,7 @@
 //! `engram eval caption`: metrics of image captions.
 
 use clap::Args;
+use engram_eval::EvalError;
 use engram_eval::caption::report::report;
 use engram_eval::caption::{
     CaptionOptions, parse_annotations, parse_document_frequency, parse_results,
@@ -52,17 +53,10 @@ pub struct Caption {
 
 impl Caption {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let (file, text) = read_named(&self.reference)?;
-        let annotations = parse_annotations(&file, &text)?;
-        let (file, text) = read_named(&self.hyp)?;
-        let results = parse_results(&file, &text)?;
-        let document_frequency = match &self.df {
-            Some(df) => {
-                let (file, text) = read_named(df)?;
-                Some(parse_document_frequency(&file, &text)?)
-            }
-            None => None,
-        };
+        let annotations = parsed(&self.reference, parse_annotations)?;
+        let results = parsed(&self.hyp, parse_results)?;
+        let df = self.df.as_ref();
+        let document_frequency = df.map(|df| parsed(df, parse_document_frequency)).transpose()?;
         let caption_options = CaptionOptions {
             only_with_result: self.with_result,
             document_frequency,
@@ -79,4 +73,13 @@ impl Caption {
         output::print_report(self.outputs.json, &report, || report.to_text())?;
         Ok(Outcome::Done)
     }
+}
+
+/// Reads and parses a file.
+fn parsed<T>(
+    path: &InputFile,
+    parse: fn(&str, &str) -> Result<T, EvalError>,
+) -> Result<T, EvalError> {
+    let (file, text) = read_named(path)?;
+    parse(&file, &text)
 }

@@ -11,13 +11,9 @@ use serde_json::Value;
 use super::{assert_close, json, text};
 
 fn counts_of(row: &Value) -> EditCounts {
-    let count = |column: usize| row[column].as_u64().expect("a count");
-    EditCounts {
-        hits: count(0),
-        substitutions: count(1),
-        deletions: count(2),
-        insertions: count(3),
-    }
+    let [hits, substitutions, deletions, insertions] =
+        [0, 1, 2, 3].map(|column: usize| row[column].as_u64().expect("a count"));
+    EditCounts { hits, substitutions, deletions, insertions }
 }
 
 #[test]

@@ -139,9 +139,15 @@ impl ReferencesAndAnswers {
             MetricKind::Vqa(_) => {
                 let annotations = vqa::read::parse_annotations(references_name, references)?;
                 let results = vqa::read::parse_results(answers_name, answers)?;
-                let (questions, names) = (Default::default(), [references_name, answers_name]);
-                vqa::evaluate(names[0], &annotations, names[1], &results, &questions, &options)?
-                    .evaluation
+                vqa::evaluate(
+                    references_name,
+                    &annotations,
+                    answers_name,
+                    &results,
+                    &Default::default(),
+                    &options,
+                )?
+                .evaluation
             }
             MetricKind::Aokvqa(_) => {
                 let questions = aokvqa::parse_questions(references_name, references)?;
