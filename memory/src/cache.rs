@@ -151,9 +151,9 @@ impl ValueCache {
         Ok(keys.iter().filter_map(|key| value_of.get(key).cloned()).collect())
     }
 
-    /// Reads values in the background, for a lookup soon. Values in the cache, and of running
-    /// prefetches, are not read again. The lookup waits for the values that are not read yet. If the
-    /// prefetch fails, the lookup reads the values itself.
+    /// Reads values in the background for a later lookup, except values that are in the cache or
+    /// are being read. The lookup waits for values that are not read yet. If the prefetch fails,
+    /// the lookup reads the values itself.
     ///
     /// Prefetched values need memory beside the cache until their first lookup: at most as much as the
     /// cache. Above that, the oldest are dropped.
@@ -181,7 +181,7 @@ impl ValueCache {
             let shared = Arc::clone(&self.shared);
             (sender, std::thread::spawn(move || jobs.iter().for_each(|job| shared.run(job))))
         });
-        // The worker ends after the cache only.
+        // Sending cannot fail, because the worker runs until the cache is dropped.
         let _ = sender.send(job);
     }
 
@@ -240,7 +240,7 @@ impl Shared {
         self.job_done.notify_all();
     }
 
-    /// Waits for those of the values that prefetches are reading, and reads the others.
+    /// Waits for the values that prefetches are reading, and reads the others.
     fn wait_and_fill(
         &self,
         source: &dyn ValueSource,

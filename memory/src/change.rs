@@ -194,7 +194,7 @@ impl Change {
         Ok(())
     }
 
-    /// Returns an error if all entries were encoded again.
+    /// Returns an error if this change re-encoded all entries, because that must be its only part.
     fn check_keeps_base(&self) -> Result<(), MemoryError> {
         match &self.large {
             Some(Large { replaces_all: true, .. }) => {

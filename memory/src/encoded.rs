@@ -1,4 +1,4 @@
-//! Rows in main memory, in the numbers and bytes that a segment stores.
+//! Rows in main memory, already encoded as a segment stores them.
 
 use crate::document::document_hash;
 use crate::error::MemoryError;

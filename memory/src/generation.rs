@@ -46,14 +46,14 @@ pub(crate) struct Part {
     pub(crate) start: usize,
     /// The identity of the segment's values, from their checksums: see [`values_id`].
     pub(crate) values_id: u64,
-    /// The location of external values; `None` if the segment has them.
+    /// The location of the values if they are external; `None` if they are in the segment's files.
     pub(crate) values_at: Option<ValuesLocation>,
     /// `None` if the segment has no graph.
     graph: Option<OpenedGraph>,
 }
 
-/// A graph opened with its generation, or the reason why it could not be opened. Exact search needs
-/// no graph.
+/// A graph, or its file and the reason why it could not be opened. The generation opens
+/// nevertheless, because exact search needs no graph.
 type OpenedGraph = Result<Arc<Graph>, (PathBuf, String)>;
 
 impl Part {
@@ -77,7 +77,7 @@ impl Part {
     }
 }
 
-/// The row of an entry, for reading it. Valid in one snapshot only.
+/// The position of an entry in one snapshot, by which the snapshot reads its key, value and fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub(crate) u32);
 
@@ -146,8 +146,8 @@ pub struct Info {
 }
 
 impl Info {
-    /// The statistics of the memory that `description` describes, with the number of entries of each
-    /// source, the size on disk, and the number of rows.
+    /// Computes the statistics of a memory: `counts` has the number of entries of each source,
+    /// `bytes` is the size on disk, and `rows` includes deleted rows.
     pub fn new(description: &Description, counts: Vec<usize>, bytes: u64, rows: usize) -> Self {
         Self {
             generation: description.generation,
@@ -377,9 +377,9 @@ impl Generation {
         rows.iter().map(key).collect()
     }
 
-    /// Returns the identity of each segment's values, and its number of rows, in row order. Segments
-    /// with the same identity have the same values, also in other generations. Rows include deleted
-    /// rows. For copies of the values outside of the memory.
+    /// Returns the identity of each segment's values, and its number of rows with deleted rows, in
+    /// row order. A copy of the values outside of the memory is found by its identity: segments
+    /// with the same identity have the same values, also in other generations.
     pub fn value_segments(&self) -> impl Iterator<Item = (u64, usize)> {
         self.parts.iter().map(|part| (part.values_id, part.segment.rows))
     }
@@ -518,8 +518,8 @@ fn open_graph(memory: &Path, record: &GraphRecord, rows: usize, width: usize) ->
     })
 }
 
-/// Returns an identity of a segment's values, from the SHA-256 of its pack, or of their files. It
-/// includes the scales, because segments may have the same numbers with other scales.
+/// Returns the identity of a segment's values, from the SHA-256 of its pack, or of the files of its
+/// values and scales. Scales count because equal numbers with other scales are other values.
 fn values_id(record: &SegmentRecord) -> u64 {
     let first_8_bytes = |file: &FileRecord| {
         file.sha256.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

@@ -32,7 +32,7 @@ pub struct Batch {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) rows: usize,
-    /// The mapped part of a pack with all columns; `None` if each column has its own file.
+    /// The mapped part of the pack that has all columns; `None` if each column has its own file.
     pack: Option<Arc<CheckedFile>>,
     keys: MappedTensor<f32>,
     /// The panels of [codes](codes) of the keys.
@@ -70,7 +70,7 @@ impl Lines {
     }
 }
 
-/// The columns of a segment: one tensor each of a pack, or one file each.
+/// The columns of a segment: tensors of a pack, or one file per column.
 pub(crate) struct Columns<'a> {
     folder: &'a Path,
     pack: Option<Arc<TensorFile>>,

@@ -15,8 +15,8 @@ use crate::values::columns::ValueWriter;
 
 /// The maximum number of rows of a segment in a pack.
 const MAX_PACK_ROWS: usize = 1 << 16;
-/// The maximum size of the numbers of a segment in a pack, and of its entries, in bytes. Packs are
-/// written from main memory.
+/// The maximum size in bytes of a segment's numbers in a pack, and likewise of its entries. It is
+/// limited because packs are written from main memory.
 pub(crate) const MAX_PACK_BYTES: usize = 1 << 25;
 
 /// Whether a segment with this many rows is written to a pack.

@@ -1,4 +1,4 @@
-//! Rows for stores outside of this crate: the same checks, numbers and bytes as in a local memory.
+//! Encodes rows for stores outside of this crate, with the checks and bytes of a local memory.
 
 use crate::change;
 pub use crate::encoded::{EncodedRow, EncodedRows};

@@ -6,10 +6,10 @@
 //! | `.CURRENT.engram-XXXXXX` | always: the temporary pointer of a killed writer |
 //! | `gen-NNNNNN.partial` | it has the marker of an unfinished generation, or is empty |
 //! | `gen-NNNNNN` or `gen-NNNNNN.pack`, if neither a reader nor the current generation needs it | it has its marker, or is an empty folder, or is an older generation whose manifest has its number |
-//! | `gen-NNNNNN.UNFINISHED` | it has the text of a marker; a needed pack stays |
+//! | `gen-NNNNNN.UNFINISHED` | it has the text of a marker; its pack stays if it is needed |
 //!
-//! `values.safetensors` and `scales.safetensors` are removed if their values are external, and
-//! no held generation has them in its folder.
+//! `values.safetensors` and `scales.safetensors` are removed after their values were moved
+//! elsewhere, as soon as no reader holds a generation that reads these files.
 //!
 //! In these folders, only files with Engram's names are removed. The folder itself is removed if it
 //! is then empty.
@@ -114,8 +114,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// The candidate of a path; `None` if it does not have such a name. A symbolic link is not
-    /// Engram's.
+    /// The candidate of a path; `None` for other names, and for a symbolic link, which Engram never
+    /// makes.
     fn of(path: PathBuf) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_owned();
         let file_type = fs::symlink_metadata(&path).ok()?.file_type();

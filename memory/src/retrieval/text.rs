@@ -134,11 +134,10 @@ impl TextIndex {
         Ok(Self { generation, lengths, texts, mean_length, postings })
     }
 
-    /// Returns the best `k` entries for each query text, best first, among the entries that the
-    /// filter allows and that have a word of the query. Scores are multiplied by the filter's gates.
-    /// The frequencies of words are of all entries, whatever the filter. Equal scores are sorted by
-    /// id. `row` returns the entry of a row; `None` if the filter does not allow its source or its
-    /// id.
+    /// Returns the best `k` entries for each query text, best first; equal scores are sorted by id.
+    /// An entry must pass the filter and have a word of the query. Scores are multiplied by the
+    /// filter's gates. Word frequencies are counted over all entries, whatever the filter. `row`
+    /// returns the entry of a row; `None` if the filter does not allow its source or its id.
     ///
     /// # Errors
     /// [`MemoryError::InvalidOption`] for a filter that does not match the queries; the errors of

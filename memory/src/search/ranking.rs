@@ -127,7 +127,7 @@ impl BestEntries<'_> {
         }
     }
 
-    /// The number of entries that each of these lists has among the best `k` of all lists. All are for
+    /// Returns how many of the best `k` entries of all lists are from each list. All lists are for
     /// the same query.
     pub fn counts(lists: &[&Self]) -> Vec<usize> {
         let mut counts = vec![0; lists.len()];

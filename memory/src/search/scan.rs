@@ -73,9 +73,9 @@ impl<'a> Block<'a> {
         (sample, rest)
     }
 
-    /// Returns a rank in the sample: the score with this rank is very probably not above the `k`th
-    /// best score of all rows. The number of the best `k` rows in a random sample has a mean of
-    /// about `k / SAMPLE_STEP`, and about a Poisson distribution.
+    /// Returns the rank in the sample whose score very probably does not exceed the `k`th best
+    /// score of all rows. The number of the best `k` rows in a random sample has about a Poisson
+    /// distribution with a mean of about `k / SAMPLE_STEP`.
     pub(super) fn sample_rank(k: usize) -> usize {
         let mean = k as f64 / SAMPLE_STEP as f64;
         (mean + 3.0 * mean.sqrt() + 2.0).ceil() as usize

@@ -39,8 +39,8 @@ impl TopK {
         Self { k, caution: 1.0, threshold, candidates, limit }
     }
 
-    /// Collects all candidates that may have better scores than the threshold, which is the `k`th
-    /// best score without regard to errors.
+    /// Creates a list whose threshold is only an estimate: the `k`th best score, as if scores had
+    /// no errors. The list keeps all candidates that may be better.
     pub(super) fn estimate(k: usize) -> Self {
         Self { caution: 0.0, limit: 2 * k + 16, ..Self::new(k) }
     }

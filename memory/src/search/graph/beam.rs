@@ -1,4 +1,4 @@
-//! The search of a graph: expands the best known row until the best rows have been expanded.
+//! Best-first search of a graph: expands the best row found until all of the best are expanded.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -305,8 +305,8 @@ impl<'a, S: Similarity> Builder<'a, S> {
         }
     }
 
-    /// Connects rows that the start does not lead to. For each, a close row that it leads to gets
-    /// one more neighbour than the maximum.
+    /// Connects rows that a search from the start cannot reach. Each becomes an additional
+    /// neighbour of a close row that can be reached, whose list may then exceed the maximum by one.
     fn connect(&mut self, rows: &[u32]) {
         let mut reached = vec![false; self.similarity.rows()];
         self.reach(self.start, &mut reached);
