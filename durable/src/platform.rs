@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::Builder;
 
 /// Distinguishes a file from all other files of this machine, and from its replacement. On Windows,
-/// whose file numbers std does not offer, by the times of creation and of the last change.
+/// where std offers no file numbers, uses the times of creation and of the last change.
 pub fn file_identity(file: &Metadata) -> (u64, u64) {
     #[cfg(unix)]
     {

@@ -53,9 +53,8 @@ pub struct Pushed {
     pub sent_bytes: u64,
 }
 
-/// Sends the values of a generation, and makes them the current generation in the store. Shards that
-/// the store has already are not sent again: of earlier generations, and of a push that was
-/// interrupted.
+/// Sends the values of a generation, and makes them the current generation in the store. Shards
+/// that the store already has from earlier generations or an interrupted push are not sent again.
 ///
 /// The rows in the store have the same numbers as in the local generation.
 ///
@@ -188,16 +187,16 @@ impl Start {
         Ok(start)
     }
 
-    /// Whether the current generation has the shard, or it is younger than `age`. An older shard may
-    /// be removed while we push.
+    /// Whether no sweep can remove the shard during the push: the current generation has it, or it
+    /// is younger than `age`.
     fn stays(&self, name: &str, meta: &ObjectMeta, age: Duration) -> bool {
         let now = self.probe.last_modified + self.at.elapsed();
         self.named.contains(name) || meta.last_modified + age > now
     }
 }
 
-/// Checks that the store creates an object only if it is missing. Returns the new object, which was
-/// written now by the store's clock.
+/// Checks that the store creates an object only if it is missing. Returns the new object, whose
+/// time is the present by the store's clock.
 pub(crate) async fn check_conditions(client: &Client) -> Result<ObjectMeta, MemoryError> {
     let name = format!("probes/{:032x}", rand::random::<u128>());
     client.create(&name, Bytes::from_static(b"1")).await?;
@@ -236,7 +235,7 @@ async fn make_current(client: &Client, start: &Start, next: &Manifest) -> Result
         return Ok(());
     }
     if is_ours {
-        // Ours was created after a sweep had removed another one with the same number.
+        // A sweep had removed another manifest with this number, so ours was created in its place.
         client.delete(&name).await?;
     }
     let reason = "another process pushed this generation meanwhile";

@@ -244,7 +244,8 @@ impl Client {
                 }
                 Err(error) => Failure::Store(error),
             };
-            // Stores report a range after the end of an object in many ways. The size is clear.
+            // Stores report a range beyond the end of an object in many ways, so the size is
+            // compared.
             if failure.is_generic()
                 && let Ok(ObjectMeta { size: found, .. }) = self.store.head(&path).await
                 && found != size

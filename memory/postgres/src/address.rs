@@ -141,7 +141,7 @@ impl Address {
             config.dbname(&user);
         }
         config.connect_timeout(connect.connect_limit).application_name("engram");
-        // A pooled connection that no longer has a server is noticed, even behind a firewall.
+        // Keepalives detect that a pooled connection has lost its server, even behind a firewall.
         config
             .keepalives_idle(Duration::from_secs(30))
             .keepalives_interval(Duration::from_secs(10))

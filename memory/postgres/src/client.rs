@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::tls::Tls;
 
 /// The maximum number of prepared statements of a connection. Statements name the tables of a
-/// generation, so that old ones become useless.
+/// generation, so old statements become useless.
 const MAX_STATEMENTS: usize = 128;
 
 /// A server, with the means and the time limits of a connection.
@@ -270,7 +270,8 @@ impl Connection {
     }
 }
 
-/// The time after which a server is silent: it has ended a statement at its own limit before.
+/// The time after which a server counts as silent. A working server would have ended the statement
+/// at its own, shorter limit.
 fn patience(endpoint: &Endpoint) -> Duration {
     endpoint.limit.saturating_add(endpoint.limit.min(Duration::from_secs(5)))
 }

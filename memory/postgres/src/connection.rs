@@ -21,9 +21,10 @@ impl Connection {
         ))?;
         // The server takes at most this number of milliseconds.
         let limit = limit.as_millis().min(i32::MAX as u128);
-        // Names of tables need no schema. pgvector may be in any schema. A server ends a session, and
-        // so releases its locks, soon after its client lost power. A training run keeps a transaction
-        // open for hours. Older servers do not have all of the settings.
+        // With this search path, tables need no schema in their names, and pgvector may be in any
+        // schema. With the keepalives, a server soon ends the session of a client that lost power,
+        // which releases its locks. No limit ends an idle transaction, because a training run keeps
+        // one open for hours. Settings that an older server lacks are skipped.
         self.query(
             "SELECT set_config(s.name, v.value, false) FROM (VALUES
                  ('search_path', concat_ws(', ', $1::text, (SELECT quote_ident(nspname)
@@ -39,8 +40,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins a transaction. Its statements may need any time, such as the build of a graph, as long
-    /// as the server is there.
+    /// Begins a transaction. Its statements, such as the build of a graph, may take any time, as
+    /// long as the server is there.
     pub(crate) fn begin(&mut self) -> Result<(), Failure> {
         self.batch_execute("BEGIN; SET LOCAL statement_timeout = 0")?;
         self.is_patient = true;
@@ -68,8 +69,8 @@ impl Connection {
         if searches.is_empty() {
             return Ok(Vec::new());
         }
-        // Their plans stay: planning takes as long as a search of a small graph. A plan without the
-        // graph would have to sort.
+        // The generic plan is reused, because planning takes as long as a search of a small graph.
+        // Without sorting, the plan must use the graph.
         let plans = "SELECT set_config('plan_cache_mode', $1, false), \
                      set_config('enable_sort', $2, false)";
         let (plans, set) =

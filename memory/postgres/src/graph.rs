@@ -1,13 +1,13 @@
-//! Graph search. The graphs have half-precision keys, one graph a source and server. They return
+//! Graph search. There is one graph of half-precision keys per source and server. Graphs return
 //! candidates, which are scored and ordered as in a local memory.
 //!
-//! Each graph is searched for its share of the candidates, and returns its share of the best entries
-//! and some more. Once the results of all graphs are merged, a graph with more of the best entries
-//! than its share is searched again for more candidates. So a memory on several servers needs hardly
-//! more work than on one.
+//! Each graph is first searched for its share of the candidates, and returns its share of the best
+//! entries and some more. If a graph turns out to have more of the best entries than its share, it
+//! is searched again for more candidates. So a memory on several servers needs hardly more work
+//! than on one.
 //!
-//! A small graph, or one that returns too few candidates, is replaced by an exact search of its entries.
-//! A query with a gate of 0 or below is searched exactly.
+//! A small graph, or one that returns too few candidates, is replaced by an exact search of its
+//! entries. A query with a gate of 0 or below is searched exactly.
 
 use std::collections::BTreeMap;
 
@@ -50,15 +50,15 @@ struct GroupResult<'a> {
 /// For a query, the indices of some groups of a server, and how far they are searched.
 type Task = (usize, Vec<(usize, Extent)>);
 
-/// Returns the best of the candidates from the graphs of all servers, for each query. `is_part`: not all
-/// sources are searched.
+/// Returns the best of the candidates from the graphs of all servers, for each query. `is_part`
+/// says that only some sources are searched.
 pub(crate) fn search<'a>(
     snapshot: &PostgresSnapshot,
     ranking: &'a Ranking<'a>,
     candidates: usize,
     is_part: bool,
 ) -> Result<Vec<BestEntries<'a>>, MemoryError> {
-    // The best entries of some sources are farther from the query than those of all, and harder to find.
+    // The best entries of some sources are farther from the query, and so harder to find.
     let least = if is_part { 4 } else { 2 };
     let candidates = candidates.max(least * ranking.k());
     let queries: Vec<usize> = (0..ranking.queries()).collect();

@@ -21,7 +21,7 @@ use crate::tables::has_build;
 
 /// The maximum number of attempts to hold the current generation while writers replace it.
 const MAX_ATTEMPTS: usize = 100;
-/// The lock of the writer. The locks of generations have their numbers, which start from 1.
+/// The number of the writer's lock. The lock of a generation has the generation's number, from 1.
 const WRITER: i32 = 0;
 
 /// Advisory locks of a memory.

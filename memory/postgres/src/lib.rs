@@ -6,8 +6,8 @@
 //! | module | responsibility |
 //! |---|---|
 //! | [`store`], `remove` | a memory: open, reload, build graphs, remove |
-//! | [`mod@push`] | copies a local memory; goes on after it was killed |
-//! | `memory_server` | an address without a memory so far, such as the one of a training run |
+//! | [`mod@push`] | copies a local memory; continues a copy that was killed |
+//! | `memory_server` | an address at which a memory need not exist yet, for example for a training run |
 //! | `address`, `password_file` | the address of a memory, and the login |
 //! | `client`, `connection`, `tls` | a connection with time limits, its settings and its encryption |
 //! | `server` | a pool of connections, and retries |
@@ -28,22 +28,21 @@
 //! `postgres://user@/database?host=/run/postgresql&memory=name`, or
 //! `postgres://user@host:port/database?memory=name`. The memory is the schema `engram_name` of the
 //! database. The password comes from `PGPASSWORD` or `~/.pgpass`. A connection over a network is
-//! encrypted, and the certificate of the server is checked, for an authority of Mozilla's list or of
-//! the PEM file `sslrootcert=FILE`. Only [`Connect::insecure`] allows an unencrypted one: for example
-//! for a tunnel. The database needs the extension `vector`. No superuser is needed.
+//! encrypted, and the server's certificate must be from an authority of Mozilla's list or of the
+//! PEM file `sslrootcert=FILE`. Only [`Connect::insecure`] allows a connection without encryption,
+//! for example through a tunnel. The database needs the extension `vector`. No superuser is needed.
 //!
-//! Each connection and each statement has a time limit ([`Connect`]). Reads are repeated on a new
-//! connection after theirs broke. The sessions of a connection pooler must
-//! belong to one client (pgbouncer: `pool_mode = session`), because of advisory locks.
+//! Each connection and each statement has a time limit ([`Connect`]). If a connection breaks, its
+//! reads are repeated on a new one. A connection pooler must give each client its own session
+//! (pgbouncer: `pool_mode = session`), because advisory locks belong to a session.
 //!
 //! # Several servers
 //!
-//! Entry `id` is on server `id % N` of `N`. Each server has the schema of a memory, with its share of
-//! the entries, and is searched by its own connections. The hits are merged by their scores in double
-//! precision. A change commits on all servers, on the first one last. The current generation is the one
-//! that the first server names. So a change that was made in part is not read, and the next writer
-//! removes it. An unreachable server is an error, or its entries are left out
-//! ([`Connect::partial`]).
+//! Entry `id` is on server `id % N` of `N`. Each server has the schema of a memory, with its share
+//! of the entries, and is searched by its own connections. The hits are merged by their scores in
+//! double precision. The first server names the current generation, so a change commits there last.
+//! If the writer is killed before that, no reader sees the change, and the next writer removes it.
+//! An unreachable server is an error, or its entries are left out ([`Connect::partial`]).
 //!
 //! # Generations
 //!

@@ -79,7 +79,7 @@ pub(crate) struct Search<'a, 's> {
     pub(crate) ids: Option<&'a [i64]>,
 }
 
-/// A group of entries: those of some sources, whose order a gate does not change.
+/// The entries of some sources that share a statement, because no gate changes their order.
 pub(crate) struct Group {
     /// The searched sources; `None` for all.
     pub(crate) sources: Option<Vec<i32>>,
@@ -92,8 +92,8 @@ pub(crate) struct Group {
     pub(crate) graphs: usize,
 }
 
-/// The number of entries of which the best `k` are chosen: some more, because the order by
-/// half-precision keys or by sums of single precision differs a little.
+/// The number of rows to request for the best `k`: some more, because half-precision keys and
+/// single-precision sums change the order a little.
 pub(crate) fn with_margin(k: usize) -> usize {
     k + k / 4 + 16
 }
@@ -105,7 +105,7 @@ pub(crate) enum Order {
     Product(i64),
     /// Rows whose negative product is at most this.
     Threshold(f64),
-    /// From the graphs. The limit is no parameter, so that a generic plan knows it.
+    /// In the order of the graphs. The limit is no parameter, so that a generic plan knows it.
     Graph(usize),
     Id(i64),
 }

@@ -11,7 +11,7 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::record::GraphSettings;
 
-/// The generation in which a row that was not removed will be removed.
+/// The value of the column `removed` for a row that was not removed.
 pub(crate) const NEVER: i64 = i64::MAX;
 
 /// The columns of a row, in the order of [`COPY`](https://www.postgresql.org/docs/current/sql-copy.html).
@@ -86,7 +86,8 @@ pub(crate) fn has_table(connection: &mut Connection, name: &str) -> Result<bool,
 /// from their rows, which makes a search slower and the tables smaller.
 const MAX_INLINE_WIDTH: usize = 960;
 
-/// Creates a table of rows without partitions and indexes. Values are hardly compressible.
+/// Creates a table of rows without partitions and indexes. Values are not compressed, because they
+/// hardly become smaller.
 pub(crate) fn create_rows(
     connection: &mut Connection,
     base: u64,
@@ -137,7 +138,7 @@ pub(crate) fn create_indexes(connection: &mut Connection, base: u64) -> Result<(
     ))
 }
 
-/// Builds graphs of half-precision keys, one per partition, in place of the graphs that there are.
+/// Builds graphs of half-precision keys, one per partition, which replace existing graphs.
 pub(crate) fn create_graphs(
     connection: &mut Connection,
     (base, width): (u64, usize),

@@ -1,8 +1,7 @@
-//! Exact search in two steps. First, `scan` bounds each score by the [codes](crate::codes) of the
-//! keys, and finds, for each query, every row whose score may be among the best `k`. Then the
-//! scores of these rows are computed from the keys in double precision. The hits are ordered by
-//! these scores, so the results do not depend on the bounds, the blocks, the threads or the
-//! processor.
+//! Exact search in two steps. First, `scan` bounds each score by the codes of the keys, and finds,
+//! for each query, every row whose score may be among the best `k`. Then the scores of these rows
+//! are computed from the keys in double precision. The hits are ordered by these scores, so the
+//! results do not depend on the bounds, the blocks, the threads or the processor.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
