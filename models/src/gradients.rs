@@ -163,9 +163,9 @@ impl Gradients {
         self.global_norm_with(&[])
     }
 
-    /// Returns the Euclidean norm of all gradients together with those of external tables: for each,
-    /// its [index](crate::params::ExternalTable::index) and sum of squares, in ascending order. The
-    /// result has the same bits as with the tables as parameters.
+    /// Returns the Euclidean norm of all gradients, including those of external tables. `tables`
+    /// has the [index](crate::params::ExternalTable::index) and the sum of squares of each table,
+    /// in ascending order. The result has the same bits as if the tables were parameters.
     pub fn global_norm_with(&self, tables: &[(usize, f64)]) -> f64 {
         let on_gpu = self.squares_on_gpu().unwrap_or(f64::NAN);
         let mut squares: Vec<Option<f64>> = (0..self.len()).map(|i| self.squares(i)).collect();

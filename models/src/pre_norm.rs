@@ -1,5 +1,5 @@
-//! Pre-norm blocks, `x + attention(norm(x))` and then `x + feed_forward(norm(x))`: those of T5 and
-//! Whisper's decoder, and the stack in the encoders of CLIP, ViT and Whisper.
+//! Pre-norm blocks, `x + attention(norm(x))` and then `x + feed_forward(norm(x))`: the blocks of T5
+//! and of Whisper's decoder, and the stack of blocks in the encoders of CLIP, ViT and Whisper.
 
 mod block;
 mod decoding;

@@ -1,5 +1,5 @@
-//! What the tests of all stores share: the names of this crate, random rows, temporary folders, and a
-//! reference memory that is a plain list, searched in double precision.
+//! Shared code of the tests of all stores: the names of this crate, random rows, temporary folders,
+//! and a reference memory that is a plain list, searched in double precision.
 #![allow(clippy::unwrap_used, dead_code, unused_imports)]
 
 use std::borrow::Borrow;

@@ -38,8 +38,8 @@ impl GradientSet {
         &self.buffers
     }
 
-    /// See [`GradientSet::values`]. A buffer must have its length again before the set is used for
-    /// another pass.
+    /// Like [`GradientSet::values`], for writing. A buffer that was taken out must have its length
+    /// again before the set is used for another pass.
     pub fn values_mut(&mut self) -> &mut [Vec<f32>] {
         &mut self.buffers
     }

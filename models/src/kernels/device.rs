@@ -19,8 +19,8 @@ pub(super) use node::apply;
 use profile::timed;
 pub use profile::{begin_profile, end_profile};
 
-/// A forward and backward pass over tensors without a graph, in f32 or bf16; in f64
-/// on the CPU, so that central differences can check them.
+/// A forward and backward pass over tensors without a graph, in f32 or bf16. On the CPU, it also
+/// runs in f64, so that central differences can check it.
 pub(crate) trait DeviceKernel: Send + Sync {
     /// Returns the output and the tensors that the backward pass needs, from contiguous inputs.
     /// `wanted` tells which inputs need gradients. The output must have a storage of its own that

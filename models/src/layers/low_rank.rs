@@ -40,8 +40,8 @@ pub struct LowRankPattern {
 }
 
 impl LowRank {
-    /// Checks that each value is valid for some layer. The error is the name of the value, and what
-    /// is valid.
+    /// Checks that each value is valid for some layer. The error names the value and says what is
+    /// valid.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         if self.rank == 0 {
             return Err(("rank", "has to be at least 1"));

@@ -9,9 +9,9 @@ use crate::speech::AudioStates;
 use crate::speech::decode::BestPath;
 use crate::speech::prefixes::nan_logits;
 
-/// Takes the likeliest label at each encoder state, until the blank or `max_symbols_per_step`
-/// labels. Clips may arrive in chunks: the texts are the same for any chunks of the same states.
-/// Ties go to the lowest class.
+/// At each encoder state, takes the likeliest label until it is the blank, or until
+/// `max_symbols_per_step` labels were taken. Ties go to the lowest class. Clips may arrive in
+/// chunks, because the texts do not depend on the division into chunks.
 #[derive(Debug, Clone)]
 pub struct GreedyDecoder<'a> {
     decoder: &'a TransducerDecoder,
