@@ -1,4 +1,4 @@
-//! What differs between Unix and Windows.
+//! The functions that differ between Unix and Windows.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;

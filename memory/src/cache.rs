@@ -173,7 +173,6 @@ impl ValueCache {
         }
     }
 
-    /// Gives a job to the worker.
     fn send(&self, job: Job) {
         self.shared.pending().jobs += 1;
         let (sender, _) = self.worker.get_or_init(|| {

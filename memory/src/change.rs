@@ -23,7 +23,7 @@ const MAX_COPIED_ROWS: usize = 1024;
 /// The maximum number of key and value components that are copied at once.
 const MAX_COPIED_NUMBERS: usize = 1 << 20;
 
-/// The errors of transactions.
+/// Reasons for which a change is refused.
 const NOT_ALONE: &str =
     "a transaction that encodes all entries again has other parts; commit them separately";
 const TOO_MANY_ROWS: &str = "a transaction has more new entries than fit into main memory; add \

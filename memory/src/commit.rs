@@ -127,12 +127,10 @@ impl PartialGeneration {
         Ok(generation)
     }
 
-    /// The number of the generation.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The name of the generation.
     pub(crate) fn name(&self) -> String {
         folder_name(self.number)
     }

@@ -1,4 +1,4 @@
-//! Opening a memory.
+//! A memory in a local folder: opened, reloaded and verified.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};

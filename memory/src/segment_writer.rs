@@ -106,7 +106,6 @@ impl SegmentWriter {
         })
     }
 
-    /// Appends rows.
     pub(crate) fn push(&mut self, rows: &EncodedRows) -> Result<(), MemoryError> {
         self.keys.write(&rows.keys)?;
         self.codes.write(&self.encoder.encode(&rows.keys))?;

@@ -135,7 +135,6 @@ impl Candidate {
         Some(Self { path, number, kind })
     }
 
-    /// The name of the generation.
     fn name(&self) -> String {
         folder_name(self.number)
     }

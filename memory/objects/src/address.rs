@@ -122,7 +122,7 @@ pub(crate) fn open(address: &str, connect: &Connect) -> Result<Opened, MemoryErr
     Ok(Opened { store, prefix, location: address.trim_end_matches('/').to_owned() })
 }
 
-/// The client's own time limit is set aside first.
+/// Returns the options. The first one disables the client's time limit, unless an option sets it.
 fn options(connect: &Connect) -> impl Iterator<Item = (&str, &str)> {
     let given = connect.options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     [("timeout", "1 day")].into_iter().chain(given)

@@ -156,7 +156,7 @@ fn is_same(base: &Manifest, next: &Manifest) -> bool {
 
 /// The state of the store before a push.
 struct Start {
-    /// An object of that time, by the store's clock.
+    /// An object that was written at the start, so its time is the start by the store's clock.
     probe: ObjectMeta,
     at: Instant,
     /// The current generation.

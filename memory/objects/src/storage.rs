@@ -216,7 +216,6 @@ impl Client {
         }
     }
 
-    /// Reads an object.
     pub(crate) async fn get(&self, name: &str, expected: u64) -> Result<Bytes, MemoryError> {
         let path = self.path(name);
         let get = || async { Ok(self.store.get(&path).await?.bytes().await?) };

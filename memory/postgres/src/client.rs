@@ -139,7 +139,8 @@ impl Connection {
                         if !self.is_patient {
                             return Err(Failure::Silent(limit));
                         }
-                        // The server works for long. Is it still there?
+                        // After the limit, a patient wait goes on only if the server accepts a
+                        // connection.
                         self.endpoint.open(&Fault::default()).await?;
                     }
                 }

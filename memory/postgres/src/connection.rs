@@ -48,7 +48,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Commits the transaction.
     pub(crate) fn commit(&mut self) -> Result<(), Failure> {
         self.is_patient = false;
         self.batch_execute("COMMIT")

@@ -42,7 +42,7 @@ struct Extent {
 /// The entries that a group of a server returned for a query.
 struct GroupResult<'a> {
     extent: Extent,
-    /// Whether all entries that may be among the best are there.
+    /// Whether the result has all entries that may be among the best.
     is_exact: bool,
     best: BestEntries<'a>,
 }
@@ -97,7 +97,8 @@ pub(crate) fn search<'a>(
                         }
                     }
                 }
-                // The server is away, and partial results are allowed.
+                // The server is unreachable, and partial results are allowed: no search of it is
+                // left.
                 None => found.iter_mut().flatten().for_each(|found| found.is_exact = true),
             }
         }

@@ -79,7 +79,7 @@ impl Locks {
     }
 }
 
-/// A generation as it is in the table of generations.
+/// A row of the table of generations.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stored {
     pub(crate) number: u64,

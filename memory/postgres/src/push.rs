@@ -45,7 +45,7 @@ pub struct PushOptions<'a> {
 pub enum Progress {
     /// This many rows are on the servers.
     Rows(usize),
-    /// All rows are there. The indexes are built.
+    /// All rows are on the servers, and the indexes are being built.
     Indexes,
 }
 

@@ -113,7 +113,7 @@ impl PostgresTransaction {
                 if index > 0 {
                     undo_later(connection, &part.generation)?;
                 }
-                // The number of an unfinished push is needed now.
+                // An unfinished push has the number of this change, so its rows are dropped.
                 drop_build(connection)?;
                 sweep(shared.locks, connection, &part.generation)
             };

@@ -157,15 +157,15 @@ pub enum DeletedRecord {
     Inline(DeletedBits),
 }
 
-/// A file with the deleted rows of a segment.
+/// A file with one bit per row of a segment, 1 for a deleted row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeletedFile {
-    /// The folder of the generation that last wrote the list.
+    /// The folder of the generation that last wrote the file.
     pub folder: String,
     /// The number of deleted rows.
     pub rows: usize,
-    /// The bits.
+    /// The record of the file, or of its part of a pack.
     pub bits: FileRecord,
 }
 

@@ -152,7 +152,7 @@ fn graph_candidates(
         }
         candidates.extend(found.into_iter().map(|Candidate { score, error, row }| Candidate {
             score: gate * score,
-            // One rounding error more.
+            // The multiplication by the gate adds one rounding error.
             error: (gate * error).next_up() + gate * f32::EPSILON,
             row: part.start as u32 + row,
         }));

@@ -51,7 +51,6 @@ impl TopK {
         self.threshold
     }
 
-    /// Adds a candidate.
     pub(super) fn offer(&mut self, candidate: Candidate) {
         self.candidates.push(candidate);
         if self.candidates.len() > self.limit {

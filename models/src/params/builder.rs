@@ -87,7 +87,7 @@ impl<T: Copy> Patterns<T> {
     }
 }
 
-/// What the groups and patterns say of a new parameter.
+/// The kind of a new parameter, which decides its learning-rate factor.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// A parameter whose rate the groups set.

@@ -25,9 +25,9 @@ impl Scored {
     }
 }
 
-/// The lists of a graph.
+/// The lists of neighbours of a graph.
 pub(super) trait Neighbours {
-    /// The rows that a row leads to.
+    /// The neighbours of a row.
     fn of(&self, row: u32) -> &[u32];
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Beam {
     visited: Vec<u64>,
     candidates: BinaryHeap<Scored>,
     best: BinaryHeap<Reverse<Scored>>,
-    /// Neighbours that are visited now.
+    /// Neighbours of the expanded row that were not visited before.
     new: Vec<u32>,
     cosines: Cosines,
     /// The expanded rows, in order.

@@ -119,13 +119,13 @@ pub(crate) struct Graph {
     checked: OnceLock<Checked>,
 }
 
-/// Facts about a graph with valid lists.
+/// The rows of the upper layers and the copies of keys, found while the lists were checked.
 #[derive(Debug)]
 struct Checked {
     /// The row of each node of the largest layer above the lowest. Smaller layers have its first
     /// nodes.
     upper_rows: Vec<u32>,
-    /// The first row of a key, and a copy. Sorted.
+    /// Pairs of the first row with a key and a later row with an equal key, sorted.
     copies: Vec<(u32, u32)>,
 }
 

@@ -18,9 +18,9 @@ use super::beam::{Beam, Neighbours, Scored};
 use super::similarity::{Cosines, Similarity};
 use super::stored::{LayerLists, Layers, descend};
 
-/// A batch has at most this fraction of all rows.
+/// A batch has at most one in this many of all rows.
 const MAX_BATCH_FRACTION: usize = 50;
-/// A batch has at most this fraction of the inserted rows.
+/// A batch has at most one in this many of the rows inserted so far.
 const MAX_GROWTH_FRACTION: usize = 4;
 /// A key is not a neighbour if it is closer to a selected neighbour than to the row, by this factor
 /// on squared distances.
@@ -32,7 +32,7 @@ const COMPARED_NEIGHBOURS: usize = 8;
 /// The seed of the order of insertion.
 const SEED: u64 = 0x5DEE_CE66_D1CE_4E5B;
 
-/// A layer has this fraction of the rows of the layer below.
+/// A layer has one in this many of the rows of the layer below.
 const LAYER_FRACTION: usize = 8;
 /// The smallest number of rows of a layer above the lowest.
 const MIN_LAYER_ROWS: usize = 8;
@@ -64,7 +64,7 @@ pub(super) fn build(
     let is_first = |row: &u32| first_rows[*row as usize] == *row;
     let distinct: Vec<u32> = (0..rows as u32).filter(is_first).collect();
     (distinct.len()..rows).for_each(|_| progress());
-    // One position is for a row that the others do not lead to.
+    // One position is kept for `connect`, which adds a row that no search would reach.
     let (degree, candidates) = (positions - 1, settings.ef_construction);
     let graph = Builder::build(similarity, distinct, degree, candidates, progress);
     let mut neighbours = Vec::with_capacity(rows * positions);
@@ -181,7 +181,6 @@ impl<'a, S: Similarity> Builder<'a, S> {
         }
     }
 
-    /// Inserts a batch of rows.
     fn insert(&mut self, batch: &[u32]) {
         let neighbours: Vec<Vec<u32>> = batch
             .par_iter()

@@ -30,13 +30,13 @@ thread_local! {
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub b: Matrix<'a>,
-    /// What the product is added to.
+    /// The values to which the product is added.
     pub start: Start<'a>,
     /// The first column in the output.
     pub column: usize,
 }
 
-/// What a product is added to.
+/// The values to which a product is added.
 #[derive(Clone, Copy)]
 pub(super) enum Start<'a> {
     Zeros,
