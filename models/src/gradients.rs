@@ -1,12 +1,12 @@
 //! The gradients of all trainable parameters, in buffers that are reused in every step.
 //!
-//! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. Here, the fused
-//! kernels look up a parameter's buffer by the tensor's id during the backward pass. The first
-//! gradient overwrites the buffer; later gradients (another use, another micro-batch) are added.
-//! Gradients returned by ordinary candle operations are added afterwards. Kernels on a GPU and in
-//! bf16 add tensors to the running pass; candle's graph then does not contain the parameters, so
-//! only [`Gradients::backward`] computes their gradients. Gradients of parameters on a GPU stay
-//! there, and are copied to the host when they are read.
+//! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. To avoid this, the
+//! fused kernels write the gradient of a parameter to its buffer, which they find by the tensor's
+//! id. The first gradient of a step overwrites the buffer; later gradients (another use, another
+//! micro-batch) are added, and so are gradients from ordinary candle operations. Kernels on a GPU
+//! and in bf16 add gradients as tensors to the running pass. candle's graph then does not contain
+//! the parameters, so only [`Gradients::backward`] computes their gradients. Gradients of
+//! parameters on a GPU stay there, and are copied to the host when they are read.
 
 mod fault;
 mod set;

@@ -187,7 +187,7 @@ impl Start {
         Ok(start)
     }
 
-    /// Whether no sweep can remove the shard during the push: the current generation has it, or it
+    /// Whether the shard is safe from sweeps during the push: the current generation has it, or it
     /// is younger than `age`.
     fn stays(&self, name: &str, meta: &ObjectMeta, age: Duration) -> bool {
         let now = self.probe.last_modified + self.at.elapsed();

@@ -26,8 +26,8 @@ const MAX_EF_SEARCH: usize = 1000;
 /// The maximum number of statements for a query without gates. More sources share a statement.
 const MAX_STATEMENTS: usize = 16;
 
-/// A graph with at most this number of entries for each candidate is replaced by an exact search,
-/// which takes no longer (`cargo bench`, 5,000 keys of width 384).
+/// If a graph has at most this many entries for each candidate, an exact search replaces it,
+/// because it takes no longer (`cargo bench`, 5,000 keys of width 384).
 const EXACT: usize = 25;
 
 /// How far a graph is searched.
@@ -69,7 +69,7 @@ pub(crate) fn search<'a>(
         let found = graphs.search.each_query(&queries, |query| graphs.first(query, entries))?;
         Ok((part.index(), found))
     })?;
-    // The groups of each query, of each server.
+    // For each server, the groups of each query.
     let mut found: BTreeMap<u32, Vec<Vec<GroupResult<'a>>>> = found.into_iter().collect();
     loop {
         let tasks = further(&found, &queries, candidates, ranking.k());

@@ -1,6 +1,5 @@
-//! Scans all keys for the rows that may be among the best `k` of each query.
-//!
-//! All keys are scanned by their [codes](crate::codes).
+//! Scans the [codes](crate::codes) of all keys for the rows that may be among the best `k` of each
+//! query.
 
 use super::exact::QueryBatch;
 use super::kernels::{MAX_GROUP, Sums, TILE_PANELS};

@@ -24,11 +24,11 @@ impl Candidate {
 #[derive(Debug, Clone)]
 pub(super) struct TopK {
     k: usize,
-    /// The factor on errors in the threshold: 1, or 0 for a threshold that is only an estimate.
+    /// The factor on errors in the threshold: 1, or 0 if the threshold is only an estimate.
     caution: f32,
     threshold: f32,
     candidates: Vec<Candidate>,
-    /// The maximum number of candidates before those that cannot be among the best `k` are dropped.
+    /// The number of candidates above which those that cannot be among the best `k` are dropped.
     limit: usize,
 }
 

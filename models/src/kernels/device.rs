@@ -1,11 +1,11 @@
 //! Kernels on a GPU and in other dtypes than f32: an explicit forward and backward pass over tensors.
 //!
-//! candle's graph costs host time for each operation: its backward pass allocates a zero gradient
-//! for every edge and adds to it. A kernel with a device path is one operation of the graph. It
-//! passes the gradients of parameters to [`crate::gradients::Gradients`] directly, so candle does
-//! not see these parameters. On a GPU the passes consist of matrix products and launches of own
-//! CUDA kernels ([`crate::cuda`]). On the CPU, where tests check them, they consist of candle
-//! operations with the same formulas.
+//! candle's graph costs host time for each operation, because its backward pass allocates a zero
+//! gradient for every edge and adds to it. So a kernel with a device path is one operation of the
+//! graph. It passes the gradients of parameters to [`crate::gradients::Gradients`] directly, so
+//! candle does not see these parameters. On a GPU the passes consist of matrix products and CUDA
+//! kernels of this crate ([`crate::cuda`]). On the CPU, where tests check them, they consist of
+//! candle operations with the same formulas.
 
 mod graph;
 mod node;

@@ -69,7 +69,7 @@ struct Panel<'a> {
     columns: usize,
 }
 
-/// Rows of `a`'s columns and of the parts' rows.
+/// A range of the summed dimension: columns of `a`, and rows of the parts' matrices.
 #[derive(Clone, Copy)]
 struct Depth {
     first: usize,
