@@ -21,8 +21,8 @@ pub fn file_identity(file: &Metadata) -> (u64, u64) {
     }
 }
 
-/// Sets the permissions of a new file or folder to `mode`, which the umask restricts. The default of
-/// [`Builder`] keeps them private to the user.
+/// Sets the permissions of a new file or folder to `mode`, which the umask restricts. The default
+/// of [`Builder`] keeps them private to the user.
 #[cfg_attr(windows, allow(unused_variables))]
 pub(crate) fn set_mode(builder: &mut Builder<'_, '_>, mode: u32) {
     #[cfg(unix)]

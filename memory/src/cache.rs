@@ -1,12 +1,12 @@
 //! A cache of frequently used values, for sources whose values are slow to read.
 //!
-//! The values of a local memory are in mapped files. Read them directly: that is faster than a lookup
-//! in the cache, and the operating system keeps frequently used pages in main memory.
+//! The values of a local memory are in mapped files. Read them directly: that is faster than a
+//! lookup in the cache, and the operating system keeps frequently used pages in main memory.
 //!
 //! The design follows NVIDIA's Merlin Hierarchical Parameter Server (HPS). A lookup reads each
-//! distinct value once, from the cache or from the source. A prefetch hides the time of a slow source:
-//! it reads the values of the next batch in the background, and the lookup waits for those that are
-//! not read yet.
+//! distinct value once, from the cache or from the source. A prefetch hides the time of a slow
+//! source: it reads the values of the next batch in the background, and the lookup waits for those
+//! that are not read yet.
 
 mod prefetched;
 
@@ -28,7 +28,8 @@ pub use crate::values::StoredValue;
 /// The statistics of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CacheStatistics {
-    /// The number of distinct values of each lookup that were in the cache, summed over all lookups.
+    /// The number of distinct values of each lookup that were in the cache, summed over all
+    /// lookups.
     pub hits: u64,
     /// The number of distinct values of each lookup that were not in the cache, summed over all
     /// lookups.
@@ -53,8 +54,8 @@ pub trait ValueSource: Send + Sync {
     /// Reads values into main memory, one per key.
     ///
     /// # Errors
-    /// [`MemoryError::InvalidOption`] for a value that the source does not have; errors of the source,
-    /// such as [`MemoryError::Corrupt`].
+    /// [`MemoryError::InvalidOption`] for a value that the source does not have; errors of the
+    /// source, such as [`MemoryError::Corrupt`].
     fn stored_values(&self, keys: &[ValueKey]) -> Result<Vec<StoredValue<'static>>, MemoryError>;
 }
 
@@ -155,8 +156,8 @@ impl ValueCache {
     /// are being read. The lookup waits for values that are not read yet. If the prefetch fails,
     /// the lookup reads the values itself.
     ///
-    /// Prefetched values need memory beside the cache until their first lookup: at most as much as the
-    /// cache. Above that, the oldest are dropped.
+    /// Prefetched values need memory beside the cache until their first lookup: at most as much as
+    /// the cache. Above that, the oldest are dropped.
     pub fn prefetch<S: ValueSource + 'static>(&self, source: &Arc<S>, keys: &[ValueKey]) {
         let mut pending = self.shared.pending();
         let mut missing = Vec::new();
@@ -210,7 +211,8 @@ impl Shared {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a value that was read before. The first lookup moves a prefetched value into the cache.
+    /// Returns a value that was read before. The first lookup moves a prefetched value into the
+    /// cache.
     fn get(&self, key: ValueKey) -> Option<OwnedValue> {
         if let Some(value) = self.cache.get(&key) {
             return Some(value);

@@ -109,8 +109,9 @@ impl Change {
         })
     }
 
-    /// Replaces all entries of the base by the same entries, as `encode` returns them. `encode` gets
-    /// them in batches, in row order. The new keys come from `encoders` and have `width` components.
+    /// Replaces all entries of the base by the same entries, as `encode` returns them. `encode`
+    /// gets them in batches, in row order. The new keys come from `encoders` and have `width`
+    /// components.
     pub(crate) fn rewrite(
         &mut self,
         encoders: Vec<EncoderRecord>,
@@ -148,8 +149,8 @@ impl Change {
         })
     }
 
-    /// Moves the values of a rewritten memory to `address` before the commit. Does nothing for other
-    /// changes.
+    /// Moves the values of a rewritten memory to `address` before the commit. Does nothing for
+    /// other changes.
     pub(crate) fn move_values(
         &mut self,
         storage: &dyn ValueStorage,

@@ -1,5 +1,5 @@
-//! Values outside of a memory's folder, for example in an object store. The keys stay in the folder,
-//! and are searched there.
+//! Values outside of a memory's folder, for example in an object store. The keys stay in the
+//! folder, and are searched there.
 //!
 //! The values of a segment are in its files, or external. For external values, the manifest records
 //! the address and the generation there ([`ValuesLocation`]).
@@ -45,7 +45,8 @@ pub trait ValueStorage: Debug + Send + Sync {
     /// as [`ValueStorage::open`]
     fn store(&self, address: &str, generation: &Generation) -> Result<ValuesLocation, MemoryError>;
 
-    /// The address to which the values of each change are moved; `None` to leave them in the folder.
+    /// The address to which the values of each change are moved; `None` to leave them in the
+    /// folder.
     fn target(&self) -> Option<&str> {
         None
     }

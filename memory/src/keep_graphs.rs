@@ -33,8 +33,8 @@ pub(crate) fn builds_graph<'a>(
     settings(before).is_some() && (new_rows >= GRAPH_ROWS || !keeps_graph && !is_empty)
 }
 
-/// Builds the graphs that the segments of `manifest` need after a change of `base`, and writes them to
-/// `folder`, the partial folder of the generation `name`.
+/// Builds the graphs that the segments of `manifest` need after a change of `base`, and writes them
+/// to `folder`, the partial folder of the generation `name`.
 pub(crate) fn build_graphs(
     base: &Generation,
     (name, folder): (&str, &Path),

@@ -143,8 +143,8 @@ impl Refresh {
         Self { worker: Some(std::thread::spawn(work)), is_cancelled, steps }
     }
 
-    /// Adopts the new generation at step `start + lag` or later: waits for the worker,
-    /// commits its transaction and reloads `store`. Before this step, returns [`Adoption::Later`] at once.
+    /// Adopts the new generation at step `start + lag` or later: waits for the worker, commits its
+    /// transaction and reloads `store`. Before this step, returns [`Adoption::Later`] at once.
     ///
     /// # Errors
     /// The errors of the worker; the memory is then unchanged, except for

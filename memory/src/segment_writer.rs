@@ -26,8 +26,8 @@ pub(crate) fn fits_pack(rows: usize, manifest: &Manifest) -> bool {
     rows <= MAX_PACK_ROWS && rows.saturating_mul(row_bytes) <= MAX_PACK_BYTES
 }
 
-/// Returns the bytes of a segment for a pack: a safetensors file with one tensor per column. Columns
-/// of larger numbers come first, so that all are aligned.
+/// Returns the bytes of a segment for a pack: a safetensors file with one tensor per column.
+/// Columns of larger numbers come first, so that all are aligned.
 pub(crate) fn pack_segment(rows: &EncodedRows, manifest: &Manifest) -> Vec<u8> {
     let (num_rows, width) = (rows.len(), manifest.width);
     let mut file = TensorFileBytes::default();

@@ -26,8 +26,8 @@ pub trait Store: Debug + Send + Sync {
     /// Loads the current state. Returns true if it changed. Existing snapshots keep the old state.
     ///
     /// # Errors
-    /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`], [`MemoryError::UnknownFormat`],
-    /// [`MemoryError::Corrupt`], [`MemoryError::Read`]
+    /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`],
+    /// [`MemoryError::UnknownFormat`], [`MemoryError::Corrupt`], [`MemoryError::Read`]
     fn reload(&self) -> Result<bool, MemoryError>;
 
     /// Starts a change of the current state. No other process can change the memory until the
@@ -54,8 +54,9 @@ pub trait MemoryServer: Debug + Send + Sync {
     /// there. Readers see the copy only when it is complete.
     ///
     /// # Errors
-    /// [`MemoryError::Remote`]; [`MemoryError::RemoteExists`] for an existing memory without `replace`;
-    /// [`MemoryError::Locked`] while another process writes to it; [`MemoryError::Corrupt`]
+    /// [`MemoryError::Remote`]; [`MemoryError::RemoteExists`] for an existing memory without
+    /// `replace`; [`MemoryError::Locked`] while another process writes to it;
+    /// [`MemoryError::Corrupt`]
     fn push(
         &self,
         source: &Arc<Generation>,
@@ -213,8 +214,8 @@ pub trait Snapshot: Debug + Send + Sync {
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError>;
 
-    /// Returns the best `k` entries for each query text among the entries that the filter allows and
-    /// that have a word of the query, by [BM25](crate::retrieval::text).
+    /// Returns the best `k` entries for each query text among the entries that the filter allows
+    /// and that have a word of the query, by [BM25](crate::retrieval::text).
     ///
     /// # Errors
     /// [`MemoryError::InvalidOption`] for a filter that does not match the queries;

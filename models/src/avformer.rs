@@ -98,8 +98,8 @@ impl Avformer {
     }
 
     /// Encodes clips from their audio tokens and, if `visual` is given, from their images. If the
-    /// decoder attends to the encoder's states, the result includes the states of the visual tokens;
-    /// for CTC and the transducer, it has the audio states only.
+    /// decoder attends to the encoder's states, the result includes the states of the visual
+    /// tokens; for CTC and the transducer, it has the audio states only.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the number of clips or the width of the embeddings in

@@ -71,8 +71,8 @@ impl Gradients {
         Self::with(parameters, |device| !device.is_cpu())
     }
 
-    /// Keeps the gradients of parameters on the CPU as tensors, too, like those on a GPU. It is slow.
-    /// With it, tests run code for GPUs on the CPU.
+    /// Keeps the gradients of parameters on the CPU as tensors, too, like those on a GPU. It is
+    /// slow. With it, tests run code for GPUs on the CPU.
     pub fn as_tensors(parameters: &Parameters) -> Self {
         Self::with(parameters, |_| true)
     }

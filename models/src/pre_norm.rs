@@ -112,8 +112,8 @@ impl PreNormBlocks {
     /// all blocks and `x` get gradients.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`, or the number
-    /// of adapters is neither 0 nor the number of blocks.
+    /// [`crate::ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`, or the
+    /// number of adapters is neither 0 nor the number of blocks.
     pub(crate) fn forward(
         &self,
         x: Tensor,

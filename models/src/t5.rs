@@ -1,8 +1,8 @@
 //! T5 v1.1 (arXiv 1910.10683, 2002.05202): a text-to-text encoder-decoder.
 //!
 //! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published
-//! names. As in [`crate::text_encoder`], texts are packed, not padded. [`Decoder::generate`] generates the
-//! output texts.
+//! names. As in [`crate::text_encoder`], texts are packed, not padded. [`Decoder::generate`]
+//! generates the output texts.
 
 pub mod blocks;
 mod config;

@@ -125,8 +125,8 @@ impl TextEncoder {
     /// as possible. A model without absolute positions accepts sequences of any length.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] for a position beyond the position table. [`crate::ModelError::Candle`]
-    /// for a token id or type beyond its table.
+    /// [`crate::ModelError::BadInput`] for a position beyond the position table.
+    /// [`crate::ModelError::Candle`] for a token id or type beyond its table.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         self.run(tokens, mode, |_| {})
     }

@@ -96,8 +96,8 @@ impl TransducerDecoder {
     /// Returns `-log p(text)` of each clip in nats, `[B]`, summed over all alignments. A text
     /// without a path has infinite loss and zero gradient.
     ///
-    /// With [`Recompute::Block`](crate::recompute::Recompute::Block), the logits of a few clips at a
-    /// time are in memory.
+    /// With [`Recompute::Block`](crate::recompute::Recompute::Block), the logits of a few clips at
+    /// a time are in memory.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the numbers of texts and clips differ, and the errors of

@@ -59,9 +59,9 @@ pub struct Pushed {
 /// The rows in the store have the same numbers as in the local generation.
 ///
 /// # Errors
-/// [`MemoryError::InvalidOption`] for a memory without values or a size of 0; [`MemoryError::Remote`]
-/// if a request failed, if the store ignores conditions, or if another process pushed meanwhile;
-/// [`MemoryError::Corrupt`] for the local memory
+/// [`MemoryError::InvalidOption`] for a memory without values or a size of 0;
+/// [`MemoryError::Remote`] if a request failed, if the store ignores conditions, or if another
+/// process pushed meanwhile; [`MemoryError::Corrupt`] for the local memory
 pub fn push(
     storage: &ObjectStorage,
     memory: &Generation,

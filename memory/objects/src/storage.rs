@@ -154,7 +154,8 @@ impl<T> Task<T> {
     }
 }
 
-/// The runtime. It may be dropped in a task of another runtime, so it does not wait for its threads.
+/// The runtime. It may be dropped in a task of another runtime, so it does not wait for its
+/// threads.
 struct Background(Option<Runtime>);
 
 impl Drop for Background {

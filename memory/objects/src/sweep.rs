@@ -38,8 +38,8 @@ pub struct Swept {
     pub bytes: u64,
 }
 
-/// Removes generations other than the newest ones, and shards that no generation names. Readers of a
-/// removed generation get errors, and open the current one.
+/// Removes generations other than the newest ones, and shards that no generation names. Readers of
+/// a removed generation get errors, and open the current one.
 ///
 /// # Errors
 /// [`MemoryError::InvalidOption`] if `keep` is 0; [`MemoryError::Remote`] if a request failed, if

@@ -22,8 +22,8 @@ pub struct Connect {
     /// The maximum number of connections of one search.
     pub connections: usize,
     /// Allows partial results of a memory on several servers: without the entries of unreachable
-    /// servers. [`Snapshot::missing`](engram_memory::Snapshot::missing) names them. The first server must
-    /// be there when the memory is opened.
+    /// servers. [`Snapshot::missing`](engram_memory::Snapshot::missing) names them. The first
+    /// server must be there when the memory is opened.
     pub partial: bool,
     /// The time for which reads are tried again after the connection broke, for example while the
     /// server restarts.

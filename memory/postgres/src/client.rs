@@ -1,8 +1,8 @@
 //! A blocking connection with time limits.
 //!
-//! A server that is stopped, or behind a network that drops packets, never answers. So each statement
-//! has a time limit here, beside the limit of the server. A long statement of a writer, such as the
-//! build of a graph, is waited for as long as the server accepts new connections.
+//! A server that is stopped, or behind a network that drops packets, never answers. So each
+//! statement has a time limit here, beside the limit of the server. A long statement of a writer,
+//! such as the build of a graph, is waited for as long as the server accepts new connections.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -210,8 +210,8 @@ impl Connection {
         self.wait(async |client| client.execute(&statement, parameters).await)
     }
 
-    /// Runs a statement, and calls `each` with one row after the other, so that they need not fit into
-    /// main memory. The time limit is for each row.
+    /// Runs a statement, and calls `each` with one row after the other, so that they need not fit
+    /// into main memory. The time limit is for each row.
     pub(crate) fn for_each(
         &mut self,
         sql: &str,
@@ -233,7 +233,8 @@ impl Connection {
         self.wait_for(work, false)
     }
 
-    /// Sends the data of a statement `COPY … FROM STDIN`. The time limit is for each part of the data.
+    /// Sends the data of a statement `COPY … FROM STDIN`. The time limit is for each part of the
+    /// data.
     pub(crate) fn copy_in(
         &mut self,
         sql: &str,

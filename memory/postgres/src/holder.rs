@@ -1,8 +1,8 @@
 //! Holds generations, so that no writer removes their rows.
 //!
 //! A held generation has a shared advisory lock. A writer removes a generation only if it gets the
-//! exclusive lock. One connection of the store has all its locks. If the connection breaks, the locks
-//! are taken again. A generation that was removed meanwhile is noticed when it is read.
+//! exclusive lock. One connection of the store has all its locks. If the connection breaks, the
+//! locks are taken again. A generation that was removed meanwhile is noticed when it is read.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +27,8 @@ const WRITER: i32 = 0;
 /// Advisory locks of a memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Locks {
-    /// The hash of the schema's name. Two memories with equal hashes would only wait for each other.
+    /// The hash of the schema's name. Two memories with equal hashes would only wait for each
+    /// other.
     class: i32,
 }
 
@@ -126,9 +127,9 @@ impl Holder {
         Self { locks, connection: None, held: HashMap::new(), released: Arc::default() }
     }
 
-    /// Holds the generation that another server named, or else the current one. Returns it with this
-    /// server's record; `None` if this server does not have the named one. Tries again while the server
-    /// is unreachable.
+    /// Holds the generation that another server named, or else the current one. Returns it with
+    /// this server's record; `None` if this server does not have the named one. Tries again while
+    /// the server is unreachable.
     pub(crate) fn hold(
         &mut self,
         server: &Server,

@@ -46,24 +46,25 @@
 //!
 //! # Generations
 //!
-//! A row has the number of the generation that added it, and of the generation that removed it. So a
-//! generation `g` has the rows with `added <= g < removed`. A change inserts its new rows, marks the
-//! rows that it removes, and inserts the record of the next generation, all in one transaction of the
-//! server. The generation with the largest number is the current one. So
+//! A row has the number of the generation that added it, and of the generation that removed it. So
+//! a generation `g` has the rows with `added <= g < removed`. A change inserts its new rows, marks
+//! the rows that it removes, and inserts the record of the next generation, all in one transaction
+//! of the server. The generation with the largest number is the current one. So
 //!
 //! - a small change needs little time, however large the memory is;
 //! - a change is made as a whole, or not at all, also if the server or the client is killed;
 //! - a held generation stays as it is, however many changes follow.
 //!
-//! If a change encodes all entries again, their rows go into new tables, because a graph over old and
-//! new keys would be slow and inexact. New tables are written without locks on the old ones, and are
-//! indexed before they are used. As each such generation has its own tables, and not partitions of
-//! one table, old tables are removed without waiting for readers of newer ones. The partitions of a
-//! table are its sources: with one index for all sources, a search in a small source would be slow.
+//! If a change encodes all entries again, their rows go into new tables, because a graph over old
+//! and new keys would be slow and inexact. New tables are written without locks on the old ones,
+//! and are indexed before they are used. As each such generation has its own tables, and not
+//! partitions of one table, old tables are removed without waiting for readers of newer ones. The
+//! partitions of a table are its sources: with one index for all sources, a search in a small
+//! source would be slow.
 //!
 //! A snapshot holds its generation by a shared advisory lock. The next writer removes generations
-//! that nobody holds, and the rows that are removed in all others. If a reader loses its lock because
-//! its connection breaks, the generation may be removed. Then its reads return
+//! that nobody holds, and the rows that are removed in all others. If a reader loses its lock
+//! because its connection breaks, the generation may be removed. Then its reads return
 //! [`MissingGeneration`](engram_memory::MemoryError::MissingGeneration), and never a part of it.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

@@ -55,9 +55,9 @@ pub enum Progress {
 ///
 /// # Errors
 /// [`MemoryError::Remote`]; [`MemoryError::RemoteExists`] for an existing memory without `replace`;
-/// [`MemoryError::Locked`] while another process writes to the memory;
-/// [`MemoryError::Corrupt`] for a damaged source; [`MemoryError::InvalidOption`] for keys that are too
-/// wide, or cannot have graphs
+/// [`MemoryError::Locked`] while another process writes to the memory; [`MemoryError::Corrupt`] for
+/// a damaged source; [`MemoryError::InvalidOption`] for keys that are too wide, or cannot have
+/// graphs
 pub fn push(
     source: &Arc<Generation>,
     urls: &str,
@@ -152,8 +152,9 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// Finds the state of an unfinished push of this source on a server, or begins a new one. Returns
-    /// the record of the new generation, and the number of rows of the source that the server has.
+    /// Finds the state of an unfinished push of this source on a server, or begins a new one.
+    /// Returns the record of the new generation, and the number of rows of the source that the
+    /// server has.
     fn begin(
         &self,
         connection: &mut Connection,
@@ -293,7 +294,8 @@ fn create_schema(connection: &mut Connection) -> Result<(), Failure> {
     connection.commit()
 }
 
-/// Commits the new generation, on the first server last. Then removes the marks of the unfinished build.
+/// Commits the new generation, on the first server last. Then removes the marks of the unfinished
+/// build.
 fn commit_first(parts: &mut [Change]) -> Result<(), MemoryError> {
     let number = parts[0].record.base;
     insert_on_all(parts, number)?;

@@ -36,8 +36,8 @@ pub(crate) struct SourceRecord {
     pub(crate) entries: u64,
 }
 
-/// A server's share of a memory: the entries whose ids are `server` modulo `servers`, and the rows with
-/// such numbers.
+/// A server's share of a memory: the entries whose ids are `server` modulo `servers`, and the rows
+/// with such numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Share {

@@ -1,5 +1,5 @@
-//! The servers of a memory. Entry `id` is on server `id % N`. The first server leads: the state that
-//! its newest generation names is the current one, once all servers have it.
+//! The servers of a memory. Entry `id` is on server `id % N`. The first server leads: the state
+//! that its newest generation names is the current one, once all servers have it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;

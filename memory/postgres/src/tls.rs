@@ -1,5 +1,5 @@
-//! Encrypted connections, by rustls. The certificate of the server must be valid, for its host name,
-//! and of a known authority: one of Mozilla's list, or one of the file `sslrootcert`.
+//! Encrypted connections, by rustls. The certificate of the server must be valid, for its host
+//! name, and of a known authority: one of Mozilla's list, or one of the file `sslrootcert`.
 
 use std::future::Future;
 use std::io;

@@ -71,8 +71,8 @@ pub struct EncoderRecord {
     /// for keys that a REVEAL run encoded. An unknown hash is not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs_sha256: Option<String>,
-    /// The kind of input: `text`, `images`, or `text and images`; `questions` for a REVEAL run, which
-    /// only `engram answer` reads.
+    /// The kind of input: `text`, `images`, or `text and images`; `questions` for a REVEAL run,
+    /// which only `engram answer` reads.
     pub reads: String,
     /// The width of the model's part of a key.
     pub width: usize,
@@ -333,8 +333,8 @@ impl Manifest {
         error.map_or(Ok(manifest), |reason| Err(MemoryError::corrupt(path, reason)))
     }
 
-    /// Returns the folder or pack that `CURRENT` names, whether it exists or not; `None` if `CURRENT`
-    /// is missing or invalid.
+    /// Returns the folder or pack that `CURRENT` names, whether it exists or not; `None` if
+    /// `CURRENT` is missing or invalid.
     pub(crate) fn current_name(memory: &Path) -> Option<String> {
         Some(Pointer::read(memory).ok()??.name())
     }

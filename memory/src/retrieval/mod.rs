@@ -1,4 +1,5 @@
-//! Selects entries from search results: diverse entries, and entries that match by their texts, too.
+//! Selects entries from search results: diverse entries, and entries that match by their texts,
+//! too.
 //!
 //! | module | responsibility |
 //! |---|---|

@@ -1,7 +1,7 @@
 //! Scores in double precision, and the order of hits.
 //!
-//! A store outside of this crate finds candidates by its own means, and scores and orders them here.
-//! So the same keys give the same hits in all stores.
+//! A store outside of this crate finds candidates by its own means, and scores and orders them
+//! here. So the same keys give the same hits in all stores.
 
 use super::products::dot;
 use super::{Filter, Hit, PreparedFilter, Queries, searched_sources, unknown_source};
@@ -54,7 +54,8 @@ impl<'a> Ranking<'a> {
     /// largest norm of a key, or a larger number.
     ///
     /// # Errors
-    /// The errors of [`Snapshot::search`](crate::Snapshot::search), except those of ids and of files.
+    /// The errors of [`Snapshot::search`](crate::Snapshot::search), except those of ids and of
+    /// files.
     pub fn new(
         description: &Description,
         entries_by_source: &[u64],

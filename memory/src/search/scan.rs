@@ -55,8 +55,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Divides blocks into a sample of their tiles, and the rest. The sample is empty if there are few
-    /// rows.
+    /// Divides blocks into a sample of their tiles, and the rest. The sample is empty if there are
+    /// few rows.
     pub(super) fn sample(blocks: Vec<Self>) -> (Vec<Self>, Vec<Self>) {
         if blocks.iter().map(|block| block.rows).sum::<usize>() < MIN_SAMPLED_ROWS {
             return (Vec::new(), blocks);

@@ -2,8 +2,8 @@
 //! component is its number times the scale. The last group of a token may be shorter.
 //!
 //! A byte holds two numbers, each plus 8. Byte `i` of a group of `n` components holds component `i`
-//! in its low bits, and component `i + n / 2` (rounded up) in its high bits, so that both halves are
-//! read in order. If `n` is odd, the last high bits are padding.
+//! in its low bits, and component `i + n / 2` (rounded up) in its high bits, so that both halves
+//! are read in order. If `n` is odd, the last high bits are padding.
 //!
 //! A scale is a bfloat16 number. Normally distributed values need 18 bytes per 32 components, with
 //! a relative error of 0.0967; f32 scales would need 20 bytes for an error of 0.0970. f16 scales

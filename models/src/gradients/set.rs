@@ -32,8 +32,8 @@ impl GradientSet {
         &self.written
     }
 
-    /// The gradients on the CPU, in the order of the trainable parameters. The values of a parameter
-    /// without a gradient are undefined.
+    /// The gradients on the CPU, in the order of the trainable parameters. The values of a
+    /// parameter without a gradient are undefined.
     pub fn values(&self) -> &[Vec<f32>] {
         &self.buffers
     }

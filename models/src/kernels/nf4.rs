@@ -152,8 +152,8 @@ impl QuantisedMatrix {
         *self.values.write().unwrap_or_else(PoisonError::into_inner) = values;
     }
 
-    /// Returns the values as a tensor on the device and in the dtype of `x`. On a GPU, the quantised
-    /// values stay there.
+    /// Returns the values as a tensor on the device and in the dtype of `x`. On a GPU, the
+    /// quantised values stay there.
     pub(super) fn tensor_like(&self, x: &Tensor) -> Result<Tensor> {
         let shape = (self.rows, self.columns);
         let on_gpu = if x.device().is_cpu() { None } else { self.on_gpu(x.device())? };

@@ -1,8 +1,8 @@
 //! Low-rank branches of linear layers (LoRA, arXiv 2106.09685): `x Wᵀ + b + (α / R) x Aᵀ Bᵀ`, where
 //! only `A` `[R, D_in]` and `B` `[D_out, R]` are trained.
 //!
-//! Reference: `peft`, `tuners/lora/layer.py`, with its parameter names. `B` starts at zero, so a new
-//! branch does not change the output.
+//! Reference: `peft`, `tuners/lora/layer.py`, with its parameter names. `B` starts at zero, so a
+//! new branch does not change the output.
 
 use std::collections::BTreeMap;
 

@@ -39,8 +39,9 @@ impl Decoder {
     /// the rules have the end token.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`] for invalid options. [`crate::ModelError::BadInput`] for an empty prompt,
-    /// for more tokens than the model has positions, and for logits that are NaN or plus infinity.
+    /// [`crate::ModelError::BadConfig`] for invalid options. [`crate::ModelError::BadInput`] for an
+    /// empty prompt, for more tokens than the model has positions, and for logits that are NaN or
+    /// plus infinity.
     pub fn generate(
         &self,
         audio: &AudioStates,

@@ -1,4 +1,5 @@
-//! The matrix product in blocks that fit the caches: packing, and the division of work over threads.
+//! The matrix product in blocks that fit the caches: packing, and the division of work over
+//! threads.
 
 use std::cell::Cell;
 use std::ops::Range;
