@@ -28,11 +28,9 @@ pub use crate::values::StoredValue;
 /// The statistics of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CacheStatistics {
-    /// The number of distinct values of each lookup that were in the cache, summed over all
-    /// lookups.
+    /// The number of distinct values of each lookup that were in the cache, over all lookups.
     pub hits: u64,
-    /// The number of distinct values of each lookup that were not in the cache, summed over all
-    /// lookups.
+    /// The number of distinct values of each lookup that were not in the cache, over all lookups.
     pub misses: u64,
     /// The number of values that prefetches have read.
     pub prefetched: u64,
@@ -211,8 +209,7 @@ impl Shared {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a value that was read before. The first lookup moves a prefetched value into the
-    /// cache.
+    /// Returns a value that was read before, and moves a prefetched value into the cache.
     fn get(&self, key: ValueKey) -> Option<OwnedValue> {
         if let Some(value) = self.cache.get(&key) {
             return Some(value);

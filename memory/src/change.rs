@@ -109,9 +109,8 @@ impl Change {
         })
     }
 
-    /// Replaces all entries of the base by the same entries, as `encode` returns them. `encode`
-    /// gets them in batches, in row order. The new keys come from `encoders` and have `width`
-    /// components.
+    /// Replaces all entries of the base by the same entries as `encode` returns them. `encode` gets
+    /// batches in row order. The new keys are from `encoders` and have `width` components.
     pub(crate) fn rewrite(
         &mut self,
         encoders: Vec<EncoderRecord>,

@@ -45,8 +45,7 @@ pub trait ValueStorage: Debug + Send + Sync {
     /// as [`ValueStorage::open`]
     fn store(&self, address: &str, generation: &Generation) -> Result<ValuesLocation, MemoryError>;
 
-    /// The address to which the values of each change are moved; `None` to leave them in the
-    /// folder.
+    /// The address to which each change moves its values; `None` to leave them in the folder.
     fn target(&self) -> Option<&str> {
         None
     }

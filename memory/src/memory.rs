@@ -33,9 +33,8 @@ impl Memory {
         Self::open_with(folder, None)
     }
 
-    /// Opens a memory, and reads values that are outside of its folder from `storage`. If the
-    /// storage has a [target](ValueStorage::target), transactions move the values of their changes
-    /// there.
+    /// Opens a memory, and reads values outside of its folder from `storage`. If the storage has a
+    /// [target](ValueStorage::target), transactions move the values of their changes there.
     ///
     /// # Errors
     /// The errors of [`Memory::open`].

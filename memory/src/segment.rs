@@ -223,8 +223,7 @@ impl Segment {
         })
     }
 
-    /// Returns the stored value of a row; empty if the memory has no values, or if they are
-    /// external.
+    /// Returns the stored value of a row; empty if there are no values, or if they are external.
     pub(crate) fn value(&self, row: usize) -> Result<StoredValue<'_>, MemoryError> {
         self.values.as_ref().map_or_else(|| Ok(StoredValue::none()), |values| values.value(row))
     }

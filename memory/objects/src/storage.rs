@@ -154,8 +154,7 @@ impl<T> Task<T> {
     }
 }
 
-/// The runtime. It may be dropped in a task of another runtime, so it does not wait for its
-/// threads.
+/// The runtime. It may be dropped in a task of another runtime, so its threads are not awaited.
 struct Background(Option<Runtime>);
 
 impl Drop for Background {

@@ -233,8 +233,7 @@ impl Connection {
         self.wait_for(work, false)
     }
 
-    /// Sends the data of a statement `COPY … FROM STDIN`. The time limit is for each part of the
-    /// data.
+    /// Sends the data of a statement `COPY … FROM STDIN`. The time limit is for each part of it.
     pub(crate) fn copy_in(
         &mut self,
         sql: &str,

@@ -14,8 +14,7 @@ const PLANS: &str = "force_custom_plan";
 impl Connection {
     /// Changes the settings of a new connection. Statements get this time limit.
     pub(crate) fn set_up(&mut self, limit: Duration) -> Result<(), Failure> {
-        // With iterative scans, a graph search with a filter returns as many rows as it is asked
-        // for.
+        // With iterative scans, a graph search with a filter returns as many rows as requested.
         self.batch_execute(&format!(
             "SET plan_cache_mode = {PLANS}; SET hnsw.iterative_scan = relaxed_order; \
              SET client_min_messages = warning; SET jit = off",
@@ -60,9 +59,8 @@ impl Connection {
         self.batch_execute("ROLLBACK")
     }
 
-    /// Runs graph searches: each has the number of candidates that it collects at a time, a
-    /// statement, and its parameters. All are sent at once, so that the server never waits for the
-    /// client.
+    /// Runs graph searches: each has the number of candidates to collect at a time, a statement and
+    /// its parameters. All are sent at once, so that the server never waits for the client.
     pub(crate) fn search_graphs(
         &mut self,
         searches: &[(usize, &str, Vec<&(dyn ToSql + Sync)>)],

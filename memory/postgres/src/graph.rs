@@ -112,8 +112,7 @@ pub(crate) fn search<'a>(
     Ok(best)
 }
 
-/// The groups of each server that must be searched further, because they have many of the best
-/// entries.
+/// The groups of each server to be searched further, because they have many of the best entries.
 fn further(
     found: &BTreeMap<u32, Vec<Vec<GroupResult<'_>>>>,
     queries: &[usize],

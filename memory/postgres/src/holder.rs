@@ -27,8 +27,7 @@ const WRITER: i32 = 0;
 /// Advisory locks of a memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Locks {
-    /// The hash of the schema's name. Two memories with equal hashes would only wait for each
-    /// other.
+    /// The hash of the schema's name. Two memories with equal hashes only wait for each other.
     class: i32,
 }
 

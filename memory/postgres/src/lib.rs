@@ -57,10 +57,9 @@
 //!
 //! If a change encodes all entries again, their rows go into new tables, because a graph over old
 //! and new keys would be slow and inexact. New tables are written without locks on the old ones,
-//! and are indexed before they are used. As each such generation has its own tables, and not
-//! partitions of one table, old tables are removed without waiting for readers of newer ones. The
-//! partitions of a table are its sources: with one index for all sources, a search in a small
-//! source would be slow.
+//! and are indexed before they are used. They are not partitions of one table, so old tables are
+//! removed without waiting for readers of newer ones. The partitions of a table are its sources,
+//! because a search in a small source would be slow with one index for all.
 //!
 //! A snapshot holds its generation by a shared advisory lock. The next writer removes generations
 //! that nobody holds, and the rows that are removed in all others. If a reader loses its lock

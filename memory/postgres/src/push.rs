@@ -153,8 +153,7 @@ impl Push<'_> {
     }
 
     /// Finds the state of an unfinished push of this source on a server, or begins a new one.
-    /// Returns the record of the new generation, and the number of rows of the source that the
-    /// server has.
+    /// Returns the new generation's record, and the number of the source's rows on the server.
     fn begin(
         &self,
         connection: &mut Connection,
@@ -294,8 +293,7 @@ fn create_schema(connection: &mut Connection) -> Result<(), Failure> {
     connection.commit()
 }
 
-/// Commits the new generation, on the first server last. Then removes the marks of the unfinished
-/// build.
+/// Commits the new generation, on the first server last. Then removes the marks of the build.
 fn commit_first(parts: &mut [Change]) -> Result<(), MemoryError> {
     let number = parts[0].record.base;
     insert_on_all(parts, number)?;

@@ -17,8 +17,7 @@ use crate::text::Texts;
 /// One state of a memory on a server, or on several. It is held as long as this value exists.
 pub struct PostgresSnapshot {
     servers: Arc<Servers>,
-    /// The part of each server; `None` for a server that was unreachable. The first server is
-    /// always there.
+    /// The part of each server; `None` if it was unreachable. The first server is always there.
     parts: Vec<Option<Part>>,
     pub(crate) description: Description,
     /// The words of all entries, once they were searched.

@@ -1,5 +1,4 @@
-//! Search through graphs over the keys, of any kind: faster than scoring all keys, and nearly
-//! exact.
+//! Search through graphs of any kind: faster than scoring all keys, and nearly exact.
 //!
 //! A graph search returns candidates that the filter allows. The candidates are scored as in the
 //! exact search. Segments without a graph, or with a small fraction of searchable rows, are

@@ -54,8 +54,7 @@ impl<'a> Ranking<'a> {
     /// largest norm of a key, or a larger number.
     ///
     /// # Errors
-    /// The errors of [`Snapshot::search`](crate::Snapshot::search), except those of ids and of
-    /// files.
+    /// The errors of [`Snapshot::search`](crate::Snapshot::search), without those of ids and files.
     pub fn new(
         description: &Description,
         entries_by_source: &[u64],

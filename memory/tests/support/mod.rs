@@ -105,8 +105,7 @@ pub fn create(folder: &Path, format: MemoryFormat, rows: Batch) -> Writer {
     Writer::create(folder, format, rows.entries.len(), [Ok(rows)].into_iter()).unwrap()
 }
 
-/// Creates a memory of these rows in a temporary folder, which exists as long as the returned
-/// value.
+/// Creates a memory of these rows in a temporary folder, which the returned value keeps.
 pub fn temporary(format: MemoryFormat, rows: Batch) -> (tempfile::TempDir, Writer) {
     let folder = folder();
     let writer = create(folder.path(), format, rows);

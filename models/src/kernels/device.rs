@@ -1,5 +1,4 @@
-//! Kernels on a GPU and in other dtypes than f32: an explicit forward and backward pass over
-//! tensors.
+//! Kernels on a GPU and in other dtypes than f32: forward and backward passes over tensors.
 //!
 //! candle's graph costs host time for each operation, because its backward pass allocates a zero
 //! gradient for every edge and adds to it. So a kernel with a device path is one operation of the

@@ -45,8 +45,7 @@ impl<'a> GreedyDecoder<'a> {
     /// Decodes the next encoder states of each clip, which may be none.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] for another number of clips, or logits that are NaN or
-    /// infinite.
+    /// [`crate::ModelError::BadInput`] for another number of clips, or NaN or infinite logits.
     pub fn push(&mut self, audio: &AudioStates) -> Result<()> {
         if audio.lengths.len() != self.clips.len() {
             let (found, clips) = (audio.lengths.len(), self.clips.len());

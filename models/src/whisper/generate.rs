@@ -40,8 +40,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`] for invalid options. [`crate::ModelError::BadInput`] for an
-    /// empty prompt, for more tokens than the model has positions, and for logits that are NaN or
-    /// plus infinity.
+    /// empty prompt, too many tokens for the model, and logits that are NaN or plus infinity.
     pub fn generate(
         &self,
         audio: &AudioStates,

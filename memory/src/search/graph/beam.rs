@@ -7,8 +7,7 @@ use super::super::exact::{from_ordered_bits, to_ordered_bits};
 use super::super::products::prefetch;
 use super::similarity::{Cosines, Similarity};
 
-/// A row with its cosine. A better row compares as larger. Of equal cosines the lower row is
-/// better.
+/// A row with its cosine, ordered by the cosine. Of equal cosines the lower row is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scored(u64);
 

@@ -1,6 +1,5 @@
-//! A graph as it is stored: a list of neighbours per row, which leads to close rows in all
-//! directions. Smaller graphs of some of the rows, the layers above, lead a search to the right
-//! part of the space.
+//! A stored graph: a list of neighbours per row, which leads to close rows in all directions.
+//! Smaller graphs of some rows, the layers above, lead a search to the right part of the space.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -33,8 +32,7 @@ pub(super) struct Layers {
     /// The number of nodes of each layer above the lowest, smallest first.
     pub(super) nodes: Vec<usize>,
     /// The layers above the lowest, `[nodes of all layers, 2 connections + 1]`: for each node its
-    /// row, and its neighbours, which are nodes of the layer. Unused positions have the node
-    /// itself.
+    /// row, then its neighbours as indices of nodes. Unused positions have the node itself.
     pub(super) upper: Vec<u32>,
 }
 

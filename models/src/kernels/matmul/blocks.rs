@@ -1,5 +1,4 @@
-//! The matrix product in blocks that fit the caches: packing, and the division of work over
-//! threads.
+//! The matrix product in blocks that fit the caches: packing, and the work of each thread.
 
 use std::cell::Cell;
 use std::ops::Range;
