@@ -230,7 +230,7 @@ impl Generation {
         Ok(Self { folder, manifest, description, parts, external, _lock: None })
     }
 
-    /// Returns the part with the rows of `record`, and its record; `None` if there is none.
+    /// Returns the part whose segment has the rows of `record`, with the segment's own record.
     /// Compares checksums, because a memory may have been removed and rebuilt in the same folder.
     pub(crate) fn part_of(&self, record: &SegmentRecord) -> Option<(&Part, &SegmentRecord)> {
         let mut parts = self.parts.iter().zip(&self.manifest.segments);
@@ -377,8 +377,8 @@ impl Generation {
         rows.iter().map(key).collect()
     }
 
-    /// Returns the identity of each segment's values, and its number of rows with deleted rows, in
-    /// row order. A copy of the values outside of the memory is found by its identity: segments
+    /// Returns, in row order, the identity of each segment's values, and its number of rows with
+    /// deleted rows. A copy of the values outside of the memory is found by this identity: segments
     /// with the same identity have the same values, also in other generations.
     pub fn value_segments(&self) -> impl Iterator<Item = (u64, usize)> {
         self.parts.iter().map(|part| (part.values_id, part.segment.rows))
@@ -401,7 +401,7 @@ impl Generation {
             None => Vec::new(),
             Some(Ok(graph)) => {
                 let files = graph.verify();
-                // If a file differs from the written file, the check of its content is skipped.
+                // The content of files that were changed is not checked.
                 if files.iter().all(Result::is_ok) { vec![graph.check()] } else { files }
             }
             Some(Err((file, reason))) => vec![Err(MemoryError::corrupt(file, reason))],

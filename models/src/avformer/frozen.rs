@@ -125,7 +125,7 @@ impl FrozenAsrModel {
             }
             Self::Conformer(model) => {
                 let losses = match &model.decoder {
-                    // Transcripts come from the decoder. CTC has no part that could write a word
+                    // The CTC loss is left out, because CTC has no part that could write a word
                     // from an image.
                     ConformerDecoder::Attention(decoder) => {
                         decoder.decoder_losses(audio, texts, mode)?

@@ -422,7 +422,7 @@ impl Shared {
     }
 }
 
-/// Returns the shortest prefix of a parameter's path, or the whole path, that matches the pattern.
+/// Returns the shortest prefix of a parameter's path, up to the whole, that matches the pattern.
 fn matching_level<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
     let ends = name.match_indices('.').map(|(end, _)| end).chain([name.len()]);
     let mut levels = ends.map(|end| &name[..end]);

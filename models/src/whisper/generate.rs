@@ -83,8 +83,8 @@ impl Decoder {
         Ok(self.search(audio, (&[], usize::MAX), rules, options)?.0)
     }
 
-    /// Generates texts after the tokens of a prompt that precede the start token. Also returns the
-    /// no-speech probabilities, if the prompt has a token with this index.
+    /// Generates texts after `earlier_tokens`, the prompt without its last token. Also returns the
+    /// no-speech probabilities, if the prompt has a token with the index `start_index`.
     fn search(
         &self,
         audio: &AudioStates,
