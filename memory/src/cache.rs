@@ -219,7 +219,6 @@ impl Shared {
         Some(value)
     }
 
-    /// Runs a job of the worker.
     fn run(&self, Job { source, keys }: Job) {
         // Lookups wait for the job, so it must end in any case.
         let result = catch_unwind(AssertUnwindSafe(|| read(source.as_ref(), &keys)));
@@ -264,7 +263,6 @@ impl Shared {
     }
 }
 
-/// Reads values from their source.
 fn read(source: &dyn ValueSource, keys: &[ValueKey]) -> Result<Vec<OwnedValue>, MemoryError> {
     let values = source.stored_values(keys)?;
     MemoryError::check_count("values", keys.len(), values.len())?;

@@ -111,7 +111,7 @@ impl ExternalValues {
 type ValueRequest = (usize, ValueKey);
 
 impl Generation {
-    /// The locations of external values, each with the number of entries whose values are there.
+    /// The locations of external values, each with its number of entries.
     pub fn external_values(&self) -> BTreeMap<&ValuesLocation, usize> {
         let mut entries = BTreeMap::new();
         for row in self.live_rows() {

@@ -4,8 +4,8 @@
 //! by factors of 4. A change merges its new rows with the small segments (below 65,536 rows) of
 //! lower tiers. It also merges four small segments of a tier into one. So a row moves to a higher
 //! tier whenever it is rewritten: `n` single additions rewrite each row at most `log4 n` times. A
-//! merge drops deleted rows. A segment of which more than a quarter is deleted is also rewritten,
-//! because exact search reads deleted rows, too; a large segment with a graph is not.
+//! merge drops deleted rows. A segment with more than a quarter of deleted rows is also rewritten,
+//! because exact search reads them, too; but not a large segment with a graph.
 //!
 //! Other large segments stay, unless the memory would have more than [`MAX_SEGMENTS`] segments.
 //! Then the lowest tier with four segments is merged.

@@ -211,7 +211,7 @@ impl Segment {
         })
     }
 
-    /// Returns a row as it is stored. Its value is empty if it is external.
+    /// Returns a row in its stored form. Its value is empty if it is external.
     pub(crate) fn encoded_row(&self, row: usize) -> Result<EncodedRow<'_>, MemoryError> {
         Ok(EncodedRow {
             id: self.ids.read(row..row + 1)?[0],

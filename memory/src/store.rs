@@ -117,7 +117,7 @@ pub trait Transaction: Debug + Send {
         Ok(())
     }
 
-    /// Makes the change. Returns the new state. Snapshots of the store stay as they are until its
+    /// Makes the change. Returns the new state. The store's own snapshot does not change until its
     /// next [reload](Store::reload).
     ///
     /// # Errors

@@ -230,7 +230,7 @@ pub(crate) fn sweep(memory: &Path, current: Option<&Manifest>) -> Result<(), Mem
     sweep_except(memory, current, None)
 }
 
-/// Like [`sweep`], but does not remove what the generation `excluded` needs.
+/// Like [`sweep`], but keeps the files that the generation `excluded` needs.
 pub(crate) fn sweep_except(
     memory: &Path,
     current: Option<&Manifest>,
@@ -274,7 +274,8 @@ pub(crate) fn sweep_except(
             continue;
         }
         match candidate.finished_manifest() {
-            // A later generation is not a leftover: somebody restored an older `CURRENT`.
+            // A later generation is not a leftover, because a user may have restored an older
+            // `CURRENT`.
             Some(manifest)
                 if current.is_some_and(|current| candidate.number < current.generation) =>
             {

@@ -359,8 +359,8 @@ impl Writer {
         Ok(at)
     }
 
-    /// The location at `address` of the values of all segments that have files of their own; `None`
-    /// if a segment has them at another location, or if there is no such segment.
+    /// The location at `address` that has the values of all segments with files of their own.
+    /// `None` if a segment's values are elsewhere, or if there is no such segment.
     fn moved_to(&self, address: &str) -> Option<ValuesLocation> {
         let segments = self.generation.manifest().segments.iter();
         let mut locations = segments

@@ -21,7 +21,7 @@
 //! | `generations/NNNNNNNNNN` | a manifest: the names and checksums of the shards; created last |
 //!
 //! The generation with the largest number is current. A push is visible as a whole, or not at all.
-//! A push that was interrupted goes on with the shards that are in the store. Two generations share
+//! An interrupted push can be repeated, which sends only the missing shards. Two generations share
 //! the shards of segments that they share, so a small change sends little.
 //!
 //! All objects are checked when they are read: a changed byte is an error, and never a value.

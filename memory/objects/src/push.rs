@@ -228,7 +228,7 @@ async fn make_current(client: &Client, start: &Start, next: &Manifest) -> Result
     }
     let name = manifest::name(next.generation);
     let is_created = client.create(&name, next.encode()?).await?;
-    // If the answer to the first attempt was lost, the manifest is ours nevertheless.
+    // If the answer to the first attempt was lost, the manifest that exists is ours.
     let is_ours = is_created || Manifest::read(client, next.generation).await?.push == next.push;
     let current = manifest::generations(client).await?.last().copied();
     if is_ours && current == Some(next.generation) {

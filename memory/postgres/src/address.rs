@@ -30,7 +30,8 @@ pub struct Connect {
     pub patience: Duration,
     /// The time limit of a new connection.
     pub connect_limit: Duration,
-    /// The time limit of a statement. A change may need longer, as long as the server is there.
+    /// The time limit of a statement. A change may take longer, as long as the server accepts
+    /// connections.
     pub limit: Duration,
 }
 

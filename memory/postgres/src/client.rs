@@ -40,7 +40,8 @@ pub(crate) struct Endpoint {
 /// The error that ended a connection.
 type Fault = Arc<Mutex<Option<tokio_postgres::Error>>>;
 
-/// A connection with its prepared statements. It works only while one of its methods runs.
+/// A connection with its prepared statements. It sends and receives only while one of its methods
+/// runs.
 pub(crate) struct Connection {
     client: tokio_postgres::Client,
     /// The schema of the memory.
@@ -48,7 +49,7 @@ pub(crate) struct Connection {
     statements: HashMap<String, Statement>,
     fault: Fault,
     endpoint: Endpoint,
-    /// Whether statements may need longer than the limit, as long as the server is there.
+    /// Whether a statement may exceed the limit, as long as the server accepts connections.
     pub(crate) is_patient: bool,
     is_silent: bool,
     // Dropped last.

@@ -41,7 +41,7 @@ impl Connection {
     }
 
     /// Begins a transaction. Its statements, such as the build of a graph, may take any time, as
-    /// long as the server is there.
+    /// long as the server accepts connections.
     pub(crate) fn begin(&mut self) -> Result<(), Failure> {
         self.batch_execute("BEGIN; SET LOCAL statement_timeout = 0")?;
         self.is_patient = true;
@@ -53,7 +53,6 @@ impl Connection {
         self.batch_execute("COMMIT")
     }
 
-    /// Ends the transaction without its changes.
     pub(crate) fn roll_back(&mut self) -> Result<(), Failure> {
         self.is_patient = false;
         self.batch_execute("ROLLBACK")

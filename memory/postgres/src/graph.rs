@@ -146,8 +146,9 @@ impl Extent {
         Self { collected, returned: share_of(with_margin(k), fraction) }.checked()
     }
 
-    /// The extent for a graph that has `count` of the best `k` entries: at least twice as many
-    /// candidates, of which it returns some more than `count`.
+    /// The next extent for a graph that has `count` of the best `k` entries: with twice the
+    /// candidates if `count` is more than half of them, and twice the results if it is nearly all
+    /// of them.
     fn for_count(self, count: usize, candidates: usize, k: usize) -> Self {
         let Self { mut collected, mut returned } = self;
         if 2 * count > collected {

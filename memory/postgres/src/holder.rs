@@ -1,8 +1,8 @@
 //! Holds generations, so that no writer removes their rows.
 //!
 //! A held generation has a shared advisory lock. A writer removes a generation only if it gets the
-//! exclusive lock. One connection of the store has all its locks. If the connection breaks, the
-//! locks are taken again. A generation that was removed meanwhile is noticed when it is read.
+//! exclusive lock. All locks of a store are on one connection. If it breaks, the locks are taken
+//! again. If a generation was removed before that, its next read fails.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -126,9 +126,9 @@ impl Holder {
         Self { locks, connection: None, held: HashMap::new(), released: Arc::default() }
     }
 
-    /// Holds the generation that another server named, or else the current one. Returns it with
-    /// this server's record; `None` if this server does not have the named one. Tries again while
-    /// the server is unreachable.
+    /// Holds the generation `named` by another server, or the current one. Returns it with this
+    /// server's record; `None` if this server does not have it. Tries again while the server is
+    /// unreachable.
     pub(crate) fn hold(
         &mut self,
         server: &Server,

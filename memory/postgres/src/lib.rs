@@ -62,7 +62,7 @@
 //! because a search in a small source would be slow with one index for all.
 //!
 //! A snapshot holds its generation by a shared advisory lock. The next writer removes generations
-//! that nobody holds, and the rows that are removed in all others. If a reader loses its lock
+//! without a holder, and rows that every other generation has removed. If a reader loses its lock
 //! because its connection breaks, the generation may be removed. Then its reads return
 //! [`MissingGeneration`](engram_memory::MemoryError::MissingGeneration), and never a part of it.
 

@@ -1,6 +1,6 @@
 //! Copies a local memory to the servers, in parts that are committed one after the other.
 //!
-//! The rows go into new tables, which no generation names before all rows and indexes are there.
+//! The rows go into new tables, which no generation names before all rows and indexes are complete.
 //! The table `build` records the source's fingerprint and how many of its rows the server has. So a
 //! push that was killed continues where it ended, and a push of another source starts anew.
 

@@ -4,7 +4,7 @@
 //! 1, so each computed product differs from the true one by at most [`largest_error`]. The server
 //! returns somewhat more than `k` rows in the order of their computed products. If a row that is
 //! not among them might be among the best `k`, a second statement returns all rows that might. So
-//! the entries, their order and their scores are those of a local memory with the same keys.
+//! the entries, their order and their scores are the same as in a local memory with these keys.
 //!
 //! A gate changes the order between sources, and not within a source. So a search with gates has a
 //! statement for each source. A negative gate reverses the order, and a gate of 0 makes all scores

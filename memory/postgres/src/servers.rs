@@ -131,7 +131,8 @@ impl Servers {
         Ok(Some(parts))
     }
 
-    /// Returns an error if the server is not the one of this number, or if there are more or fewer.
+    /// Returns an error if the server has another position in the memory than its address in the
+    /// list.
     pub(crate) fn check_share(
         &self,
         server: usize,

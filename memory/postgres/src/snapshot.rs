@@ -62,7 +62,7 @@ impl PostgresSnapshot {
         (0..self.parts.len()).map(|index| self.part(index)).collect()
     }
 
-    /// The part of each server that is there. With partial results, records the others as missing.
+    /// The part of each reachable server. With partial results, records the others as missing.
     ///
     /// # Errors
     /// [`MemoryError::Remote`] if a server is unreachable, without partial results

@@ -33,7 +33,7 @@ pub(crate) fn rows_table(base: u64) -> String {
 
 /// Creates the table of generations.
 pub(crate) fn create_generations(connection: &mut Connection) -> Result<(), Failure> {
-    // A stamp tells a memory from another one that is built later under the same name.
+    // A stamp distinguishes a memory from a later one with the same name.
     connection.batch_execute(
         "CREATE TABLE generations (
              number bigint PRIMARY KEY,
@@ -83,7 +83,7 @@ pub(crate) fn has_table(connection: &mut Connection, name: &str) -> Result<bool,
     Ok(connection.query("SELECT to_regclass($1) IS NOT NULL", &[&table])?[0].try_get(0)?)
 }
 
-/// The largest width of a key of which two rows fit into a page of 8 KB. Longer keys are stored
+/// The largest width of keys for which two rows fit into a page of 8 KB. Longer keys are stored
 /// apart from their rows, which makes a search slower and the tables smaller.
 const MAX_INLINE_WIDTH: usize = 960;
 

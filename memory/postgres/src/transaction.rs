@@ -1,8 +1,8 @@
 //! A change of a memory: one transaction of each server.
 //!
 //! The servers commit one after the other, the first one last. So the change is made if and only if
-//! the first server commits. If the writer is killed before, the other servers have a generation
-//! that nobody reads, and that the next writer removes.
+//! the first server commits. If the writer is killed before that, the other servers have a
+//! generation that no reader opens, and the next writer removes it.
 
 use std::collections::HashSet;
 use std::fmt;

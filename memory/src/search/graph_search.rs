@@ -2,8 +2,8 @@
 //!
 //! A graph search returns candidates that the filter allows. The candidates are scored as in the
 //! exact search. Segments without a graph, or with a small fraction of searchable rows, are
-//! searched exactly. The same holds for queries for which a graph returns too few candidates, and
-//! for queries with a gate of 0 or below.
+//! searched exactly. So are queries with a gate of 0 or below, and queries for which a graph
+//! returns too few candidates.
 
 use rayon::prelude::*;
 

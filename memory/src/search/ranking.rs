@@ -1,7 +1,7 @@
 //! Scores in double precision, and the order of hits.
 //!
-//! A store outside of this crate finds candidates by its own means, and scores and orders them
-//! here. So the same keys give the same hits in all stores.
+//! A store outside of this crate finds candidates itself, and scores and orders them here. So the
+//! same keys give the same hits in all stores.
 
 use super::products::dot;
 use super::{Filter, Hit, PreparedFilter, Queries, searched_sources, unknown_source};

@@ -28,7 +28,7 @@ pub(super) struct TopK {
     caution: f32,
     threshold: f32,
     candidates: Vec<Candidate>,
-    /// The number of candidates above which those that cannot be among the best `k` are dropped.
+    /// With more candidates than this, candidates that cannot be among the best `k` are dropped.
     limit: usize,
 }
 

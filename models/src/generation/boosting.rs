@@ -218,8 +218,8 @@ impl BoostTree {
         }
     }
 
-    /// Returns the node after a token and the token's bonus. `None` stands for a token that begins
-    /// or continues no boosted word; only then `continues_word` is read.
+    /// Returns the node after a token and the token's bonus. `None` means that no boosted word
+    /// begins or continues with the token; `continues_word` is read only then.
     fn step(
         &self,
         state: BoostState,

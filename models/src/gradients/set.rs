@@ -77,7 +77,7 @@ impl Gradients {
         }
     }
 
-    /// Swaps the gradients with those of a set of the same parameters. Copies nothing.
+    /// Swaps the gradients with a set of the same parameters. Copies nothing.
     pub fn swap(&mut self, set: &mut GradientSet) {
         std::mem::swap(&mut self.pool.set, set);
     }

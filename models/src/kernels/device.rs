@@ -23,8 +23,8 @@ pub use profile::{begin_profile, end_profile};
 /// runs in f64, so that central differences can check it.
 pub(crate) trait DeviceKernel: Send + Sync {
     /// Returns the output and the tensors that the backward pass needs, from contiguous inputs.
-    /// `wanted` tells which inputs need gradients. The output must have a storage of its own that
-    /// no other tensor shares, and start at its first element.
+    /// `wanted` tells which inputs need gradients. The output must not share its storage with
+    /// another tensor, and must start at its first element.
     fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> Result<(Tensor, Saved)>;
 
     /// Returns the gradients of the inputs, of any dtype; `None` for inputs that need none.

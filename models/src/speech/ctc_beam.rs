@@ -98,7 +98,7 @@ pub fn beam_search_paths(
 /// before its extensions, a lower token id before a higher one.
 ///
 /// The pruning of tokens is exact. Only the `num_beams + 1` best tokens of each prefix are tried:
-/// any other token has `num_beams` better extensions of the same prefix. (One more is needed,
+/// for any other token, `num_beams` extensions of the same prefix are better. (One more is needed,
 /// because a repetition of the last token may score lower.)
 ///
 /// Log probabilities are summed in f64. Each state's softmax is summed in f32.

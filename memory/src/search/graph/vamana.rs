@@ -137,7 +137,7 @@ struct Builder<'a, S> {
 }
 
 impl<'a, S: Similarity> Builder<'a, S> {
-    /// Builds a graph over distinct `rows`, of which there is at least one.
+    /// Builds a graph over at least one row. The keys of `rows` are distinct.
     fn build(
         similarity: &'a S,
         mut rows: Vec<u32>,
@@ -267,8 +267,8 @@ impl<'a, S: Similarity> Builder<'a, S> {
         self.select(row, scratch)
     }
 
-    /// Selects neighbours of a row among the candidates: the closest ones, without those that are
-    /// closer to another neighbour.
+    /// Selects neighbours of a row among the candidates: the closest candidates, except candidates
+    /// that are closer to a selected neighbour.
     fn select(&self, row: u32, scratch: &mut Scratch<S::Query>) -> Vec<u32> {
         let Scratch { query, cosines, candidates, selected, .. } = scratch;
         candidates.sort_unstable_by_key(|scored| Reverse(*scored));
@@ -320,7 +320,8 @@ impl<'a, S: Similarity> Builder<'a, S> {
             let is_open =
                 |row: &u32| reached[*row as usize] && self.lists.of(*row).len() <= self.degree;
             let close = found.iter().map(|scored| scored.row()).find(is_open);
-            // Each reached row has room for one more neighbour at first, so one of them has room.
+            // At first, each reached row has room for one more neighbour, and so has each added
+            // row.
             let any = || rows.iter().copied().find(is_open);
             let Some(source) = close.or_else(any) else { break };
             self.lists.append(source, [*row].into_iter());
