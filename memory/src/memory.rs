@@ -13,7 +13,7 @@ use crate::store::{Snapshot, Store, Transaction};
 use crate::transaction::LocalTransaction;
 use crate::writer::Writer;
 
-/// The maximum number of attempts to open the current generation while writers replace it.
+/// The maximum number of retries to open the current generation while writers replace it.
 const MAX_ATTEMPTS: usize = 20;
 
 /// An open memory, for reading.
