@@ -1,7 +1,7 @@
 //! A cache of frequently used values, for sources whose values are slow to read.
 //!
-//! The values of a local memory are in mapped files. Read them directly: that is faster than a
-//! lookup in the cache, and the operating system keeps frequently used pages in main memory.
+//! Read the values of a local memory directly, because they are in mapped files: that is faster
+//! than a lookup in the cache, and the operating system keeps frequently used pages in main memory.
 //!
 //! The design follows NVIDIA's Merlin Hierarchical Parameter Server (HPS). A lookup reads each
 //! distinct value once, from the cache or from the source. A prefetch hides the time of a slow

@@ -11,9 +11,10 @@
 //! for the variant, Kamphuis and others, "Which BM25 do you mean?", ECIR 2020.
 //!
 //! Words are found by Unicode's word boundaries (UAX #29) in the normal form NFKC and in lower
-//! case. So a full-width or decomposed letter equals the plain letter, and accents count. There are
-//! no stop words and no stemming, because an entry may be in any language. Chinese and Japanese
-//! kanji and hiragana, and Thai, are written without spaces: there, each character is a word.
+//! case. So a full-width or decomposed letter equals the plain letter, but accents distinguish
+//! words. There are no stop words and no stemming, because an entry may be in any language. Chinese
+//! and Japanese kanji and hiragana, and Thai, are written without spaces: there, each character is
+//! a word.
 //!
 //! The index is in main memory, and belongs to one generation. It is not stored, so it needs no
 //! space on disk, and no edit can leave it behind.

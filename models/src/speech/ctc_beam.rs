@@ -1,8 +1,8 @@
 //! Prefix beam search for CTC.
 //!
 //! The probability of a text is the sum over all its paths. Each beam is a prefix with two
-//! probabilities: the paths that end in a blank, and the paths that end in the last token. The same
-//! token can repeat only after a blank.
+//! probabilities: the paths that end in a blank, and the paths that end in the last token. Both are
+//! needed, because the same token can repeat only after a blank.
 //!
 //! Reference: Hannun et al. 2014, arXiv 1408.2873, algorithm 1. Unlike the reference, there is no
 //! language model and no word insertion bonus. Instead, words can be boosted.
