@@ -4,8 +4,8 @@
 //! FLAC, MP3, Ogg Vorbis, and AAC in MP4 or ADTS. Channels are averaged; `rubato` converts other
 //! sample rates. A file is read in blocks, so an hour of audio needs no more memory than a second.
 //!
-//! Sizes and counts in headers are hints. The reader reads all samples that are present, or refuses
-//! the file.
+//! Sizes and counts in headers are only hints, because some programs cannot fill them in. The
+//! reader reads all samples that are present, or refuses the file.
 
 mod blocks;
 mod flac;

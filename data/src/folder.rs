@@ -1,7 +1,7 @@
 //! Lists the files of a folder and its subfolders. All readers of folders use this module.
 //!
-//! Hidden files are skipped. macOS leaves `._NAME` beside each `NAME` in archives and on drives of
-//! other systems, with the same extension but other content.
+//! Hidden files are skipped, because macOS leaves a file `._NAME` beside each `NAME` in archives
+//! and on drives of other systems, with the same extension but other content.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

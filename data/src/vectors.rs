@@ -105,7 +105,7 @@ impl WordVectors {
         self.values.get(row * self.width..(row + 1) * self.width)
     }
 
-    /// Returns the mean vector of those words of a phrase that have one; zeros if none has.
+    /// Returns the mean of the vectors of a phrase's words; zeros if no word has a vector.
     fn phrase(&self, phrase: &str) -> Vec<f32> {
         let mut mean = vec![0.0; self.width];
         let mut found_count = 0_usize;

@@ -1,4 +1,4 @@
-//! The memory that decoding an image needs; a process of its own, because the peak is the process's.
+//! The memory that decoding an image needs. It is measured per process, so this test has its own.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)] // Helper functions use `unwrap` too.

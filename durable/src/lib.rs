@@ -1,8 +1,8 @@
 //! Durable writes: a file or a folder appears as a whole or not at all.
 //!
 //! A write goes to a temporary file or folder beside the target. This file or folder is synced and
-//! renamed to the target, then the parent folder is synced. After a killed process, the target has
-//! its old content or its new content. A write that returned `Ok` survives a power cut. Only files
+//! renamed to the target, then the parent folder is synced. So after a killed process, the target
+//! has its old or its new content, and a write that returned `Ok` survives a power cut. Only files
 //! from [`create_new_file`], [`append_to`], [`open_lock`] and [`open_device`] are written in place.
 //! No other crate of the workspace opens a file for writing: `clippy.toml` disallows it.
 //!

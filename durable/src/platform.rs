@@ -1,4 +1,4 @@
-//! What differs between Unix and Windows.
+//! The functions that differ between Unix and Windows.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::Path;
 use tempfile::Builder;
 
 /// Distinguishes a file from all other files of this machine, and from its replacement. On Windows,
-/// whose file numbers std does not offer, by the times of creation and of the last change.
+/// where std offers no file numbers, uses the times of creation and of the last change.
 pub fn file_identity(file: &Metadata) -> (u64, u64) {
     #[cfg(unix)]
     {
@@ -33,8 +33,8 @@ pub(crate) fn has_other_names(file: &Metadata) -> bool {
     false
 }
 
-/// Sets the permissions of a new file or folder to `mode`, which the umask restricts. The default of
-/// [`Builder`] keeps them private to the user.
+/// Sets the permissions of a new file or folder to `mode`, which the umask restricts. The default
+/// of [`Builder`] keeps them private to the user.
 #[cfg_attr(windows, allow(unused_variables))]
 pub(crate) fn set_mode(builder: &mut Builder<'_, '_>, mode: u32) {
     #[cfg(unix)]

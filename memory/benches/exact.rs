@@ -1,5 +1,5 @@
-//! The processor time of exact search, for `docs/results/memory.md`. `benches/exact_faiss.py` measures
-//! faiss in the same way.
+//! The processor time of exact search, for `docs/results/memory.md`. `benches/exact_faiss.py`
+//! measures faiss in the same way.
 //!
 //! Usage: `cargo bench -p engram-memory --bench exact -- ROWS WIDTH KIND ROUNDS`. `KIND` is
 //! `random`, `clustered` or `unnormalised`. `RAYON_NUM_THREADS` and `ENGRAM_MEMORY_KERNEL` select

@@ -1,5 +1,5 @@
-//! The build time, recall and speed of graph search on clustered keys. `benches/graph_peers.py` measures
-//! faiss and usearch on the same keys.
+//! The build time, recall and speed of graph search on clustered keys. `benches/graph_peers.py`
+//! measures faiss and usearch on the same keys.
 //!
 //! Usage: `cargo bench -p engram-memory --bench graph -- ROWS WIDTH KIND FOLDER [CONNECTIONS
 //! EF_CONSTRUCTION]`. `KIND` is `vamana` or `hnsw`. The keys and queries are written to `FOLDER`,

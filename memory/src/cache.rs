@@ -1,12 +1,12 @@
 //! A cache of frequently used values, for sources whose values are slow to read.
 //!
-//! The values of a local memory are in mapped files. Read them directly: that is faster than a lookup
-//! in the cache, and the operating system keeps frequently used pages in main memory.
+//! Read the values of a local memory directly, because they are in mapped files: that is faster
+//! than a lookup in the cache, and the operating system keeps frequently used pages in main memory.
 //!
 //! The design follows NVIDIA's Merlin Hierarchical Parameter Server (HPS). A lookup reads each
-//! distinct value once, from the cache or from the source. A prefetch hides the time of a slow source:
-//! it reads the values of the next batch in the background, and the lookup waits for those that are
-//! not read yet.
+//! distinct value once, from the cache or from the source. A prefetch hides the time of a slow
+//! source: it reads the values of the next batch in the background, and the lookup waits for those
+//! that are not read yet.
 
 mod prefetched;
 
@@ -28,10 +28,9 @@ pub use crate::values::StoredValue;
 /// The statistics of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct CacheStatistics {
-    /// The number of distinct values of each lookup that were in the cache, summed over all lookups.
+    /// The number of distinct values of each lookup that were in the cache, over all lookups.
     pub hits: u64,
-    /// The number of distinct values of each lookup that were not in the cache, summed over all
-    /// lookups.
+    /// The number of distinct values of each lookup that were not in the cache, over all lookups.
     pub misses: u64,
     /// The number of values that prefetches have read.
     pub prefetched: u64,
@@ -53,8 +52,8 @@ pub trait ValueSource: Send + Sync {
     /// Reads values into main memory, one per key.
     ///
     /// # Errors
-    /// [`MemoryError::InvalidOption`] for a value that the source does not have; errors of the source,
-    /// such as [`MemoryError::Corrupt`].
+    /// [`MemoryError::InvalidOption`] for a value that the source does not have; errors of the
+    /// source, such as [`MemoryError::Corrupt`].
     fn stored_values(&self, keys: &[ValueKey]) -> Result<Vec<StoredValue<'static>>, MemoryError>;
 }
 
@@ -151,12 +150,12 @@ impl ValueCache {
         Ok(keys.iter().filter_map(|key| value_of.get(key).cloned()).collect())
     }
 
-    /// Reads values in the background, for a lookup soon. Values in the cache, and of running
-    /// prefetches, are not read again. The lookup waits for the values that are not read yet. If the
-    /// prefetch fails, the lookup reads the values itself.
+    /// Reads values in the background for a later lookup, except values that are in the cache or
+    /// are being read. The lookup waits for values that are not read yet. If the prefetch fails,
+    /// the lookup reads the values itself.
     ///
-    /// Prefetched values need memory beside the cache until their first lookup: at most as much as the
-    /// cache. Above that, the oldest are dropped.
+    /// Prefetched values need memory beside the cache until their first lookup: at most as much as
+    /// the cache. Above that, the oldest are dropped.
     pub fn prefetch<S: ValueSource + 'static>(&self, source: &Arc<S>, keys: &[ValueKey]) {
         let mut pending = self.shared.pending();
         let mut missing = Vec::new();
@@ -173,7 +172,6 @@ impl ValueCache {
         }
     }
 
-    /// Gives a job to the worker.
     fn send(&self, job: Job) {
         self.shared.pending().jobs += 1;
         let (sender, _) = self.worker.get_or_init(|| {
@@ -181,7 +179,7 @@ impl ValueCache {
             let shared = Arc::clone(&self.shared);
             (sender, std::thread::spawn(move || jobs.iter().for_each(|job| shared.run(job))))
         });
-        // The worker ends after the cache only.
+        // Sending cannot fail, because the worker runs until the cache is dropped.
         let _ = sender.send(job);
     }
 
@@ -211,7 +209,7 @@ impl Shared {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a value that was read before. The first lookup moves a prefetched value into the cache.
+    /// Returns a value that was read before, and moves a prefetched value into the cache.
     fn get(&self, key: ValueKey) -> Option<OwnedValue> {
         if let Some(value) = self.cache.get(&key) {
             return Some(value);
@@ -221,7 +219,6 @@ impl Shared {
         Some(value)
     }
 
-    /// Runs a job of the worker.
     fn run(&self, Job { source, keys }: Job) {
         // Lookups wait for the job, so it must end in any case.
         let result = catch_unwind(AssertUnwindSafe(|| read(source.as_ref(), &keys)));
@@ -240,7 +237,7 @@ impl Shared {
         self.job_done.notify_all();
     }
 
-    /// Waits for those of the values that prefetches are reading, and reads the others.
+    /// Waits for the values that prefetches are reading, and reads the others.
     fn wait_and_fill(
         &self,
         source: &dyn ValueSource,
@@ -266,7 +263,6 @@ impl Shared {
     }
 }
 
-/// Reads values from their source.
 fn read(source: &dyn ValueSource, keys: &[ValueKey]) -> Result<Vec<OwnedValue>, MemoryError> {
     let values = source.stored_values(keys)?;
     MemoryError::check_count("values", keys.len(), values.len())?;

@@ -23,7 +23,7 @@ const MAX_COPIED_ROWS: usize = 1024;
 /// The maximum number of key and value components that are copied at once.
 const MAX_COPIED_NUMBERS: usize = 1 << 20;
 
-/// The errors of transactions.
+/// Reasons for which a change is refused.
 const NOT_ALONE: &str =
     "a transaction that encodes all entries again has other parts; commit them separately";
 const TOO_MANY_ROWS: &str = "a transaction has more new entries than fit into main memory; add \
@@ -109,8 +109,8 @@ impl Change {
         })
     }
 
-    /// Replaces all entries of the base by the same entries, as `encode` returns them. `encode` gets
-    /// them in batches, in row order. The new keys come from `encoders` and have `width` components.
+    /// Replaces all entries of the base by the same entries as `encode` returns them. `encode` gets
+    /// batches in row order. The new keys are from `encoders` and have `width` components.
     pub(crate) fn rewrite(
         &mut self,
         encoders: Vec<EncoderRecord>,
@@ -148,8 +148,8 @@ impl Change {
         })
     }
 
-    /// Moves the values of a rewritten memory to `address` before the commit. Does nothing for other
-    /// changes.
+    /// Moves the values of a rewritten memory to `address` before the commit. Does nothing for
+    /// other changes.
     pub(crate) fn move_values(
         &mut self,
         storage: &dyn ValueStorage,
@@ -194,7 +194,7 @@ impl Change {
         Ok(())
     }
 
-    /// Returns an error if all entries were encoded again.
+    /// Returns an error if this change re-encoded all entries, because that must be its only part.
     fn check_keeps_base(&self) -> Result<(), MemoryError> {
         match &self.large {
             Some(Large { replaces_all: true, .. }) => {

@@ -10,8 +10,8 @@
 //!
 //! 1. The marker `gen-NNNNNN.UNFINISHED` is created.
 //! 2. `gen-NNNNNN.pack` is written and synced.
-//! 3. `CURRENT` is replaced: the commit point. The new `CURRENT` is synced before it is renamed, and
-//!    then the memory's folder is synced. This sync covers all new names in the folder. File
+//! 3. `CURRENT` is replaced: the commit point. The new `CURRENT` is synced before it is renamed,
+//!    and then the memory's folder is synced. This sync covers all new names in the folder. File
 //!    systems keep the order of these names, so a power cut never leaves a new `CURRENT` without
 //!    its pack.
 //! 4. The marker is removed.
@@ -127,12 +127,10 @@ impl PartialGeneration {
         Ok(generation)
     }
 
-    /// The number of the generation.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The name of the generation.
     pub(crate) fn name(&self) -> String {
         folder_name(self.number)
     }

@@ -19,7 +19,7 @@ use crate::segment_writer::{
 };
 use crate::values::StoredValue;
 
-/// The maximum number of rows of a segment whose deleted rows are in the manifest: 8 KiB of bits.
+/// Segments of at most this many rows have their deleted rows in the manifest: at most 8 KiB.
 const MAX_INLINE_ROWS: usize = 1 << 16;
 
 /// The file or folder of a change.
@@ -45,7 +45,8 @@ impl Target<'_> {
 /// The segments of a generation after a change.
 pub(crate) struct Edit {
     generation: Arc<Generation>,
-    /// For each segment, its deleted rows after the change if they change.
+    /// The deleted rows of each segment after the change; `None` if the change deletes none of its
+    /// rows.
     deleted: Vec<Option<Bits>>,
     /// For each segment, the number of its rows that remain.
     live_rows: Vec<usize>,
@@ -95,13 +96,13 @@ impl Edit {
         self
     }
 
-    /// Returns the number of rows of the new segment, which gets `new_rows` new rows.
+    /// Returns the number of rows of the new segment: `new_rows` and the merged rows.
     pub(crate) fn output_rows(&self, new_rows: usize) -> usize {
         let merged = self.live_rows.iter().zip(&self.merged);
         new_rows + merged.filter(|(_, merged)| **merged).map(|(rows, _)| rows).sum::<usize>()
     }
 
-    /// Replaces the segments of `manifest` by the segments that remain, without a new segment.
+    /// Reduces the segments of `manifest` to those that the change keeps, without the new segment.
     pub(crate) fn write_remaining(
         &self,
         manifest: &mut Manifest,
@@ -218,7 +219,7 @@ impl Edit {
         builds_graph(manifest, remaining.map(|(record, _)| record), self.output_rows(new_rows))
     }
 
-    /// Whether the change fits a pack. A change that builds a graph does not.
+    /// Whether the change can be written as a pack: it is small and builds no graph.
     pub(crate) fn fits_pack(&self, new: &EncodedRows) -> Result<bool, MemoryError> {
         let mut line_bytes = new.lines.len();
         for (part, _) in self.generation.parts().iter().zip(&self.merged).filter(|(_, is)| **is) {
@@ -234,7 +235,7 @@ impl Edit {
     }
 }
 
-/// The position of a row before the change: in a segment, or in the new rows (`None`).
+/// The position of a row before the change. `segment` is `None` for a new row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Origin {
     id: i64,

@@ -1,4 +1,4 @@
-//! Rows in main memory, in the numbers and bytes that a segment stores.
+//! Rows in main memory, already encoded as a segment stores them.
 
 use crate::document::document_hash;
 use crate::error::MemoryError;
@@ -42,7 +42,7 @@ pub struct EncodedRow<'a> {
 }
 
 impl EncodedRows {
-    /// No rows, for a memory with this manifest.
+    /// Creates an empty list of rows for a memory with this manifest.
     pub(crate) fn new(manifest: &Manifest) -> Self {
         Self {
             width: manifest.width,
@@ -60,7 +60,6 @@ impl EncodedRows {
         self.ids.len()
     }
 
-    /// Appends a row.
     pub(crate) fn push(&mut self, row: &EncodedRow<'_>) {
         self.ids.push(row.id);
         self.sources.push(row.source);

@@ -165,8 +165,8 @@ pub enum MemoryError {
         /// The reason.
         reason: &'static str,
     },
-    /// A batch has unequal numbers of entries, keys and values, or all batches together have
-    /// another number of rows than announced.
+    /// A batch has unequal numbers of entries, keys and values, or the batches have more or fewer
+    /// rows in all than the caller announced.
     #[error("{found} {what} instead of {expected}; give one entry, one key and one value per row")]
     Count {
         /// The counted items, such as `entries` or `key components`.
@@ -277,7 +277,7 @@ impl MemoryError {
         Self::InvalidOption { option, found: found.to_string(), expected }
     }
 
-    /// Returns a [`Count`](Self::Count) error unless both numbers of `what` are equal.
+    /// Returns a [`Count`](Self::Count) error unless `expected` and `found` are equal.
     pub fn check_count(what: &'static str, expected: usize, found: usize) -> Result<(), Self> {
         if expected == found { Ok(()) } else { Err(Self::Count { what, expected, found }) }
     }

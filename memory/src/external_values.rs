@@ -1,12 +1,13 @@
-//! Values outside of a memory's folder, for example in an object store. The keys stay in the folder,
-//! and are searched there.
+//! Values outside of a memory's folder, for example in an object store. The keys stay in the
+//! folder, and are searched there.
 //!
-//! The values of a segment are in its files, or external. The record of external values has their
-//! address and generation ([`ValuesLocation`]). [`Writer::move_values`](crate::Writer::move_values)
-//! moves them. Values of later changes are in the folder, until they are moved, too.
+//! The values of a segment are in its files, or external. For external values, the manifest records
+//! the address and the generation there ([`ValuesLocation`]).
+//! [`Writer::move_values`](crate::Writer::move_values) moves values to an address. Values of later
+//! changes are in the folder until they are moved, too.
 //!
-//! This crate has no client of a store. Programs give one to
-//! [`Memory::open_with`](crate::Memory::open_with). Without a client, everything works except reading
+//! This crate cannot read an object store itself, so a program passes a [`ValueStorage`] to
+//! [`Memory::open_with`](crate::Memory::open_with). Without one, everything works except reading
 //! external values.
 
 use std::collections::{BTreeMap, HashMap};
@@ -44,7 +45,7 @@ pub trait ValueStorage: Debug + Send + Sync {
     /// as [`ValueStorage::open`]
     fn store(&self, address: &str, generation: &Generation) -> Result<ValuesLocation, MemoryError>;
 
-    /// The address to which the values of each change are moved; `None` to leave them in the folder.
+    /// The address to which each change moves its values; `None` to leave them in the folder.
     fn target(&self) -> Option<&str> {
         None
     }
@@ -64,7 +65,7 @@ pub trait SegmentValues: Debug + Send + Sync {
     /// [`MemoryError::Remote`], [`MemoryError::DamagedObject`]
     fn read(&self, keys: &[ValueKey]) -> Result<Vec<Arc<StoredValue<'static>>>, MemoryError>;
 
-    /// Starts to read values in the background, for a [`SegmentValues::read`] soon.
+    /// Starts reading values in the background for a later [`SegmentValues::read`].
     fn prefetch(&self, keys: &[ValueKey]);
 }
 
@@ -110,8 +111,7 @@ impl ExternalValues {
 type ValueRequest = (usize, ValueKey);
 
 impl Generation {
-    /// The locations of values that are not in the folder, with the number of entries whose values
-    /// are there.
+    /// The locations of external values, each with its number of entries.
     pub fn external_values(&self) -> BTreeMap<&ValuesLocation, usize> {
         let mut entries = BTreeMap::new();
         for row in self.live_rows() {

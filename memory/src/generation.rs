@@ -46,14 +46,14 @@ pub(crate) struct Part {
     pub(crate) start: usize,
     /// The identity of the segment's values, from their checksums: see [`values_id`].
     pub(crate) values_id: u64,
-    /// The location of external values; `None` if the segment has them.
+    /// The location of the values if they are external; `None` if they are in the segment's files.
     pub(crate) values_at: Option<ValuesLocation>,
     /// `None` if the segment has no graph.
     graph: Option<OpenedGraph>,
 }
 
-/// A graph opened with its generation, or the reason why it could not be opened. Exact search needs
-/// no graph.
+/// A graph, or its file and the reason why it could not be opened. The generation opens
+/// nevertheless, because exact search needs no graph.
 type OpenedGraph = Result<Arc<Graph>, (PathBuf, String)>;
 
 impl Part {
@@ -77,7 +77,7 @@ impl Part {
     }
 }
 
-/// The row of an entry, for reading it. Valid in one snapshot only.
+/// The position of an entry in one snapshot, by which the snapshot reads its key, value and fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Row(pub(crate) u32);
 
@@ -146,8 +146,8 @@ pub struct Info {
 }
 
 impl Info {
-    /// The statistics of the memory that `description` describes, with the number of entries of each
-    /// source, the size on disk, and the number of rows.
+    /// Computes the statistics of a memory: `counts` has the number of entries of each source,
+    /// `bytes` is the size on disk, and `rows` includes deleted rows.
     pub fn new(description: &Description, counts: Vec<usize>, bytes: u64, rows: usize) -> Self {
         Self {
             generation: description.generation,
@@ -230,7 +230,7 @@ impl Generation {
         Ok(Self { folder, manifest, description, parts, external, _lock: None })
     }
 
-    /// Returns the part with the rows of `record`, and its record; `None` if there is none.
+    /// Returns the part whose segment has the rows of `record`, with the segment's own record.
     /// Compares checksums, because a memory may have been removed and rebuilt in the same folder.
     pub(crate) fn part_of(&self, record: &SegmentRecord) -> Option<(&Part, &SegmentRecord)> {
         let mut parts = self.parts.iter().zip(&self.manifest.segments);
@@ -377,9 +377,9 @@ impl Generation {
         rows.iter().map(key).collect()
     }
 
-    /// Returns the identity of each segment's values, and its number of rows, in row order. Segments
-    /// with the same identity have the same values, also in other generations. Rows include deleted
-    /// rows. For copies of the values outside of the memory.
+    /// Returns, in row order, the identity of each segment's values, and its number of rows with
+    /// deleted rows. A copy of the values outside of the memory is found by this identity: segments
+    /// with the same identity have the same values, also in other generations.
     pub fn value_segments(&self) -> impl Iterator<Item = (u64, usize)> {
         self.parts.iter().map(|part| (part.values_id, part.segment.rows))
     }
@@ -401,7 +401,7 @@ impl Generation {
             None => Vec::new(),
             Some(Ok(graph)) => {
                 let files = graph.verify();
-                // If a file differs from the written file, the check of its content is skipped.
+                // The content of files that were changed is not checked.
                 if files.iter().all(Result::is_ok) { vec![graph.check()] } else { files }
             }
             Some(Err((file, reason))) => vec![Err(MemoryError::corrupt(file, reason))],
@@ -518,8 +518,8 @@ fn open_graph(memory: &Path, record: &GraphRecord, rows: usize, width: usize) ->
     })
 }
 
-/// Returns an identity of a segment's values, from the SHA-256 of its pack, or of their files. It
-/// includes the scales, because segments may have the same numbers with other scales.
+/// Returns the identity of a segment's values, from the SHA-256 of its pack, or of the files of its
+/// values and scales. Scales count because equal numbers with other scales are other values.
 fn values_id(record: &SegmentRecord) -> u64 {
     let first_8_bytes = |file: &FileRecord| {
         file.sha256.get(..16).and_then(|digits| u64::from_str_radix(digits, 16).ok()).unwrap_or(0)

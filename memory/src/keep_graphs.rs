@@ -1,7 +1,7 @@
-//! Keeps the graph of a memory through changes. A large new segment gets a graph in the generation
-//! that writes it. If a change removes the last graph, the largest segment gets one.
-//!
-//! Other new rows are searched exactly, until they are merged into a large segment.
+//! Keeps the graph of a memory through changes: a change that writes a large new segment also
+//! builds a graph over it. If a change removes the last graph, the largest segment gets one. Small
+//! new segments get no graph. Searches compare all their keys until they are merged into a large
+//! segment.
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ fn settings(manifest: &Manifest) -> Option<GraphSettings> {
     Some(graph.settings).filter(is_valid)
 }
 
-/// Whether a change of a memory builds a graph. It leaves the segments `remaining`, and writes a
-/// segment with `new_rows` rows.
+/// Whether a change builds a graph. The change keeps the segments `remaining`, and adds a segment
+/// of `new_rows` rows.
 pub(crate) fn builds_graph<'a>(
     before: &Manifest,
     mut remaining: impl Iterator<Item = &'a SegmentRecord> + Clone,
@@ -33,8 +33,8 @@ pub(crate) fn builds_graph<'a>(
     settings(before).is_some() && (new_rows >= GRAPH_ROWS || !keeps_graph && !is_empty)
 }
 
-/// Builds the graphs that the segments of `manifest` need after a change of `base`, and writes them to
-/// `folder`, the partial folder of the generation `name`.
+/// Builds the graphs that the segments of `manifest` need after a change of `base`, and writes them
+/// to `folder`, the partial folder of the generation `name`.
 pub(crate) fn build_graphs(
     base: &Generation,
     (name, folder): (&str, &Path),

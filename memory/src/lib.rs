@@ -1,15 +1,16 @@
 //! A memory of keys and values for retrieval-augmented models, with search, edits and refreshes.
 //!
-//! A memory is a folder. Its state at one time is a [`Generation`]. Each change writes the next
-//! generation and then points to it. So readers always see one complete state, and a killed writer
-//! leaves the memory unchanged.
+//! A memory is a folder of entries. Each entry has a key, by which it is found, and may have a
+//! value, which a model reads. One state of the memory is a [`Generation`]. A change writes a new
+//! generation beside the old one and then makes it current, so readers always see one complete
+//! state, and a killed writer leaves the memory unchanged.
 //!
 //! | module | responsibility |
 //! |---|---|
-//! | [`store`] | the traits of a memory: a store, its snapshots and transactions; its server |
+//! | [`store`] | the traits of a memory: store, snapshot, transaction and server |
 //! | [`stored_rows`] | rows for stores outside of this crate |
 //! | [`memory`] | a memory in a local folder |
-//! | [`writer`] | the only writer of a memory: build, add, update, delete, compact, encode again |
+//! | [`writer`] | changes a memory: build, add, update, delete, compact, re-encode |
 //! | `edit` | applies a change of some rows to the segments |
 //! | `encoded`, `segment`, `segment_writer` | rows in main memory; read and written segments |
 //! | `values` | the number types of values, and their columns in a segment |
@@ -21,7 +22,7 @@
 //! | `sweep` | removes unneeded files from a memory's folder |
 //! | [`generation`] | one state of the memory: entries, keys, values, statistics |
 //! | [`search`] | queries, filters, gates; exact search and graph search |
-//! | [`retrieval`] | diverse results, minimum scores, search in texts and its fusion with keys |
+//! | [`retrieval`] | diverse results, BM25 search in texts, and its fusion with a search by keys |
 //! | [`cache`] | keeps frequently used values of slow sources in main memory |
 //! | [`external_values`] | values outside of the memory's folder |
 //! | [`refresh`] | computes new keys and values during training; detects collapsed retrieval |

@@ -1,4 +1,4 @@
-//! Opening a memory.
+//! A memory in a local folder: opened, reloaded and verified.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -13,7 +13,7 @@ use crate::store::{Snapshot, Store, Transaction};
 use crate::transaction::LocalTransaction;
 use crate::writer::Writer;
 
-/// The maximum number of retries if writers replace the current generation while it is opened.
+/// The maximum number of retries to open the current generation while writers replace it.
 const MAX_ATTEMPTS: usize = 20;
 
 /// An open memory, for reading.
@@ -33,8 +33,8 @@ impl Memory {
         Self::open_with(folder, None)
     }
 
-    /// Opens a memory, and reads values that are outside of its folder from `storage`. If the storage
-    /// has a [target](ValueStorage::target), transactions move the values of their changes there.
+    /// Opens a memory, and reads values outside of its folder from `storage`. If the storage has a
+    /// [target](ValueStorage::target), transactions move the values of their changes there.
     ///
     /// # Errors
     /// The errors of [`Memory::open`].

@@ -1,23 +1,21 @@
-//! The policy of merging segments, so that any history of changes leaves few segments.
+//! The policy of merging segments. It keeps segments few after any history of changes.
 //!
-//! A segment's tier is the logarithm of its rows to the base 4. A change that would leave four
-//! small segments in a tier merges them, and the smaller segments with them. So a row moves to a
-//! higher tier whenever it is rewritten: `n` single additions rewrite each row at most `log4 n`
-//! times. Deleted rows are dropped on the way. A segment of which more than a quarter is deleted is
-//! also rewritten, because exact searches read deleted rows; a large segment with a graph is not.
+//! A segment belongs to a tier by its rows: tier 0 has 1 to 3 rows, tier 1 has 4 to 15, and so on
+//! by factors of 4. A change merges its new rows with the small segments (below 65,536 rows) of
+//! lower tiers. It also merges four small segments of a tier into one. So a row moves to a higher
+//! tier whenever it is rewritten: `n` single additions rewrite each row at most `log4 n` times. A
+//! merge drops deleted rows. A segment with more than a quarter of deleted rows is also rewritten,
+//! because exact search reads them, too; but not a large segment with a graph.
 //!
-//! Other large segments stay, unless the memory would have more than [`MAX_SEGMENTS`] segments. Then
-//! the lowest tier with four segments is merged.
-//!
-//! A memory with a graph keeps one: the writer then builds graphs over large enough merged segments.
-//! Searches compare all keys of the other segments.
+//! Other large segments stay, unless the memory would have more than [`MAX_SEGMENTS`] segments.
+//! Then the lowest tier with four segments is merged.
 
 /// The maximum number of segments after a change.
 pub(crate) const MAX_SEGMENTS: usize = 64;
 /// The number of segments of a tier that are merged.
 const TIER_SEGMENTS: usize = 4;
-/// The number of tiers: there are fewer than 2^32 rows. With more than `MAX_SEGMENTS - 1` segments,
-/// some tier has `TIER_SEGMENTS`.
+/// The number of tiers: there are fewer than 2^32 = 4^16 rows. So among 64 segments, there are
+/// always `TIER_SEGMENTS` of the same tier.
 const TIERS: u32 = 16;
 /// The tier from which segments are large: 65,536 rows.
 const LARGE_TIER: u32 = 8;

@@ -1,8 +1,8 @@
-//! New keys and values for all entries, computed by a worker during training.
+//! New keys and values for all entries, computed by a worker during training (a refresh), because a
+//! trained encoder makes the stored ones outdated.
 //!
 //! A refresh starts at one step and is adopted at a fixed later step; the trainer waits if the
-//! worker is late. So the retrieved entries depend only on the steps, not on the speed of the
-//! machine.
+//! worker is late. So the retrieved entries depend on the steps, not on the speed of the machine.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ type Written = (Box<dyn Transaction>, DriftSums);
 /// The drift of the keys so far.
 #[derive(Debug, Default)]
 struct DriftSums {
-    /// One sum per [`ENTRIES_PER_DRIFT_SUM`] entries. The last one may be of fewer entries.
+    /// One sum per [`ENTRIES_PER_DRIFT_SUM`] entries; the last sum may have fewer.
     sums: Vec<f64>,
     largest: f64,
     rows: usize,
@@ -68,8 +68,9 @@ impl DriftSums {
     }
 }
 
-/// The mean drift of `entries` entries, from the sums of all of them in row order. A memory in parts,
-/// each of whole sums but the last, has the mean of the whole memory.
+/// Returns the mean drift of `entries` entries, from their [sums](Adopted::drift_sums) in row
+/// order. The sums of a memory's parts can be joined if only the last part ends with an incomplete
+/// sum.
 pub fn mean_drift(sums: &[f64], entries: usize) -> f64 {
     sums.iter().sum::<f64>() / entries.max(1) as f64
 }
@@ -111,8 +112,8 @@ pub enum Adoption {
 }
 
 impl Refresh {
-    /// Starts a worker that passes all entries to `encode` in batches, and writes the
-    /// keys and values that `encode` returns, and the models that encode the keys. Training continues
+    /// Starts a worker that passes all entries to `encode` in batches, and writes the keys and
+    /// values that `encode` returns. `encoders` are the models of the new keys. Training continues
     /// meanwhile, so `encode` must use a snapshot of the parameters.
     pub fn start(
         mut transaction: Box<dyn Transaction>,
@@ -142,8 +143,8 @@ impl Refresh {
         Self { worker: Some(std::thread::spawn(work)), is_cancelled, steps }
     }
 
-    /// Adopts the new generation at step `start + lag` or later: waits for the worker,
-    /// commits its transaction and reloads `store`. Before this step, returns [`Adoption::Later`] at once.
+    /// Adopts the new generation at step `start + lag` or later: waits for the worker, commits its
+    /// transaction and reloads `store`. Before this step, returns [`Adoption::Later`] at once.
     ///
     /// # Errors
     /// The errors of the worker; the memory is then unchanged, except for

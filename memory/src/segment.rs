@@ -32,7 +32,7 @@ pub struct Batch {
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) rows: usize,
-    /// The mapped part of a pack with all columns; `None` if each column has its own file.
+    /// The mapped part of the pack that has all columns; `None` if each column has its own file.
     pack: Option<Arc<CheckedFile>>,
     keys: MappedTensor<f32>,
     /// The panels of [codes](codes) of the keys.
@@ -70,7 +70,7 @@ impl Lines {
     }
 }
 
-/// The columns of a segment: one tensor each of a pack, or one file each.
+/// The columns of a segment: tensors of a pack, or one file per column.
 pub(crate) struct Columns<'a> {
     folder: &'a Path,
     pack: Option<Arc<TensorFile>>,
@@ -211,7 +211,7 @@ impl Segment {
         })
     }
 
-    /// Returns a row as it is stored. Its value is empty if it is external.
+    /// Returns a row in its stored form. Its value is empty if it is external.
     pub(crate) fn encoded_row(&self, row: usize) -> Result<EncodedRow<'_>, MemoryError> {
         Ok(EncodedRow {
             id: self.ids.read(row..row + 1)?[0],
@@ -223,7 +223,7 @@ impl Segment {
         })
     }
 
-    /// Returns the stored value of a row; empty if the memory has no values, or if they are external.
+    /// Returns the stored value of a row; empty if there are no values, or if they are external.
     pub(crate) fn value(&self, row: usize) -> Result<StoredValue<'_>, MemoryError> {
         self.values.as_ref().map_or_else(|| Ok(StoredValue::none()), |values| values.value(row))
     }

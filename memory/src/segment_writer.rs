@@ -15,8 +15,8 @@ use crate::values::columns::ValueWriter;
 
 /// The maximum number of rows of a segment in a pack.
 const MAX_PACK_ROWS: usize = 1 << 16;
-/// The maximum size of the numbers of a segment in a pack, and of its entries, in bytes. Packs are
-/// written from main memory.
+/// The maximum size in bytes of a segment's numbers in a pack, and likewise of its entries. It is
+/// limited because packs are written from main memory.
 pub(crate) const MAX_PACK_BYTES: usize = 1 << 25;
 
 /// Whether a segment with this many rows is written to a pack.
@@ -26,8 +26,8 @@ pub(crate) fn fits_pack(rows: usize, manifest: &Manifest) -> bool {
     rows <= MAX_PACK_ROWS && rows.saturating_mul(row_bytes) <= MAX_PACK_BYTES
 }
 
-/// Returns the bytes of a segment for a pack: a safetensors file with one tensor per column. Columns
-/// of larger numbers come first, so that all are aligned.
+/// Returns the bytes of a segment for a pack: a safetensors file with one tensor per column.
+/// Columns of larger numbers come first, so that all are aligned.
 pub(crate) fn pack_segment(rows: &EncodedRows, manifest: &Manifest) -> Vec<u8> {
     let (num_rows, width) = (rows.len(), manifest.width);
     let mut file = TensorFileBytes::default();
@@ -106,7 +106,6 @@ impl SegmentWriter {
         })
     }
 
-    /// Appends rows.
     pub(crate) fn push(&mut self, rows: &EncodedRows) -> Result<(), MemoryError> {
         self.keys.write(&rows.keys)?;
         self.codes.write(&self.encoder.encode(&rows.keys))?;

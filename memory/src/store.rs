@@ -1,4 +1,4 @@
-//! A memory behind traits: where it is kept, one state of it, and one change to it.
+//! The traits of a memory: its storage ([`Store`]), one state ([`Snapshot`]), one [`Transaction`].
 //!
 //! Training, inference, the command line and the explorer search and change memories through these
 //! traits. A memory in a local folder, [`Memory`](crate::Memory), is one [`Store`].
@@ -26,8 +26,8 @@ pub trait Store: Debug + Send + Sync {
     /// Loads the current state. Returns true if it changed. Existing snapshots keep the old state.
     ///
     /// # Errors
-    /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`], [`MemoryError::UnknownFormat`],
-    /// [`MemoryError::Corrupt`], [`MemoryError::Read`]
+    /// [`MemoryError::NoMemory`], [`MemoryError::MissingGeneration`],
+    /// [`MemoryError::UnknownFormat`], [`MemoryError::Corrupt`], [`MemoryError::Read`]
     fn reload(&self) -> Result<bool, MemoryError>;
 
     /// Starts a change of the current state. No other process can change the memory until the
@@ -38,7 +38,7 @@ pub trait Store: Debug + Send + Sync {
     fn begin(&self) -> Result<Box<dyn Transaction>, MemoryError>;
 }
 
-/// An address on servers for a memory, which need not exist yet.
+/// The address of a memory on servers. The memory need not exist yet.
 pub trait MemoryServer: Debug + Send + Sync {
     /// The address, for messages.
     fn location(&self) -> String;
@@ -49,13 +49,14 @@ pub trait MemoryServer: Debug + Send + Sync {
     /// [`MemoryError::Remote`]
     fn open(&self) -> Result<Option<Box<dyn Store>>, MemoryError>;
 
-    /// Copies the state of a local memory, whose keys are from the models `encoders`, to the servers,
-    /// and opens it. With `replace`, it is the next state of the memory there. Readers see the copy
-    /// once all of it is there.
+    /// Copies a state of a local memory to the servers, and opens the copy. `encoders` are the
+    /// models of its keys. With `replace`, the copy becomes the next state of a memory that exists
+    /// there. Readers see the copy only when it is complete.
     ///
     /// # Errors
-    /// [`MemoryError::Remote`]; [`MemoryError::RemoteExists`] for an existing memory without `replace`;
-    /// [`MemoryError::Locked`] while another process writes to it; [`MemoryError::Corrupt`]
+    /// [`MemoryError::Remote`]; [`MemoryError::RemoteExists`] for an existing memory without
+    /// `replace`; [`MemoryError::Locked`] while another process writes to it;
+    /// [`MemoryError::Corrupt`]
     fn push(
         &self,
         source: &Arc<Generation>,
@@ -94,8 +95,8 @@ pub trait Transaction: Debug + Send {
     fn delete(&mut self, ids: &[i64]) -> Result<(), MemoryError>;
 
     /// Gives all entries new keys of the models `encoders`, which have `width` components. `encode`
-    /// gets all entries in batches, in row order, and returns each batch with new keys. It may return new values of the same format, too. This must be the only part
-    /// of the transaction.
+    /// gets all entries in batches, in row order, and returns each batch with new keys. It may also
+    /// return new values of the same format. This must be the only part of the transaction.
     ///
     /// # Errors
     /// The errors of `encode`; [`MemoryError::Count`], [`MemoryError::BadVector`],
@@ -107,8 +108,8 @@ pub trait Transaction: Debug + Send {
         encode: &mut dyn FnMut(Batch) -> Result<Batch, MemoryError>,
     ) -> Result<(), MemoryError>;
 
-    /// Does the slow part of the commit that readers do not see, such as sending values to an object
-    /// store. Without this call, the commit does it.
+    /// Does the slow part of the commit in advance, such as sending values to an object store.
+    /// Readers do not see it. Without this call, the commit does it.
     ///
     /// # Errors
     /// [`MemoryError::Remote`], [`MemoryError::Corrupt`]; the change can then not be committed
@@ -116,7 +117,7 @@ pub trait Transaction: Debug + Send {
         Ok(())
     }
 
-    /// Makes the change. Returns the new state. Snapshots of the store stay as they are until its
+    /// Makes the change. Returns the new state. The store's own snapshot does not change until its
     /// next [reload](Store::reload).
     ///
     /// # Errors
@@ -213,8 +214,8 @@ pub trait Snapshot: Debug + Send + Sync {
         filter: &Filter,
     ) -> Result<SearchResults, MemoryError>;
 
-    /// Returns the best `k` entries for each query text among the entries that the filter allows and
-    /// that have a word of the query, by [BM25](crate::retrieval::text).
+    /// Returns the best `k` entries for each query text among the entries that the filter allows
+    /// and that have a word of the query, by [BM25](crate::retrieval::text).
     ///
     /// # Errors
     /// [`MemoryError::InvalidOption`] for a filter that does not match the queries;
@@ -263,8 +264,8 @@ pub trait Snapshot: Debug + Send + Sync {
     /// as [`Snapshot::entries`]
     fn values(&self, rows: &[Row]) -> Result<Vec<f32>, MemoryError>;
 
-    /// Starts to read the values of rows in the background, if they are slow to read, for a call of
-    /// [`Snapshot::values`] soon. An error of reading is that of this call.
+    /// Starts reading the values of rows in the background, if they are slow to read, for a later
+    /// call of [`Snapshot::values`]. If reading fails, that call returns the error.
     ///
     /// # Errors
     /// as [`Snapshot::entries`]

@@ -1,4 +1,4 @@
-//! Rows for stores outside of this crate: the same checks, numbers and bytes as in a local memory.
+//! Encodes rows for stores outside of this crate, with the checks and bytes of a local memory.
 
 use crate::change;
 pub use crate::encoded::{EncodedRow, EncodedRows};
@@ -8,8 +8,8 @@ use crate::segment::Batch;
 use crate::store::Description;
 
 /// Checks and encodes batches with `rows` rows in all, and calls `write` with the rows of each
-/// batch. Adds their sources to the description, and raises its next id. Returns the largest norm of
-/// a key.
+/// batch. Adds their sources to the description, and raises its next id. Returns the largest norm
+/// of a key.
 ///
 /// # Errors
 /// The errors of `batches` and `write`; [`MemoryError::DuplicateId`] for an id that occurs twice,

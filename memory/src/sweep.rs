@@ -6,10 +6,10 @@
 //! | `.CURRENT.engram-XXXXXX` | always: the temporary pointer of a killed writer |
 //! | `gen-NNNNNN.partial` | it has the marker of an unfinished generation, or is empty |
 //! | `gen-NNNNNN` or `gen-NNNNNN.pack`, if neither a reader nor the current generation needs it | it has its marker, or is an empty folder, or is an older generation whose manifest has its number |
-//! | `gen-NNNNNN.UNFINISHED` | it has the text of a marker; a needed pack stays |
+//! | `gen-NNNNNN.UNFINISHED` | it has the text of a marker; its pack stays if it is needed |
 //!
-//! `values.safetensors` and `scales.safetensors` are removed if their values are external, and
-//! no held generation has them in its folder.
+//! `values.safetensors` and `scales.safetensors` are removed after their values were moved
+//! elsewhere, as soon as no reader holds a generation that reads these files.
 //!
 //! In these folders, only files with Engram's names are removed. The folder itself is removed if it
 //! is then empty.
@@ -114,8 +114,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// The candidate of a path; `None` if it does not have such a name. A symbolic link is not
-    /// Engram's.
+    /// The candidate of a path; `None` for other names, and for a symbolic link, which Engram never
+    /// makes.
     fn of(path: PathBuf) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_owned();
         let file_type = fs::symlink_metadata(&path).ok()?.file_type();
@@ -135,7 +135,6 @@ impl Candidate {
         Some(Self { path, number, kind })
     }
 
-    /// The name of the generation.
     fn name(&self) -> String {
         folder_name(self.number)
     }
@@ -231,7 +230,7 @@ pub(crate) fn sweep(memory: &Path, current: Option<&Manifest>) -> Result<(), Mem
     sweep_except(memory, current, None)
 }
 
-/// Like [`sweep`], but does not remove what the generation `excluded` needs.
+/// Like [`sweep`], but keeps the files that the generation `excluded` needs.
 pub(crate) fn sweep_except(
     memory: &Path,
     current: Option<&Manifest>,
@@ -275,7 +274,8 @@ pub(crate) fn sweep_except(
             continue;
         }
         match candidate.finished_manifest() {
-            // A later generation is not a leftover: somebody restored an older `CURRENT`.
+            // A later generation is not a leftover, because a user may have restored an older
+            // `CURRENT`.
             Some(manifest)
                 if current.is_some_and(|current| candidate.number < current.generation) =>
             {

@@ -1,7 +1,7 @@
 //! Builds and changes a memory.
 //!
-//! A build, a compaction, a refresh, a graph and a large addition write a folder. Other changes write
-//! a pack, unless they merge many rows (see `merge`).
+//! A large change writes a folder: a build, a compaction, a refresh, a graph, a large addition, or
+//! a merge of many rows (see `merge`). Any other change writes one file, a pack.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -326,10 +326,10 @@ impl Writer {
         })
     }
 
-    /// Moves the values of all segments that have files of their own to `address`: copies the values
-    /// of the memory there, and makes a generation that names the location. The files are removed as
-    /// soon as no held generation reads them. Small segments, which are packs, keep their values.
-    /// Does nothing if these values are at the address already.
+    /// Copies the values of the memory to `address`, and makes a generation that reads them there.
+    /// Only segments with files of their own are moved; small segments, which are in packs, keep
+    /// their values. The files are removed as soon as no held generation reads them. Does nothing
+    /// if these values are at the address already.
     ///
     /// # Errors
     /// [`MemoryError::Remote`]; [`MemoryError::InvalidOption`] for a memory without values; the
@@ -352,15 +352,15 @@ impl Writer {
             self.publish(&manifest, |memory, manifest| {
                 commit_pack(memory, manifest, |_, _| Ok(()))
             })?;
-            // Readers that have read the old pointer, but do not hold its generation yet, open the
-            // new one.
+            // The files can be removed: a reader that has read the old pointer, but does not hold
+            // its generation yet, opens the new generation.
             sweep(&self.folder, Some(self.generation.manifest()))?;
         }
         Ok(at)
     }
 
-    /// The location at `address` of the values of all segments that have files of their own; `None` if
-    /// a segment has them at another location, or if there is no such segment.
+    /// The location at `address` that has the values of all segments with files of their own.
+    /// `None` if a segment's values are elsewhere, or if there is no such segment.
     fn moved_to(&self, address: &str) -> Option<ValuesLocation> {
         let segments = self.generation.manifest().segments.iter();
         let mut locations = segments

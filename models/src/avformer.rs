@@ -1,9 +1,9 @@
 //! AVFormer (arXiv 2303.16501): a frozen ASR model with visual input.
 //!
-//! A linear layer projects each image embedding to one visual token. The visual tokens are
+//! A linear layer projects each image embedding to one visual token, and the visual tokens are
 //! prepended to the audio tokens. Each frozen block has an adapter. Only the projection and the
-//! adapters are trained. The audio tokens ([`FrozenAsrModel::embed`]) and the image embeddings do
-//! not depend on trained parameters, so compute them once per clip.
+//! adapters are trained, so the audio tokens ([`FrozenAsrModel::embed`]) and the image embeddings
+//! stay the same: compute them once per clip.
 //!
 //! | term of the paper | type |
 //! |---|---|
@@ -98,8 +98,8 @@ impl Avformer {
     }
 
     /// Encodes clips from their audio tokens and, if `visual` is given, from their images. If the
-    /// decoder attends to the encoder's states, the result includes the states of the visual tokens;
-    /// for CTC and the transducer, it has the audio states only.
+    /// decoder attends to the encoder's states, the result includes the states of the visual
+    /// tokens; for CTC and the transducer, it has the audio states only.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the number of clips or the width of the embeddings in

@@ -1,9 +1,9 @@
 //! CLIP (arXiv 2103.00020): embeds images and texts in one vector space.
 //!
 //! Reference: `transformers` 5, `models/clip/modeling_clip.py`. Parameter names are the published
-//! names; the norm before the vision blocks is spelt `pre_layrnorm` there. As in [`crate::text_encoder`],
-//! texts are packed, not padded. Attention is causal in the text encoder, so tokens after the
-//! end-of-text token do not affect a text's embedding.
+//! names; the norm before the vision blocks is spelt `pre_layrnorm` there. As in
+//! [`crate::text_encoder`], texts are packed, not padded. Attention is causal in the text encoder,
+//! so tokens after the end-of-text token do not affect a text's embedding.
 
 mod config;
 mod vision;

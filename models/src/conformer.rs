@@ -69,7 +69,7 @@ impl ConformerEncoder {
     /// tokens before calling [`ConformerEncoder::forward`].
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if a clip has no frames, or the number of mel bands does not match.
+    /// [`crate::ModelError::BadInput`] for a clip without frames, or another number of mel bands.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         let bands = self.config.num_mel_bins;
         if lengths.contains(&0) || frames.dims().get(1) != Some(&bands) {
@@ -92,7 +92,7 @@ impl ConformerEncoder {
     /// Runs the blocks with their adapters: `[T, D]` → `[T, D]`. Clips do not attend to each other.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
+    /// [`crate::ModelError::BadInput`] unless there are no adapters, or one per block.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let parts = x.lengths.clone();
         self.forward_parts(x, parts, adapters, mode)
@@ -104,7 +104,7 @@ impl ConformerEncoder {
     /// neighbours in time. Attention joins all tokens of a clip.
     ///
     /// # Errors
-    /// The errors of [`ConformerEncoder::forward`]. [`crate::ModelError::BadInput`] for another sum.
+    /// Those of [`ConformerEncoder::forward`]. [`crate::ModelError::BadInput`] for another sum.
     pub fn forward_parts(
         &self,
         x: AudioStates,

@@ -19,7 +19,7 @@ pub enum ModelError {
         source: std::io::Error,
     },
 
-    /// The content of a model's file is damaged, is not supported, or does not fit the configuration.
+    /// A model's file is damaged, is not supported, or does not fit the configuration.
     #[error("{}: {reason}", path.display())]
     BadFile {
         /// The file.

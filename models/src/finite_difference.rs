@@ -19,7 +19,8 @@ const STEP: f64 = 1e-5;
 ///
 /// - The backward pass in f64 against central differences, for every element.
 /// - The value and the backward pass in f32, where fused kernels run, against f64.
-/// - The same in f32 with the composites of candle operations, against the fused kernels.
+/// - The value and the backward pass of the fused f32 kernels against the same computation in
+///   candle operations.
 /// - The backward pass in f32 against a central difference in f32 along the gradient.
 ///
 /// # Errors

@@ -32,7 +32,8 @@ pub struct GenerateOptions {
     /// long hypotheses; 0 ranks by log probability alone.
     pub length_penalty: f64,
     /// Whether a search stops as soon as `num_beams` hypotheses are finished. If false, it
-    /// continues until, in addition, no unfinished hypothesis scores above the worst of these.
+    /// continues until, in addition, no unfinished hypothesis scores above the worst finished
+    /// hypothesis.
     pub early_stopping: bool,
     /// The end token.
     pub eos_token_id: u32,

@@ -1,12 +1,12 @@
 //! The gradients of all trainable parameters, in buffers that are reused in every step.
 //!
-//! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. Here, the fused
-//! kernels look up a parameter's buffer by the tensor's id during the backward pass. The first
-//! gradient overwrites the buffer; later gradients (another use, another micro-batch) are added.
-//! Gradients returned by ordinary candle operations are added afterwards. Kernels on a GPU and in
-//! bf16 add tensors to the running pass; candle's graph then does not contain the parameters, so
-//! only [`Gradients::backward`] computes their gradients. Gradients of parameters on a GPU stay
-//! there, and are copied to the host when they are read.
+//! `Tensor::backward` allocates a zero gradient for every tensor and adds to it. To avoid this, the
+//! fused kernels write the gradient of a parameter to its buffer, which they find by the tensor's
+//! id. The first gradient of a step overwrites the buffer; later gradients (another use, another
+//! micro-batch) are added, and so are gradients from ordinary candle operations. Kernels on a GPU
+//! and in bf16 add gradients as tensors to the running pass. candle's graph then does not contain
+//! the parameters, so only [`Gradients::backward`] computes their gradients. Gradients of
+//! parameters on a GPU stay there, and are copied to the host when they are read.
 
 mod fault;
 mod set;
@@ -71,8 +71,8 @@ impl Gradients {
         Self::with(parameters, |device| !device.is_cpu())
     }
 
-    /// Keeps the gradients of parameters on the CPU as tensors, too, like those on a GPU. It is slow.
-    /// With it, tests run code for GPUs on the CPU.
+    /// Keeps the gradients of parameters on the CPU as tensors, too, like those on a GPU. It is
+    /// slow. With it, tests run code for GPUs on the CPU.
     pub fn as_tensors(parameters: &Parameters) -> Self {
         Self::with(parameters, |_| true)
     }
@@ -163,9 +163,9 @@ impl Gradients {
         self.global_norm_with(&[])
     }
 
-    /// Returns the Euclidean norm of all gradients together with those of external tables: for each,
-    /// its [index](crate::params::ExternalTable::index) and sum of squares, in ascending order. The
-    /// result has the same bits as with the tables as parameters.
+    /// Returns the Euclidean norm of all gradients, including those of external tables. `tables`
+    /// has the [index](crate::params::ExternalTable::index) and the sum of squares of each table,
+    /// in ascending order. The result has the same bits as if the tables were parameters.
     pub fn global_norm_with(&self, tables: &[(usize, f64)]) -> f64 {
         let on_gpu = self.squares_on_gpu().unwrap_or(f64::NAN);
         let mut squares: Vec<Option<f64>> = (0..self.len()).map(|i| self.squares(i)).collect();

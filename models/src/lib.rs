@@ -2,8 +2,8 @@
 //!
 //! All trainable models are built in the same way: a [`params::ParameterBuilder`] gives the
 //! parameters, loaded from [`weights`] or drawn from a seed, on the device of its [`compute`].
-//! [`layers`] hold the parameters, and [`kernels`] compute with them. Input sequences are packed one
-//! after the other, without padding ([`packed`]).
+//! [`layers`] hold the parameters, and [`kernels`] compute with them. Input sequences are packed
+//! one after the other, without padding ([`packed`]).
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

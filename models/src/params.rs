@@ -1,10 +1,9 @@
 //! Ordered, named, seeded parameters, and their learning-rate factors.
 //!
 //! candle's own `VarMap` is unordered and cannot be seeded on the CPU. Here parameters keep the
-//! order in which the model requested them. The initial values of a parameter depend only on the
-//! seed and the parameter's name. An additional layer does not change the initial values of other
-//! layers. A *frozen* parameter is a plain tensor without a gradient; gradients still flow to
-//! earlier layers.
+//! order in which the model requested them. Their initial values depend only on the seed and their
+//! names, so an additional layer does not change the initial values of other layers. A *frozen*
+//! parameter is a plain tensor: it gets no gradient, but gradients still flow to earlier layers.
 
 mod builder;
 mod embedding_table;

@@ -1,5 +1,5 @@
-//! Pre-norm blocks, `x + attention(norm(x))` and then `x + feed_forward(norm(x))`: those of T5 and
-//! Whisper's decoder, and the stack in the encoders of CLIP, ViT and Whisper.
+//! Pre-norm blocks, `x + attention(norm(x))` and then `x + feed_forward(norm(x))`: the blocks of T5
+//! and of Whisper's decoder, and the stack of blocks in the encoders of CLIP, ViT and Whisper.
 
 mod block;
 mod decoding;
@@ -112,8 +112,8 @@ impl PreNormBlocks {
     /// all blocks and `x` get gradients.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`, or the number
-    /// of adapters is neither 0 nor the number of blocks.
+    /// [`crate::ModelError::BadInput`] if there are fewer blocks than `stop_gradient_after`, or the
+    /// number of adapters is neither 0 nor the number of blocks.
     pub(crate) fn forward(
         &self,
         x: Tensor,

@@ -10,7 +10,7 @@ use crate::gradients;
 use crate::kernels::graph::{Operation, attach, copy_output};
 
 /// The values that the backward pass computes again instead of keeping them in memory. On the CPU,
-/// gradients are the same bytes for each value.
+/// all variants give the same bytes of gradients.
 ///
 /// Per channel and token, a block of ViT keeps 14 values without recomputation, 11 with
 /// [`Recompute::Selective`] and 1 with [`Recompute::Block`]; a block of T5 v1.1 keeps 21, 12 and 1.

@@ -13,8 +13,8 @@
 //! | initialisation from T5 and ViT weights | [`published`] |
 //!
 //! Reference: the released code, google-research/scenic `projects/knowledge_visual_language`. The
-//! released code cannot run its own retrieval. Therefore only the building blocks (T5, ViT) are
-//! tested against a reference. The other parts are tested by finite differences and against their
+//! released code cannot run its own retrieval, so only the building blocks (T5, ViT) are tested
+//! against a reference. The other parts are tested by finite differences and against their
 //! definitions. Sequences are packed, not padded: a query or entry without an image has no rows for
 //! an image, where the released code has one masked zero token.
 

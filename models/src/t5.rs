@@ -1,8 +1,8 @@
 //! T5 v1.1 (arXiv 1910.10683, 2002.05202): a text-to-text encoder-decoder.
 //!
 //! Reference: `transformers` 5, `models/t5/modeling_t5.py`. Parameter names are the published
-//! names. As in [`crate::text_encoder`], texts are packed, not padded. [`Decoder::generate`] generates the
-//! output texts.
+//! names. As in [`crate::text_encoder`], texts are packed, not padded. [`Decoder::generate`]
+//! generates the output texts.
 
 pub mod blocks;
 mod config;
@@ -129,8 +129,8 @@ fn check_rows(states: &Tensor, lengths: &[usize]) -> Result<()> {
 }
 
 impl Stack {
-    /// Builds the blocks `block.N`, of which the first stores the relative position bias, and the
-    /// final norm.
+    /// Builds the blocks `block.N` and the final norm. The first block stores the relative position
+    /// bias.
     fn new(config: &T5Config, is_decoder: bool, builder: &ParameterBuilder) -> Result<Self> {
         let count = if is_decoder { config.decoder_layers() } else { config.num_layers };
         let block = if is_decoder { decoder_block } else { encoder_block };

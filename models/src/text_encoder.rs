@@ -5,9 +5,9 @@
 //! References: `transformers` 5, `models/bert/modeling_bert.py` and
 //! `models/deberta_v2/modeling_deberta_v2.py`. Parameter names are the published names. Sequences
 //! are packed, not padded, so no work is spent on padding. Poolers and task heads are omitted. The
-//! two largest DeBERTa-v2 models have a convolution, which is not supported: their configurations
-//! are an error. Unlike the reference, only the relative embeddings that a batch needs are
-//! projected, and dropout applies only to these embeddings.
+//! two largest DeBERTa-v2 models have a convolution, which is not supported, so their
+//! configurations are an error. Unlike the reference, only the relative embeddings that a batch
+//! needs are projected, and dropout applies only to these embeddings.
 
 mod block;
 mod config;
@@ -125,8 +125,8 @@ impl TextEncoder {
     /// as possible. A model without absolute positions accepts sequences of any length.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] for a position beyond the position table. [`crate::ModelError::Candle`]
-    /// for a token id or type beyond its table.
+    /// [`crate::ModelError::BadInput`] for a position beyond the position table.
+    /// [`crate::ModelError::Candle`] for a token id or type beyond its table.
     pub fn encode(&self, tokens: &PackedTokens, mode: &Mode) -> Result<Tensor> {
         self.run(tokens, mode, |_| {})
     }

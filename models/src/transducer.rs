@@ -7,7 +7,7 @@
 //! Reference: `transformers` 5, `ParakeetForRNNT`. Parameter names equal the names there
 //! (`encoder_projector`, `decoder.{embedding,lstm,decoder_projector}`, `joint.head`), so published
 //! models load. Departures: the joint network may have another width than the prediction network,
-//! as in BEST-RQ (arXiv 2202.01855); a stateless prediction network is an alternative
+//! as in BEST-RQ (arXiv 2202.01855). Instead of an LSTM, the prediction network may be stateless
 //! (arXiv 2109.07513): an embedding and a convolution over the last labels (`decoder.conv`).
 
 mod alignment;
@@ -96,8 +96,8 @@ impl TransducerDecoder {
     /// Returns `-log p(text)` of each clip in nats, `[B]`, summed over all alignments. A text
     /// without a path has infinite loss and zero gradient.
     ///
-    /// With [`Recompute::Block`](crate::recompute::Recompute::Block), the logits of a few clips at a
-    /// time are in memory.
+    /// With [`Recompute::Block`](crate::recompute::Recompute::Block), the logits of a few clips at
+    /// a time are in memory.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the numbers of texts and clips differ, and the errors of

@@ -2,9 +2,9 @@
 //!
 //! References: `transformers` 5, `models/whisper/modeling_whisper.py`; for decoding,
 //! openai/whisper. Parameter names are the published names (`model.encoder…`, `model.decoder…`).
-//! Clips are packed, not padded, so short clips cost less than long clips. The published models
-//! were trained on clips padded with silence to 30 seconds; pad your clips to match. Gradients pass
-//! through frozen blocks. You can therefore train [adapters](crate::adapter) for each block, and
+//! Clips are packed, not padded, so short clips cost less than long clips. But the published models
+//! were trained on clips padded with silence to 30 seconds, so pad your clips to match. Gradients
+//! pass through frozen blocks, so you can train [adapters](crate::adapter) for each block, and
 //! tokens placed before the audio tokens ([`Encoder::embed`]).
 
 mod alignment;

@@ -4,8 +4,8 @@ use std::io::{BufRead, Read};
 
 use crate::{Input, Location, TextError};
 
-/// The maximum size of a line in bytes. A row of a table that exceeds this size must end on the
-/// line on which it does so.
+/// The maximum size of a line in bytes. A table row may have several lines; once it exceeds this
+/// size, it must end on its current line.
 pub const MAX_LINE_BYTES: u64 = 16 << 20;
 
 /// Iterates over lines with their numbers, from 1, without their line ends. After the line end of

@@ -92,7 +92,6 @@ impl CachedModel {
         self.folder.join(".no_exist").join(commit).join(file)
     }
 
-    /// Looks up a file.
     pub(super) fn lookup(&self, file: &str) -> CacheState {
         let path = self.snapshot().join(file);
         if path.is_file() {

@@ -118,7 +118,6 @@ impl<'s> Collector<'s> {
         &self.counts
     }
 
-    /// Counts a record.
     pub(super) fn count_record(&mut self) {
         self.counts.records += 1;
     }
@@ -134,7 +133,6 @@ impl<'s> Collector<'s> {
         *self.counts.skipped.entry(reason).or_default() += 1;
     }
 
-    /// Counts a note.
     pub(super) fn note(&mut self, note: Note) {
         *self.counts.notes.entry(note).or_default() += 1;
     }

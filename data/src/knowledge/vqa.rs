@@ -168,8 +168,8 @@ pub fn read_questions(
 
 /// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `collector`, in the order
 /// of the questions. Without `annotations`, the file is of A-OKVQA, and has the answers. With
-/// `per_image`, entries are in the order of the images' first questions. The document of an entry is
-/// the image id. Each question is one record of the counts.
+/// `per_image`, entries are in the order of the images' first questions. The document of an entry
+/// is the image id. Each question is one record of the counts.
 ///
 /// # Errors
 /// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see

@@ -141,8 +141,8 @@ impl<'s> ClipCollector<'s> {
     }
 
     /// Returns the images of the clip's folder if it exists, otherwise of its recording's folder.
-    /// With a frame rate, only the images of the recording within the clip's time are returned; if
-    /// there is none, the nearest image, without a time, if it is near enough.
+    /// With a frame rate, returns only the recording's images within the clip's time. If there is
+    /// none, returns the nearest image if it is near enough, without a time.
     fn frames_of(&mut self, clip: &Clip, recording: &str) -> Result<Vec<Frame>, DataError> {
         let Some(folder) = &self.source.frames else { return Ok(Vec::new()) };
         // An id from a file must not lead out of the folder.

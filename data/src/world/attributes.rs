@@ -75,7 +75,7 @@ impl Attribute {
     }
 }
 
-/// All attributes; entry ids depend on their order. The tests of the world check the table, so it is
-/// never empty.
+/// All attributes; entry ids depend on their order. The tests of the world check the table, so it
+/// is never empty.
 pub static ATTRIBUTES: LazyLock<Vec<Attribute>> =
     LazyLock::new(|| serde_json::from_str(include_str!("attributes.json")).unwrap_or_default());

@@ -29,8 +29,8 @@ pub struct Connect {
     pub options: Vec<(String, String)>,
     /// The time limit of one attempt of a request, without the time to transfer its bytes.
     pub request_limit: Duration,
-    /// The slowest accepted transfer, in bytes per second. It extends the time limit of a large
-    /// request.
+    /// The slowest accepted transfer, in bytes per second. The time of a transfer at this speed is
+    /// added to the limit of a request.
     pub slowest_transfer: u64,
     /// How long a failed request is repeated, if the error may be temporary.
     pub patience: Duration,
@@ -51,7 +51,7 @@ impl Default for Connect {
 }
 
 impl fmt::Debug for Connect {
-    /// Without the values of the options, which may be secret.
+    /// Omits the values of the options, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.options.iter().map(|(name, _)| name.as_str()).collect();
         f.debug_struct("Connect")
@@ -97,7 +97,7 @@ pub(crate) fn open(address: &str, connect: &Connect) -> Result<Opened, MemoryErr
         let remedy = "set the store's options, for example AWS_REGION and AWS_ENDPOINT";
         remote(address, printable(&error), remedy)
     };
-    // Another part of the program may have installed a provider of cryptography. Either is fine.
+    // This fails if the program has installed another provider of cryptography, which also works.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // This crate has its own retries and time limits.
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
@@ -122,7 +122,7 @@ pub(crate) fn open(address: &str, connect: &Connect) -> Result<Opened, MemoryErr
     Ok(Opened { store, prefix, location: address.trim_end_matches('/').to_owned() })
 }
 
-/// The client's own time limit is set aside first.
+/// Returns the options. The first one disables the client's time limit, unless an option sets it.
 fn options(connect: &Connect) -> impl Iterator<Item = (&str, &str)> {
     let given = connect.options.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     [("timeout", "1 day")].into_iter().chain(given)

@@ -20,8 +20,8 @@
 //! | `shards/SHA-256` | the values of some rows, and checksums of blocks; never changed |
 //! | `generations/NNNNNNNNNN` | a manifest: the names and checksums of the shards; created last |
 //!
-//! The generation with the largest number is current. A push is visible as a whole, or not at all. A
-//! push that was interrupted goes on with the shards that are in the store. Two generations share
+//! The generation with the largest number is current. A push is visible as a whole, or not at all.
+//! An interrupted push can be repeated, which sends only the missing shards. Two generations share
 //! the shards of segments that they share, so a small change sends little.
 //!
 //! All objects are checked when they are read: a changed byte is an error, and never a value.
@@ -30,8 +30,8 @@
 //!
 //! As in NVIDIA's Merlin Hierarchical Parameter Server (HPS): frequent values in main memory
 //! ([`ValueCache`](engram_memory::cache::ValueCache)), and all values in the store. A
-//! [prefetch](engram_memory::Snapshot::prefetch) reads the values of the next batch while the current
-//! one is computed.
+//! [prefetch](engram_memory::Snapshot::prefetch) reads the values of the next batch while the
+//! current one is computed.
 //!
 //! ```
 //! use std::sync::Arc;

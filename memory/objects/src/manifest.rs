@@ -1,9 +1,10 @@
 //! The manifest of a generation: its shards, with their checksums.
 //!
-//! Manifests are the objects `generations/NNNNNNNNNN`. They are created once and never replaced. The
-//! one with the largest number is current. So one conditional request, "create if missing", makes a
-//! generation current, and the second of two pushes fails. All kinds of stores have it; folders and
-//! some servers lack the conditional replacement that a pointer object would need.
+//! Manifests are the objects `generations/NNNNNNNNNN`. They are created once and never replaced.
+//! The one with the largest number is current. So a push makes its generation current by one
+//! conditional request, "create if missing", and the second of two pushes fails. All kinds of
+//! stores have this request. A pointer object would need a conditional replacement, which folders
+//! and some servers lack.
 //!
 //! The first line is the SHA-256 of the rest, which is JSON.
 

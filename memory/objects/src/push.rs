@@ -53,16 +53,15 @@ pub struct Pushed {
     pub sent_bytes: u64,
 }
 
-/// Sends the values of a generation, and makes them the current generation in the store. Shards that
-/// the store has already are not sent again: of earlier generations, and of a push that was
-/// interrupted.
+/// Sends the values of a generation, and makes them the current generation in the store. Shards
+/// that the store already has from earlier generations or an interrupted push are not sent again.
 ///
 /// The rows in the store have the same numbers as in the local generation.
 ///
 /// # Errors
-/// [`MemoryError::InvalidOption`] for a memory without values or a size of 0; [`MemoryError::Remote`]
-/// if a request failed, if the store ignores conditions, or if another process pushed meanwhile;
-/// [`MemoryError::Corrupt`] for the local memory
+/// [`MemoryError::InvalidOption`] for a memory without values or a size of 0;
+/// [`MemoryError::Remote`] if a request failed, if the store ignores conditions, or if another
+/// process pushed meanwhile; [`MemoryError::Corrupt`] for the local memory
 pub fn push(
     storage: &ObjectStorage,
     memory: &Generation,
@@ -157,7 +156,7 @@ fn is_same(base: &Manifest, next: &Manifest) -> bool {
 
 /// The state of the store before a push.
 struct Start {
-    /// An object of that time, by the store's clock.
+    /// An object that was written at the start, so its time is the start by the store's clock.
     probe: ObjectMeta,
     at: Instant,
     /// The current generation.
@@ -188,16 +187,16 @@ impl Start {
         Ok(start)
     }
 
-    /// Whether the current generation has the shard, or it is younger than `age`. An older shard may
-    /// be removed while we push.
+    /// Whether the shard is safe from sweeps during the push: the current generation has it, or it
+    /// is younger than `age`.
     fn stays(&self, name: &str, meta: &ObjectMeta, age: Duration) -> bool {
         let now = self.probe.last_modified + self.at.elapsed();
         self.named.contains(name) || meta.last_modified + age > now
     }
 }
 
-/// Checks that the store creates an object only if it is missing. Returns the new object, which was
-/// written now by the store's clock.
+/// Checks that the store creates an object only if it is missing. Returns the new object, whose
+/// time is the present by the store's clock.
 pub(crate) async fn check_conditions(client: &Client) -> Result<ObjectMeta, MemoryError> {
     let name = format!("probes/{:032x}", rand::random::<u128>());
     client.create(&name, Bytes::from_static(b"1")).await?;
@@ -229,14 +228,14 @@ async fn make_current(client: &Client, start: &Start, next: &Manifest) -> Result
     }
     let name = manifest::name(next.generation);
     let is_created = client.create(&name, next.encode()?).await?;
-    // If the answer to the first attempt was lost, the manifest is ours nevertheless.
+    // If the answer to the first attempt was lost, the manifest that exists is ours.
     let is_ours = is_created || Manifest::read(client, next.generation).await?.push == next.push;
     let current = manifest::generations(client).await?.last().copied();
     if is_ours && current == Some(next.generation) {
         return Ok(());
     }
     if is_ours {
-        // Ours was created after a sweep had removed another one with the same number.
+        // A sweep had removed another manifest with this number, so ours was created in its place.
         client.delete(&name).await?;
     }
     let reason = "another process pushed this generation meanwhile";

@@ -4,8 +4,8 @@
 //! 2. the values, without gaps; each as in a local memory: its numbers, then its scales
 //!
 //! A block is a fixed number of values. So a reader can check a range of blocks without the rest of
-//! the shard. The manifest has the SHA-256 of the table and of the whole shard. All bytes are little
-//! endian.
+//! the shard. The manifest has the SHA-256 of the table and of the whole shard. All bytes are
+//! little endian.
 
 use std::ops::Range;
 

@@ -154,7 +154,7 @@ impl<T> Task<T> {
     }
 }
 
-/// The runtime. It may be dropped in a task of another runtime, so it does not wait for its threads.
+/// The runtime. It may be dropped in a task of another runtime, so its threads are not awaited.
 struct Background(Option<Runtime>);
 
 impl Drop for Background {
@@ -216,7 +216,6 @@ impl Client {
         }
     }
 
-    /// Reads an object.
     pub(crate) async fn get(&self, name: &str, expected: u64) -> Result<Bytes, MemoryError> {
         let path = self.path(name);
         let get = || async { Ok(self.store.get(&path).await?.bytes().await?) };
@@ -244,7 +243,8 @@ impl Client {
                 }
                 Err(error) => Failure::Store(error),
             };
-            // Stores report a range after the end of an object in many ways. The size is clear.
+            // Stores report a range beyond the end of an object in many ways, so the size is
+            // compared.
             if failure.is_generic()
                 && let Ok(ObjectMeta { size: found, .. }) = self.store.head(&path).await
                 && found != size

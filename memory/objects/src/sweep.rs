@@ -38,8 +38,8 @@ pub struct Swept {
     pub bytes: u64,
 }
 
-/// Removes generations other than the newest ones, and shards that no generation names. Readers of a
-/// removed generation get errors, and open the current one.
+/// Removes generations other than the newest ones, and shards that no generation names. Readers of
+/// a removed generation get errors, and open the current one.
 ///
 /// # Errors
 /// [`MemoryError::InvalidOption`] if `keep` is 0; [`MemoryError::Remote`] if a request failed, if
@@ -54,13 +54,13 @@ pub fn sweep(storage: &ObjectStorage, settings: SweepSettings) -> Result<Swept, 
 
 async fn run(client: &Client, settings: SweepSettings) -> Result<Swept, MemoryError> {
     let address = || client.address("").trim_end_matches('/').to_owned();
-    // Before anything is written, because the address may have a typing error.
+    // Checked before anything is written, because the address may be mistyped.
     if manifest::generations(client).await?.is_empty() && client.list(SHARDS).await?.is_empty() {
         return Err(remote(&address(), "has no values of a memory", "check the address"));
     }
     let now = check_conditions(client).await?.last_modified;
-    // Listed before the manifests are read: a shard of a later push is not in this list, or it is
-    // in a manifest, or it is new.
+    // Shards are listed before the manifests are read. So a shard of a push that runs meanwhile is
+    // missing from this list, in a manifest, or new.
     let shards = client.list(SHARDS).await?;
     let generations = manifest::generations(client).await?;
     let (removed, kept) = generations.split_at(generations.len().saturating_sub(settings.keep));

@@ -38,7 +38,8 @@ impl Default for TierSettings {
     }
 }
 
-/// Reads values from object stores, and keeps frequently read values in main memory. For [`Memory::open_with`](engram_memory::Memory::open_with).
+/// Reads values from object stores, and keeps frequently read values in main memory. Pass it to
+/// [`Memory::open_with`](engram_memory::Memory::open_with).
 #[derive(Debug)]
 pub struct ValueTiers {
     settings: TierSettings,

@@ -44,8 +44,8 @@ impl RemoteValues {
     /// Opens a generation.
     ///
     /// # Errors
-    /// [`MemoryError::UnknownFormat`]; [`MemoryError::Remote`] if the manifest is missing or damaged, or
-    /// a request failed
+    /// [`MemoryError::UnknownFormat`]; [`MemoryError::Remote`] if the manifest is missing or
+    /// damaged, or a request failed
     pub fn open(storage: &ObjectStorage, generation: u64) -> Result<Self, MemoryError> {
         let client = Arc::clone(&storage.client);
         let manifest = storage.wait(async move { Manifest::read(&client, generation).await })?;

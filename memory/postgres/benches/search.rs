@@ -1,8 +1,8 @@
 //! Times of a memory on one server and on three: COPY, indexes and graphs, searches and small
 //! changes.
 //!
-//! Usage: `cargo bench -p engram-memory-postgres -- ROWS WIDTH QUERIES`, with `ENGRAM_POSTGRES` as for
-//! the tests. The servers run on this machine, on Unix sockets.
+//! Usage: `cargo bench -p engram-memory-postgres -- ROWS WIDTH QUERIES`, with `ENGRAM_POSTGRES` as
+//! for the tests. The servers run on this machine, on Unix sockets.
 #![allow(clippy::unwrap_used)]
 
 #[allow(dead_code)]
@@ -59,8 +59,8 @@ fn seconds(start: Instant) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
-/// Searches for one query at a time. Prints the mean, the median and the 95th percentile of the time,
-/// and the recall. Exact results must equal those of the local memory.
+/// Searches for one query at a time. Prints the mean, the median and the 95th percentile of the
+/// time, and the recall. Exact results must equal those of the local memory.
 fn time(
     (local, remote): (&dyn Snapshot, &dyn Snapshot),
     name: &str,

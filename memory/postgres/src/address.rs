@@ -22,15 +22,16 @@ pub struct Connect {
     /// The maximum number of connections of one search.
     pub connections: usize,
     /// Allows partial results of a memory on several servers: without the entries of unreachable
-    /// servers. [`Snapshot::missing`](engram_memory::Snapshot::missing) names them. The first server must
-    /// be there when the memory is opened.
+    /// servers. [`Snapshot::missing`](engram_memory::Snapshot::missing) names them. The first
+    /// server must be there when the memory is opened.
     pub partial: bool,
     /// The time for which reads are tried again after the connection broke, for example while the
     /// server restarts.
     pub patience: Duration,
     /// The time limit of a new connection.
     pub connect_limit: Duration,
-    /// The time limit of a statement. A change may need longer, as long as the server is there.
+    /// The time limit of a statement. A change may take longer, as long as the server accepts
+    /// connections.
     pub limit: Duration,
 }
 
@@ -141,7 +142,7 @@ impl Address {
             config.dbname(&user);
         }
         config.connect_timeout(connect.connect_limit).application_name("engram");
-        // A pooled connection that no longer has a server is noticed, even behind a firewall.
+        // Keepalives detect that a pooled connection has lost its server, even behind a firewall.
         config
             .keepalives_idle(Duration::from_secs(30))
             .keepalives_interval(Duration::from_secs(10))

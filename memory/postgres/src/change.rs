@@ -31,7 +31,7 @@ impl Change {
         result.map_err(|failure| self.server.failed(failure))
     }
 
-    /// Creates new tables, for rows of a generation with new keys.
+    /// Starts a generation in which all rows get new keys: creates new tables for them.
     pub(crate) fn begin_anew(
         &mut self,
         part: &Part,

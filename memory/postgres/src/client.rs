@@ -1,8 +1,8 @@
 //! A blocking connection with time limits.
 //!
-//! A server that is stopped, or behind a network that drops packets, never answers. So each statement
-//! has a time limit here, beside the limit of the server. A long statement of a writer, such as the
-//! build of a graph, is waited for as long as the server accepts new connections.
+//! A server that is stopped, or behind a network that drops packets, never answers. So each
+//! statement has a time limit here, beside the limit of the server. A long statement of a writer,
+//! such as the build of a graph, is waited for as long as the server accepts new connections.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::tls::Tls;
 
 /// The maximum number of prepared statements of a connection. Statements name the tables of a
-/// generation, so that old ones become useless.
+/// generation, so old statements become useless.
 const MAX_STATEMENTS: usize = 128;
 
 /// A server, with the means and the time limits of a connection.
@@ -40,7 +40,8 @@ pub(crate) struct Endpoint {
 /// The error that ended a connection.
 type Fault = Arc<Mutex<Option<tokio_postgres::Error>>>;
 
-/// A connection with its prepared statements. It works only while one of its methods runs.
+/// A connection with its prepared statements. It sends and receives only while one of its methods
+/// runs.
 pub(crate) struct Connection {
     client: tokio_postgres::Client,
     /// The schema of the memory.
@@ -48,7 +49,7 @@ pub(crate) struct Connection {
     statements: HashMap<String, Statement>,
     fault: Fault,
     endpoint: Endpoint,
-    /// Whether statements may need longer than the limit, as long as the server is there.
+    /// Whether a statement may exceed the limit, as long as the server accepts connections.
     pub(crate) is_patient: bool,
     is_silent: bool,
     // Dropped last.
@@ -139,7 +140,8 @@ impl Connection {
                         if !self.is_patient {
                             return Err(Failure::Silent(limit));
                         }
-                        // The server works for long. Is it still there?
+                        // After the limit, a patient wait goes on only if the server accepts a
+                        // connection.
                         self.endpoint.open(&Fault::default()).await?;
                     }
                 }
@@ -209,8 +211,8 @@ impl Connection {
         self.wait(async |client| client.execute(&statement, parameters).await)
     }
 
-    /// Runs a statement, and calls `each` with one row after the other, so that they need not fit into
-    /// main memory. The time limit is for each row.
+    /// Runs a statement, and calls `each` with one row after the other, so that they need not fit
+    /// into main memory. The time limit is for each row.
     pub(crate) fn for_each(
         &mut self,
         sql: &str,
@@ -232,7 +234,7 @@ impl Connection {
         self.wait_for(work, false)
     }
 
-    /// Sends the data of a statement `COPY … FROM STDIN`. The time limit is for each part of the data.
+    /// Sends the data of a statement `COPY … FROM STDIN`. The time limit is for each part of it.
     pub(crate) fn copy_in(
         &mut self,
         sql: &str,
@@ -270,7 +272,8 @@ impl Connection {
     }
 }
 
-/// The time after which a server is silent: it has ended a statement at its own limit before.
+/// The time after which a server counts as silent. A working server would have ended the statement
+/// at its own, shorter limit.
 fn patience(endpoint: &Endpoint) -> Duration {
     endpoint.limit.saturating_add(endpoint.limit.min(Duration::from_secs(5)))
 }

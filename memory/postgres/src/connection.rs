@@ -14,16 +14,17 @@ const PLANS: &str = "force_custom_plan";
 impl Connection {
     /// Changes the settings of a new connection. Statements get this time limit.
     pub(crate) fn set_up(&mut self, limit: Duration) -> Result<(), Failure> {
-        // With iterative scans, a graph search with a filter returns as many rows as it is asked for.
+        // With iterative scans, a graph search with a filter returns as many rows as requested.
         self.batch_execute(&format!(
             "SET plan_cache_mode = {PLANS}; SET hnsw.iterative_scan = relaxed_order; \
              SET client_min_messages = warning; SET jit = off",
         ))?;
         // The server takes at most this number of milliseconds.
         let limit = limit.as_millis().min(i32::MAX as u128);
-        // Names of tables need no schema. pgvector may be in any schema. A server ends a session, and
-        // so releases its locks, soon after its client lost power. A training run keeps a transaction
-        // open for hours. Older servers do not have all of the settings.
+        // With this search path, tables need no schema in their names, and pgvector may be in any
+        // schema. With the keepalives, a server soon ends the session of a client that lost power,
+        // which releases its locks. No limit ends an idle transaction, because a training run keeps
+        // one open for hours. Settings that an older server lacks are skipped.
         self.query(
             "SELECT set_config(s.name, v.value, false) FROM (VALUES
                  ('search_path', concat_ws(', ', $1::text, (SELECT quote_ident(nspname)
@@ -39,28 +40,26 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins a transaction. Its statements may need any time, such as the build of a graph, as long
-    /// as the server is there.
+    /// Begins a transaction. Its statements, such as the build of a graph, may take any time, as
+    /// long as the server accepts connections.
     pub(crate) fn begin(&mut self) -> Result<(), Failure> {
         self.batch_execute("BEGIN; SET LOCAL statement_timeout = 0")?;
         self.is_patient = true;
         Ok(())
     }
 
-    /// Commits the transaction.
     pub(crate) fn commit(&mut self) -> Result<(), Failure> {
         self.is_patient = false;
         self.batch_execute("COMMIT")
     }
 
-    /// Ends the transaction without its changes.
     pub(crate) fn roll_back(&mut self) -> Result<(), Failure> {
         self.is_patient = false;
         self.batch_execute("ROLLBACK")
     }
 
-    /// Runs graph searches: each has the number of candidates that it collects at a time, a statement,
-    /// and its parameters. All are sent at once, so that the server never waits for the client.
+    /// Runs graph searches: each has the number of candidates to collect at a time, a statement and
+    /// its parameters. All are sent at once, so that the server never waits for the client.
     pub(crate) fn search_graphs(
         &mut self,
         searches: &[(usize, &str, Vec<&(dyn ToSql + Sync)>)],
@@ -68,8 +67,8 @@ impl Connection {
         if searches.is_empty() {
             return Ok(Vec::new());
         }
-        // Their plans stay: planning takes as long as a search of a small graph. A plan without the
-        // graph would have to sort.
+        // The generic plan is reused, because planning takes as long as a search of a small graph.
+        // Without sorting, the plan must use the graph.
         let plans = "SELECT set_config('plan_cache_mode', $1, false), \
                      set_config('enable_sort', $2, false)";
         let (plans, set) =

@@ -13,8 +13,8 @@ const TRAILER: i16 = -1;
 /// The number of bytes that are sent at a time, approximately.
 const PART_BYTES: usize = 1 << 20;
 
-/// Encodes rows with the columns of [`COLUMNS`](crate::tables::COLUMNS). Each row has its number, and
-/// `generation` adds all of them.
+/// Encodes rows with the columns of [`COLUMNS`](crate::tables::COLUMNS). Each row has its number,
+/// and `generation` adds all of them.
 pub(crate) fn encode<'a>(
     rows: impl Iterator<Item = (i64, &'a EncodedRow<'a>)>,
     generation: i64,

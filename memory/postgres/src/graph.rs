@@ -1,13 +1,13 @@
-//! Graph search. The graphs have half-precision keys, one graph a source and server. They return
+//! Graph search. There is one graph of half-precision keys per source and server. Graphs return
 //! candidates, which are scored and ordered as in a local memory.
 //!
-//! Each graph is searched for its share of the candidates, and returns its share of the best entries
-//! and some more. Once the results of all graphs are merged, a graph with more of the best entries
-//! than its share is searched again for more candidates. So a memory on several servers needs hardly
-//! more work than on one.
+//! Each graph is first searched for its share of the candidates, and returns its share of the best
+//! entries and some more. If a graph turns out to have more of the best entries than its share, it
+//! is searched again for more candidates. So a memory on several servers needs hardly more work
+//! than on one.
 //!
-//! A small graph, or one that returns too few candidates, is replaced by an exact search of its entries.
-//! A query with a gate of 0 or below is searched exactly.
+//! A small graph, or one that returns too few candidates, is replaced by an exact search of its
+//! entries. A query with a gate of 0 or below is searched exactly.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +26,8 @@ const MAX_EF_SEARCH: usize = 1000;
 /// The maximum number of statements for a query without gates. More sources share a statement.
 const MAX_STATEMENTS: usize = 16;
 
-/// A graph with at most this number of entries for each candidate is replaced by an exact search,
-/// which takes no longer (`cargo bench`, 5,000 keys of width 384).
+/// If a graph has at most this many entries for each candidate, an exact search replaces it,
+/// because it takes no longer (`cargo bench`, 5,000 keys of width 384).
 const EXACT: usize = 25;
 
 /// How far a graph is searched.
@@ -42,7 +42,7 @@ struct Extent {
 /// The entries that a group of a server returned for a query.
 struct GroupResult<'a> {
     extent: Extent,
-    /// Whether all entries that may be among the best are there.
+    /// Whether the result has all entries that may be among the best.
     is_exact: bool,
     best: BestEntries<'a>,
 }
@@ -50,15 +50,15 @@ struct GroupResult<'a> {
 /// For a query, the indices of some groups of a server, and how far they are searched.
 type Task = (usize, Vec<(usize, Extent)>);
 
-/// Returns the best of the candidates from the graphs of all servers, for each query. `is_part`: not all
-/// sources are searched.
+/// Returns the best of the candidates from the graphs of all servers, for each query. `is_part`
+/// says that only some sources are searched.
 pub(crate) fn search<'a>(
     snapshot: &PostgresSnapshot,
     ranking: &'a Ranking<'a>,
     candidates: usize,
     is_part: bool,
 ) -> Result<Vec<BestEntries<'a>>, MemoryError> {
-    // The best entries of some sources are farther from the query than those of all, and harder to find.
+    // The best entries of some sources are farther from the query, and so harder to find.
     let least = if is_part { 4 } else { 2 };
     let candidates = candidates.max(least * ranking.k());
     let queries: Vec<usize> = (0..ranking.queries()).collect();
@@ -69,7 +69,7 @@ pub(crate) fn search<'a>(
         let found = graphs.search.each_query(&queries, |query| graphs.first(query, entries))?;
         Ok((part.index(), found))
     })?;
-    // The groups of each query, of each server.
+    // For each server, the groups of each query.
     let mut found: BTreeMap<u32, Vec<Vec<GroupResult<'a>>>> = found.into_iter().collect();
     loop {
         let tasks = further(&found, &queries, candidates, ranking.k());
@@ -97,7 +97,8 @@ pub(crate) fn search<'a>(
                         }
                     }
                 }
-                // The server is away, and partial results are allowed.
+                // The server is unreachable, and partial results are allowed: no search of it is
+                // left.
                 None => found.iter_mut().flatten().for_each(|found| found.is_exact = true),
             }
         }
@@ -111,7 +112,7 @@ pub(crate) fn search<'a>(
     Ok(best)
 }
 
-/// The groups of each server that must be searched further, because they have many of the best entries.
+/// The groups of each server to be searched further, because they have many of the best entries.
 fn further(
     found: &BTreeMap<u32, Vec<Vec<GroupResult<'_>>>>,
     queries: &[usize],
@@ -145,8 +146,9 @@ impl Extent {
         Self { collected, returned: share_of(with_margin(k), fraction) }.checked()
     }
 
-    /// The extent for a graph that has `count` of the best `k` entries: at least twice as many
-    /// candidates, of which it returns some more than `count`.
+    /// The next extent for a graph that has `count` of the best `k` entries: with twice the
+    /// candidates if `count` is more than half of them, and twice the results if it is nearly all
+    /// of them.
     fn for_count(self, count: usize, candidates: usize, k: usize) -> Self {
         let Self { mut collected, mut returned } = self;
         if 2 * count > collected {

@@ -1,8 +1,8 @@
 //! Holds generations, so that no writer removes their rows.
 //!
 //! A held generation has a shared advisory lock. A writer removes a generation only if it gets the
-//! exclusive lock. One connection of the store has all its locks. If the connection breaks, the locks
-//! are taken again. A generation that was removed meanwhile is noticed when it is read.
+//! exclusive lock. All locks of a store are on one connection. If it breaks, the locks are taken
+//! again. If a generation was removed before that, its next read fails.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,13 +21,13 @@ use crate::tables::has_build;
 
 /// The maximum number of attempts to hold the current generation while writers replace it.
 const MAX_ATTEMPTS: usize = 100;
-/// The lock of the writer. The locks of generations have their numbers, which start from 1.
+/// The number of the writer's lock. The lock of a generation has the generation's number, from 1.
 const WRITER: i32 = 0;
 
 /// Advisory locks of a memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Locks {
-    /// The hash of the schema's name. Two memories with equal hashes would only wait for each other.
+    /// The hash of the schema's name. Two memories with equal hashes only wait for each other.
     class: i32,
 }
 
@@ -79,7 +79,7 @@ impl Locks {
     }
 }
 
-/// A generation as it is in the table of generations.
+/// A row of the table of generations.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Stored {
     pub(crate) number: u64,
@@ -126,9 +126,9 @@ impl Holder {
         Self { locks, connection: None, held: HashMap::new(), released: Arc::default() }
     }
 
-    /// Holds the generation that another server named, or else the current one. Returns it with this
-    /// server's record; `None` if this server does not have the named one. Tries again while the server
-    /// is unreachable.
+    /// Holds the generation `named` by another server, or the current one. Returns it with this
+    /// server's record; `None` if this server does not have it. Tries again while the server is
+    /// unreachable.
     pub(crate) fn hold(
         &mut self,
         server: &Server,

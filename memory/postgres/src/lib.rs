@@ -6,8 +6,8 @@
 //! | module | responsibility |
 //! |---|---|
 //! | [`store`], `remove` | a memory: open, reload, build graphs, remove |
-//! | [`mod@push`] | copies a local memory; goes on after it was killed |
-//! | `memory_server` | an address without a memory so far, such as the one of a training run |
+//! | [`mod@push`] | copies a local memory; continues a copy that was killed |
+//! | `memory_server` | an address at which a memory need not exist yet, for example for a training run |
 //! | `address`, `password_file` | the address of a memory, and the login |
 //! | `client`, `connection`, `tls` | a connection with time limits, its settings and its encryption |
 //! | `server` | a pool of connections, and retries |
@@ -28,43 +28,42 @@
 //! `postgres://user@/database?host=/run/postgresql&memory=name`, or
 //! `postgres://user@host:port/database?memory=name`. The memory is the schema `engram_name` of the
 //! database. The password comes from `PGPASSWORD` or `~/.pgpass`. A connection over a network is
-//! encrypted, and the certificate of the server is checked, for an authority of Mozilla's list or of
-//! the PEM file `sslrootcert=FILE`. Only [`Connect::insecure`] allows an unencrypted one: for example
-//! for a tunnel. The database needs the extension `vector`. No superuser is needed.
+//! encrypted, and the server's certificate must be from an authority of Mozilla's list or of the
+//! PEM file `sslrootcert=FILE`. Only [`Connect::insecure`] allows a connection without encryption,
+//! for example through a tunnel. The database needs the extension `vector`. No superuser is needed.
 //!
-//! Each connection and each statement has a time limit ([`Connect`]). Reads are repeated on a new
-//! connection after theirs broke. The sessions of a connection pooler must
-//! belong to one client (pgbouncer: `pool_mode = session`), because of advisory locks.
+//! Each connection and each statement has a time limit ([`Connect`]). If a connection breaks, its
+//! reads are repeated on a new one. A connection pooler must give each client its own session
+//! (pgbouncer: `pool_mode = session`), because advisory locks belong to a session.
 //!
 //! # Several servers
 //!
-//! Entry `id` is on server `id % N` of `N`. Each server has the schema of a memory, with its share of
-//! the entries, and is searched by its own connections. The hits are merged by their scores in double
-//! precision. A change commits on all servers, on the first one last. The current generation is the one
-//! that the first server names. So a change that was made in part is not read, and the next writer
-//! removes it. An unreachable server is an error, or its entries are left out
-//! ([`Connect::partial`]).
+//! Entry `id` is on server `id % N` of `N`. Each server has the schema of a memory, with its share
+//! of the entries, and is searched by its own connections. The hits are merged by their scores in
+//! double precision. The first server names the current generation, so a change commits there last.
+//! If the writer is killed before that, no reader sees the change, and the next writer removes it.
+//! An unreachable server is an error, or its entries are left out ([`Connect::partial`]).
 //!
 //! # Generations
 //!
-//! A row has the number of the generation that added it, and of the generation that removed it. So a
-//! generation `g` has the rows with `added <= g < removed`. A change inserts its new rows, marks the
-//! rows that it removes, and inserts the record of the next generation, all in one transaction of the
-//! server. The generation with the largest number is the current one. So
+//! A row has the number of the generation that added it, and of the generation that removed it. So
+//! a generation `g` has the rows with `added <= g < removed`. A change inserts its new rows, marks
+//! the rows that it removes, and inserts the record of the next generation, all in one transaction
+//! of the server. The generation with the largest number is the current one. So
 //!
 //! - a small change needs little time, however large the memory is;
 //! - a change is made as a whole, or not at all, also if the server or the client is killed;
 //! - a held generation stays as it is, however many changes follow.
 //!
-//! If a change encodes all entries again, their rows go into new tables, because a graph over old and
-//! new keys would be slow and inexact. New tables are written without locks on the old ones, and are
-//! indexed before they are used. As each such generation has its own tables, and not partitions of
-//! one table, old tables are removed without waiting for readers of newer ones. The partitions of a
-//! table are its sources: with one index for all sources, a search in a small source would be slow.
+//! If a change encodes all entries again, their rows go into new tables, because a graph over old
+//! and new keys would be slow and inexact. New tables are written without locks on the old ones,
+//! and are indexed before they are used. They are not partitions of one table, so old tables are
+//! removed without waiting for readers of newer ones. The partitions of a table are its sources,
+//! because a search in a small source would be slow with one index for all.
 //!
 //! A snapshot holds its generation by a shared advisory lock. The next writer removes generations
-//! that nobody holds, and the rows that are removed in all others. If a reader loses its lock because
-//! its connection breaks, the generation may be removed. Then its reads return
+//! without a holder, and rows that every other generation has removed. If a reader loses its lock
+//! because its connection breaks, the generation may be removed. Then its reads return
 //! [`MissingGeneration`](engram_memory::MemoryError::MissingGeneration), and never a part of it.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]

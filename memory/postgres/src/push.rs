@@ -1,8 +1,8 @@
 //! Copies a local memory to the servers, in parts that are committed one after the other.
 //!
-//! The rows go into new tables, which no generation names before all rows and indexes are there. The
-//! table `build` has the source's fingerprint and the number of its rows that a server has. So a push
-//! that was killed goes on where it ended, and a push of another source starts anew.
+//! The rows go into new tables, which no generation names before all rows and indexes are complete.
+//! The table `build` records the source's fingerprint and how many of its rows the server has. So a
+//! push that was killed continues where it ended, and a push of another source starts anew.
 
 use std::sync::Arc;
 
@@ -45,19 +45,19 @@ pub struct PushOptions<'a> {
 pub enum Progress {
     /// This many rows are on the servers.
     Rows(usize),
-    /// All rows are there. The indexes are built.
+    /// All rows are on the servers, and the indexes are being built.
     Indexes,
 }
 
 /// Copies the state of a local memory to the servers with these addresses, separated by spaces or
-/// commas, and makes it their current generation. A push that was killed goes on. The user needs the
-/// privilege to create schemas in the databases.
+/// commas, and makes it their current generation. Continues a push of the same source that was
+/// killed. The user needs the privilege to create schemas in the databases.
 ///
 /// # Errors
 /// [`MemoryError::Remote`]; [`MemoryError::RemoteExists`] for an existing memory without `replace`;
-/// [`MemoryError::Locked`] while another process writes to the memory;
-/// [`MemoryError::Corrupt`] for a damaged source; [`MemoryError::InvalidOption`] for keys that are too
-/// wide, or cannot have graphs
+/// [`MemoryError::Locked`] while another process writes to the memory; [`MemoryError::Corrupt`] for
+/// a damaged source; [`MemoryError::InvalidOption`] for keys that are too wide, or cannot have
+/// graphs
 pub fn push(
     source: &Arc<Generation>,
     urls: &str,
@@ -87,7 +87,8 @@ pub fn push(
     servers.hold_current(None)
 }
 
-/// The name of a source's content. The manifest has the checksums of all files.
+/// Identifies the content of a source: a hash of its manifest, which has the checksums of all
+/// files.
 fn fingerprint(source: &Generation, encoders: &[EncoderRecord]) -> Result<String, MemoryError> {
     let manifest = serde_json::to_vec(&(source.manifest(), encoders))
         .map_err(|error| MemoryError::Rows(error.into()))?;
@@ -124,7 +125,7 @@ impl Push<'_> {
             let is_own = match &lead {
                 _ if index == 0 => replace,
                 Some(lead) => exists(connection, lead).map_err(|failure| shared.failed(failure))?,
-                // The first server did not commit a push that this one committed.
+                // A killed push may have committed here, but not on the first server.
                 None => has_build(connection).map_err(|failure| shared.failed(failure))?,
             };
             if !is_own {
@@ -151,8 +152,8 @@ impl Push<'_> {
         Ok(())
     }
 
-    /// Finds the state of an unfinished push of this source on a server, or begins a new one. Returns
-    /// the record of the new generation, and the number of rows of the source that the server has.
+    /// Finds the state of an unfinished push of this source on a server, or begins a new one.
+    /// Returns the new generation's record, and the number of the source's rows on the server.
     fn begin(
         &self,
         connection: &mut Connection,
@@ -173,7 +174,8 @@ impl Push<'_> {
             found = (record.share == share).then_some((record, done as usize));
         }
         if !is_lead {
-            // The first server did not commit a generation that this one has.
+            // Removes a generation that a killed writer committed here, but not on the first
+            // server.
             match lead {
                 Some(lead) if found.is_none() => undo_later(connection, lead)?,
                 _ => {
@@ -291,7 +293,7 @@ fn create_schema(connection: &mut Connection) -> Result<(), Failure> {
     connection.commit()
 }
 
-/// Commits the new generation, on the first server last. Then removes the marks of the unfinished build.
+/// Commits the new generation, on the first server last. Then removes the marks of the build.
 fn commit_first(parts: &mut [Change]) -> Result<(), MemoryError> {
     let number = parts[0].record.base;
     insert_on_all(parts, number)?;

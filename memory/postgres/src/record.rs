@@ -36,8 +36,8 @@ pub(crate) struct SourceRecord {
     pub(crate) entries: u64,
 }
 
-/// A server's share of a memory: the entries whose ids are `server` modulo `servers`, and the rows with
-/// such numbers.
+/// A server's share of a memory: the entries whose ids are `server` modulo `servers`, and the rows
+/// with such numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Share {
@@ -62,7 +62,7 @@ pub(crate) fn server_of(id: i64, servers: usize) -> usize {
 #[serde(deny_unknown_fields)]
 pub(crate) struct GenerationRecord {
     pub(crate) format_version: u64,
-    /// The generation that wrote all rows. Its number is in the names of the tables of rows.
+    /// The generation that last wrote all rows. Its number is in the names of the tables of rows.
     pub(crate) base: u64,
     pub(crate) width: usize,
     pub(crate) normalised: bool,

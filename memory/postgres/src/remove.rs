@@ -9,8 +9,8 @@ use crate::holder::newest;
 use crate::servers::Servers;
 use crate::tables::{has_build, has_table};
 
-/// Removes the memory at these addresses, separated by spaces or commas, with all its generations, also
-/// an unfinished push. Returns whether there was one. A schema without a memory stays.
+/// Removes the memory at these addresses, separated by spaces or commas, with all its generations,
+/// also an unfinished push. Returns whether there was one. A schema without a memory stays.
 ///
 /// # Errors
 /// [`MemoryError::Remote`], also if the memory has other servers: nothing is removed then.

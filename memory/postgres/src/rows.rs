@@ -80,8 +80,8 @@ impl Change {
     }
 }
 
-/// Inserts the record of a generation, which is current from the commit on. The first server gives it
-/// a stamp, which the others get, too.
+/// Inserts the record of a generation, which is current from the commit on. The first server gives
+/// it a stamp, which the others get, too.
 pub(crate) fn insert_generation(
     connection: &mut Connection,
     number: u64,

@@ -2,9 +2,9 @@
 //!
 //! **Exact search.** pgvector computes products in single precision. The query is scaled to length
 //! 1, so each computed product differs from the true one by at most [`largest_error`]. The server
-//! returns somewhat more than `k` rows in the order of their computed products. If a row that is not
-//! among them might be among the best `k`, a second statement returns all rows that might. So the
-//! entries, their order and their scores are those of a local memory with the same keys.
+//! returns somewhat more than `k` rows in the order of their computed products. If a row that is
+//! not among them might be among the best `k`, a second statement returns all rows that might. So
+//! the entries, their order and their scores are the same as in a local memory with these keys.
 //!
 //! A gate changes the order between sources, and not within a source. So a search with gates has a
 //! statement for each source. A negative gate reverses the order, and a gate of 0 makes all scores
@@ -79,7 +79,7 @@ pub(crate) struct Search<'a, 's> {
     pub(crate) ids: Option<&'a [i64]>,
 }
 
-/// A group of entries: those of some sources, whose order a gate does not change.
+/// The entries of some sources that share a statement, because no gate changes their order.
 pub(crate) struct Group {
     /// The searched sources; `None` for all.
     pub(crate) sources: Option<Vec<i32>>,
@@ -92,8 +92,8 @@ pub(crate) struct Group {
     pub(crate) graphs: usize,
 }
 
-/// The number of entries of which the best `k` are chosen: some more, because the order by
-/// half-precision keys or by sums of single precision differs a little.
+/// The number of rows to request for the best `k`: some more, because half-precision keys and
+/// single-precision sums change the order a little.
 pub(crate) fn with_margin(k: usize) -> usize {
     k + k / 4 + 16
 }
@@ -105,14 +105,14 @@ pub(crate) enum Order {
     Product(i64),
     /// Rows whose negative product is at most this.
     Threshold(f64),
-    /// From the graphs. The limit is no parameter, so that a generic plan knows it.
+    /// In the order of the graphs. The limit is no parameter, so that a generic plan knows it.
     Graph(usize),
     Id(i64),
 }
 
 impl<'a> Search<'a, '_> {
-    /// Calls `work` for these queries, on several connections. Returns the results in the order of the
-    /// queries.
+    /// Calls `work` for these queries, on several connections. Returns the results in the order of
+    /// the queries.
     pub(crate) fn each_query<T: Send>(
         &self,
         queries: &[usize],

@@ -1,5 +1,5 @@
-//! The servers of a memory. Entry `id` is on server `id % N`. The first server leads: the state that
-//! its newest generation names is the current one, once all servers have it.
+//! The servers of a memory. Entry `id` is on server `id % N`. The newest generation of the first
+//! server is the current one, once all servers have it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -111,7 +111,7 @@ impl Servers {
     }
 
     /// Holds a generation on all servers but the first. Returns `None` if one of them does not have
-    /// it, and `None` for an unreachable server, if partial results are allowed.
+    /// it. With partial results, the part of an unreachable server is `None`.
     fn hold_others(&self, generation: &Stored) -> Result<Option<Vec<Option<Part>>>, MemoryError> {
         let held = each(self.0[1..].iter(), |_, shared| -> Result<_, MemoryError> {
             shared.holder().hold(&shared.server, Some(generation))
@@ -131,7 +131,8 @@ impl Servers {
         Ok(Some(parts))
     }
 
-    /// Returns an error if this is another server of the memory than the addresses say.
+    /// Returns an error if the server has another position in the memory than its address in the
+    /// list.
     pub(crate) fn check_share(
         &self,
         server: usize,

@@ -17,7 +17,7 @@ use crate::text::Texts;
 /// One state of a memory on a server, or on several. It is held as long as this value exists.
 pub struct PostgresSnapshot {
     servers: Arc<Servers>,
-    /// The part of each server; `None` for a server that was unreachable. The first server is always there.
+    /// The part of each server; `None` if it was unreachable. The first server is always there.
     parts: Vec<Option<Part>>,
     pub(crate) description: Description,
     /// The words of all entries, once they were searched.
@@ -62,7 +62,7 @@ impl PostgresSnapshot {
         (0..self.parts.len()).map(|index| self.part(index)).collect()
     }
 
-    /// The part of each server that is there. With partial results, records the others as missing.
+    /// The part of each reachable server. With partial results, records the others as missing.
     ///
     /// # Errors
     /// [`MemoryError::Remote`] if a server is unreachable, without partial results
@@ -104,8 +104,8 @@ impl PostgresSnapshot {
         self.records().map(|record| record.longest_key).fold(0.0, f32::max)
     }
 
-    /// Calls `work` for the part of each server, all at the same time. With partial results, leaves out
-    /// unreachable servers, and records them as missing.
+    /// Calls `work` for the part of each server, all at the same time. With partial results, leaves
+    /// out unreachable servers, and records them as missing.
     pub(crate) fn each_part<T: Send>(
         &self,
         work: impl Fn(&Part) -> Result<T, MemoryError> + Sync,

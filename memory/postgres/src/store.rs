@@ -52,8 +52,8 @@ impl PostgresStore {
     /// the graphs that there are. Later changes keep them up to date.
     ///
     /// # Errors
-    /// [`MemoryError::InvalidOption`] if keys are not normalised or too wide, or if a setting is out
-    /// of range; the errors of a transaction
+    /// [`MemoryError::InvalidOption`] if keys are not normalised or too wide, or if a setting is
+    /// out of range; the errors of a transaction
     pub fn index(&self, settings: GraphSettings) -> Result<(), MemoryError> {
         let mut transaction = self.begin_change()?;
         check_graph(settings, &transaction.base_snapshot().description)?;

@@ -1,4 +1,4 @@
-//! Removes the generations that nobody holds, and the rows that no other generation needs.
+//! Removes generations without a holder, and rows that no remaining generation needs.
 
 use std::collections::HashSet;
 

@@ -11,17 +11,18 @@ use crate::connection::Connection;
 use crate::failure::Failure;
 use crate::record::GraphSettings;
 
-/// The generation in which a row that was not removed will be removed.
+/// The value of the column `removed` for a row that was not removed.
 pub(crate) const NEVER: i64 = i64::MAX;
 
-/// The columns of a row, in the order of [`COPY`](https://www.postgresql.org/docs/current/sql-copy.html).
+/// The columns of a row, in the order of
+/// [`COPY`](https://www.postgresql.org/docs/current/sql-copy.html).
 pub(crate) const COLUMNS: &str = "row, id, source, document, added, removed, key, value, entry";
 
-/// The condition that a row of `rows_B` belongs to the generation `$1` with the stamp `$2`, and that
-/// this generation was not removed.
+/// The condition that a row of `rows_B` belongs to the generation `$1` with the stamp `$2`, and
+/// that this generation was not removed.
 ///
-/// The server evaluates the second part once for each statement, and in the same state as the rest of
-/// the statement. So no statement reads a part of a generation that is removed meanwhile.
+/// The server evaluates the second part once for each statement, and in the same state as the rest
+/// of the statement. So no statement reads a part of a generation that is removed meanwhile.
 pub(crate) const VISIBLE: &str = "added <= $1 AND removed > $1 AND EXISTS \
      (SELECT FROM generations WHERE number = $1 AND stamp::text = $2)";
 
@@ -32,7 +33,7 @@ pub(crate) fn rows_table(base: u64) -> String {
 
 /// Creates the table of generations.
 pub(crate) fn create_generations(connection: &mut Connection) -> Result<(), Failure> {
-    // A stamp tells a memory from another one that is built later under the same name.
+    // A stamp distinguishes a memory from a later one with the same name.
     connection.batch_execute(
         "CREATE TABLE generations (
              number bigint PRIMARY KEY,
@@ -82,11 +83,12 @@ pub(crate) fn has_table(connection: &mut Connection, name: &str) -> Result<bool,
     Ok(connection.query("SELECT to_regclass($1) IS NOT NULL", &[&table])?[0].try_get(0)?)
 }
 
-/// The largest width of a key of which two rows fit into a page of 8 KB. Longer keys are stored apart
-/// from their rows, which makes a search slower and the tables smaller.
+/// The largest width of keys for which two rows fit into a page of 8 KB. Longer keys are stored
+/// apart from their rows, which makes a search slower and the tables smaller.
 const MAX_INLINE_WIDTH: usize = 960;
 
-/// Creates a table of rows without partitions and indexes. Values are hardly compressible.
+/// Creates a table of rows without partitions and indexes. Values are not compressed, because they
+/// hardly become smaller.
 pub(crate) fn create_rows(
     connection: &mut Connection,
     base: u64,
@@ -137,7 +139,7 @@ pub(crate) fn create_indexes(connection: &mut Connection, base: u64) -> Result<(
     ))
 }
 
-/// Builds graphs of half-precision keys, one per partition, in place of the graphs that there are.
+/// Builds graphs of half-precision keys, one per partition, which replace existing graphs.
 pub(crate) fn create_graphs(
     connection: &mut Connection,
     (base, width): (u64, usize),

@@ -1,5 +1,5 @@
-//! Encrypted connections, by rustls. The certificate of the server must be valid, for its host name,
-//! and of a known authority: one of Mozilla's list, or one of the file `sslrootcert`.
+//! Encrypted connections, by rustls. The server's certificate must be valid, and for its host name.
+//! Its authority must be in Mozilla's list, or in the file `sslrootcert`.
 
 use std::future::Future;
 use std::io;
@@ -23,7 +23,7 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// Trusts the authorities of a PEM file; without a file, those of Mozilla's list.
+    /// Trusts the authorities of a PEM file or, without a file, of Mozilla's list.
     ///
     /// # Errors
     /// The reason why the file cannot be used.

@@ -1,8 +1,8 @@
 //! A change of a memory: one transaction of each server.
 //!
 //! The servers commit one after the other, the first one last. So the change is made if and only if
-//! the first server commits. If the writer is killed before, the other servers have a generation that
-//! nobody reads, and that the next writer removes.
+//! the first server commits. If the writer is killed before that, the other servers have a
+//! generation that no reader opens, and the next writer removes it.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -55,8 +55,8 @@ impl fmt::Debug for PostgresTransaction {
 }
 
 impl PostgresTransaction {
-    /// Takes the locks of the writer, and begins a change of the current generation. `previous` is the
-    /// generation that the store has open.
+    /// Takes the locks of the writer, and begins a change of the current generation. `previous` is
+    /// the generation that the store has open.
     pub(crate) fn begin(
         servers: Arc<Servers>,
         previous: Option<&Arc<PostgresSnapshot>>,
@@ -113,7 +113,7 @@ impl PostgresTransaction {
                 if index > 0 {
                     undo_later(connection, &part.generation)?;
                 }
-                // The number of an unfinished push is needed now.
+                // An unfinished push has the number of this change, so its rows are dropped.
                 drop_build(connection)?;
                 sweep(shared.locks, connection, &part.generation)
             };

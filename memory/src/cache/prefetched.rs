@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{OwnedValue, ValueKey};
 
-/// Prefetched values before their first lookup. In the cache, they could be dropped before it: a full
-/// cache prefers values that were read often.
+/// Prefetched values before their first lookup. In the cache, they could be dropped before it: a
+/// full cache prefers values that were read often.
 #[derive(Debug, Default)]
 pub(super) struct Prefetched {
     /// Each value with its number.

@@ -12,8 +12,9 @@
 //! |<q, k> - <p, c>| = |<q, k - c> + <q - p, c>| <= |k - c| + |q - p| |c|
 //! ```
 //!
-//! A panel stores `|k - c|` (`error`) and `|c|` (`norm`) of each key, and a search computes `|q -
-//! p|` of each query. The stored and computed numbers are upper bounds despite rounding:
+//! A panel holds the interleaved codes of [`PANEL_KEYS`] keys. It stores `|k - c|` (`error`) and
+//! `|c|` (`norm`) of each key, and a search computes `|q - p|` of each query. The stored and
+//! computed numbers are upper bounds despite rounding:
 //!
 //! - The rotation, the norm of the query, and the double-precision product that ranks the results
 //!   have relative errors of at most 1e-12 each ([`Rotation::apply`]; widths up to [`MAX_WIDTH`]).

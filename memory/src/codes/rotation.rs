@@ -1,8 +1,8 @@
 //! A fixed random rotation. It spreads the norm of a vector evenly over its components, so that 8
 //! bits per component suffice for any vector.
 //!
-//! Each of three rounds flips random signs and applies a Hadamard transform to the first `block`
-//! components, and then to the last `block`, where `block` is the largest power of two up to the
+//! There are three rounds. Each flips random signs, then applies a Hadamard transform to the first
+//! `block` components, and to the last `block`. `block` is the largest power of two up to the
 //! width. All steps are orthogonal, so inner products do not change. The signs depend only on the
 //! width. The files of a memory contain rotated keys: a change here is a change of the format.
 

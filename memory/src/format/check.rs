@@ -1,5 +1,5 @@
 //! Validates a manifest. The checksum in `CURRENT` shows only that the manifest belongs to
-//! `CURRENT`, not that Engram wrote both. So all sizes and names are checked before use.
+//! `CURRENT`, but not that Engram wrote both, so all sizes and names are checked before use.
 
 use super::file::FileRecord;
 use super::manifest::{

@@ -130,7 +130,7 @@ pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), MemoryError> {
     write().map_err(MemoryError::write(path))
 }
 
-/// A memory-mapped file of a memory, or a part of a pack. Each block is checked when it is first read.
+/// A memory-mapped file, or a part of a pack. Each block is checked when it is first read.
 #[derive(Debug)]
 pub(crate) struct CheckedFile {
     path: PathBuf,

@@ -19,7 +19,7 @@ use crate::search::graph::GraphSettings;
 use crate::sweep::has_finished_generation;
 pub use crate::values::ValueFormat;
 
-/// The version of the format. A memory with another one is refused.
+/// The version of the format. A memory with another version is refused.
 pub const FORMAT_VERSION: u64 = 1;
 
 /// The manifest's file in the folder of its generation.
@@ -71,8 +71,8 @@ pub struct EncoderRecord {
     /// for keys that a REVEAL run encoded. An unknown hash is not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs_sha256: Option<String>,
-    /// The kind of input: `text`, `images`, or `text and images`; `questions` for a REVEAL run, which
-    /// only `engram answer` reads.
+    /// The kind of input: `text`, `images`, or `text and images`; `questions` for a REVEAL run,
+    /// which only `engram answer` reads.
     pub reads: String,
     /// The width of the model's part of a key.
     pub width: usize,
@@ -104,14 +104,15 @@ pub struct SegmentRecord {
     pub rows: usize,
     /// The largest norm of a key.
     pub longest_key: f32,
-    /// A part of a pack with all columns; `None` if each column has its own file.
+    /// The part of a pack that has all columns; `None` if each column has its own file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pack: Option<FileRecord>,
     /// The file of each column, by its name; empty for a pack.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub columns: BTreeMap<String, FileRecord>,
-    /// The location of external values: the files `values` and `scales` are not
-    /// there, but stay recorded as the identity of the values. `None` if they are in the folder.
+    /// The location of the values if they are external; `None` if they are in the folder. The
+    /// records of the columns `values` and `scales` stay, because their checksums identify the
+    /// values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values_at: Option<ValuesLocation>,
     /// The deleted rows; `None` if there are none.
@@ -130,14 +131,14 @@ pub struct GraphRecord {
     pub settings: GraphSettings,
     /// The row at which a search starts.
     pub start: u32,
-    /// The neighbours of each row, `[rows, 2 connections]` u32. The unused positions of a list have the
-    /// number of its own row. If a key equals the key of an earlier row, all positions have that row.
+    /// The neighbours of each row, `[rows, 2 connections]` u32. Unused positions hold the row
+    /// itself. If a key equals the key of an earlier row, all positions hold that earlier row.
     pub neighbours: FileRecord,
-    /// The number of nodes of each layer above the lowest, smallest first. A layer has the first
-    /// nodes of the next layer. The lowest layer has all rows.
+    /// The number of nodes of each layer above the lowest, smallest first. The nodes of a layer are
+    /// the first nodes of the next larger layer. The lowest layer has all rows.
     pub nodes: Vec<usize>,
-    /// The layers above the lowest, `[nodes of all layers, 2 connections + 1]` u32: for each node its
-    /// row, and its neighbours, which are nodes of the layer. The unused positions have the node itself.
+    /// The layers above the lowest, `[nodes of all layers, 2 connections + 1]` u32: for each node
+    /// its row, then its neighbours, as indices of nodes. Unused positions hold the node itself.
     pub upper: FileRecord,
     /// The codes of the keys, u8 `[rows, width rounded up to a multiple of 64]`; `None` for keys of
     /// fewer than 64 components.
@@ -156,15 +157,15 @@ pub enum DeletedRecord {
     Inline(DeletedBits),
 }
 
-/// A file with the deleted rows of a segment.
+/// A file with one bit per row of a segment, 1 for a deleted row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeletedFile {
-    /// The folder of the generation that last wrote the list.
+    /// The folder of the generation that last wrote the file.
     pub folder: String,
     /// The number of deleted rows.
     pub rows: usize,
-    /// The bits.
+    /// The record of the file, or of its part of a pack.
     pub bits: FileRecord,
 }
 
@@ -222,7 +223,7 @@ impl SegmentRecord {
         self.rows - self.deleted.as_ref().map_or(0, DeletedRecord::rows)
     }
 
-    /// The size of all files in bytes, and of deleted rows in the manifest.
+    /// The size in bytes of all files, and of the deleted rows in the manifest.
     pub fn bytes(&self) -> u64 {
         let inline = match &self.deleted {
             Some(DeletedRecord::Inline(DeletedBits { hex, .. })) => hex.len() as u64,
@@ -245,8 +246,8 @@ impl Manifest {
         self.values.map_or(0, |format| format.tokens * format.width)
     }
 
-    /// Returns the folders of segments whose values are in the folder, and of those whose values are
-    /// external.
+    /// Returns two lists of segment folders: of segments with values in the memory's folder, and of
+    /// segments with external values.
     pub(crate) fn value_folders(&self) -> [Vec<&str>; 2] {
         let (external, here): (Vec<&SegmentRecord>, _) =
             self.segments.iter().partition(|record| record.values_at.is_some());
@@ -332,8 +333,8 @@ impl Manifest {
         error.map_or(Ok(manifest), |reason| Err(MemoryError::corrupt(path, reason)))
     }
 
-    /// Returns the folder or pack that `CURRENT` names, whether it exists or not; `None` if `CURRENT`
-    /// is missing or invalid.
+    /// Returns the folder or pack that `CURRENT` names, whether it exists or not; `None` if
+    /// `CURRENT` is missing or invalid.
     pub(crate) fn current_name(memory: &Path) -> Option<String> {
         Some(Pointer::read(memory).ok()??.name())
     }

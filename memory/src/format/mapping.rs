@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicUsize, Ordering};
 
 use memmap2::{Mmap, MmapOptions};
 
-/// The maximum length of a stored path in bytes. Of longer paths only the end is stored.
+/// The maximum length of a stored path in bytes. Only the end of a longer path is stored.
 pub const MAX_PATH_LENGTH: usize = 512;
 
 /// A mapped file.

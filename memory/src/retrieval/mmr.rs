@@ -16,9 +16,9 @@ use crate::search::products::dot;
 use crate::search::{Hit, SearchResults};
 use crate::store::Snapshot;
 
-/// Chooses at most `k` of each query's `candidates`, in the order of choice. Hits keep the scores of
-/// the search. `lambda` is from 0 to 1: 1 keeps the order of the search, and smaller numbers give
-/// more diverse entries.
+/// Chooses at most `k` of each query's `candidates`, in the order of choice. Hits keep the scores
+/// of the search. `lambda` is from 0 to 1: 1 keeps the order of the search, and smaller numbers
+/// give more diverse entries.
 ///
 /// The candidates are the results of a search in `snapshot` for more than `k` entries.
 ///

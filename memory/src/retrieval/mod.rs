@@ -1,4 +1,4 @@
-//! Selects entries from search results: diverse entries, and entries that match by their texts, too.
+//! Retrieval beyond the nearest keys: diverse entries, search in texts, and fused searches.
 //!
 //! | module | responsibility |
 //! |---|---|

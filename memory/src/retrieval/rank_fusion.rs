@@ -59,7 +59,6 @@ pub fn reciprocal_rank_fusion(
     Ok(vector.hits.iter().zip(&text.hits).map(|(vector, text)| fuse(vector, text, k)).collect())
 }
 
-/// Fuses the lists of one query.
 fn fuse(vector: &[Hit], text: &[Hit], k: usize) -> Vec<FusedHit> {
     let mut by_id: HashMap<i64, FusedHit> = HashMap::new();
     let unranked = |hit: &Hit| FusedHit { hit: *hit, vector: None, text: None };

@@ -1,26 +1,27 @@
 //! BM25 search in the texts of the entries.
 //!
-//! The score of an entry is the sum, over the words of the query, of
-//! `idf · f / (f + k1 · (1 - b + b · length / mean length))` with
-//! `idf = ln(1 + (N - n + 0.5) / (n + 0.5))`. `f` is the number of times that the word is in the
-//! entry, `n` the number of entries with the word, and `N` the number of entries with a text. This is
-//! the BM25 of Lucene 8 and later, and of `bm25s` with `method="lucene"`, with Lucene's `k1` = 1.2 and
-//! `b` = 0.75. A word that is twice in the query counts twice.
+//! The score of an entry is the sum, over the words of the query, of `idf · f / (f + k1 · (1 - b +
+//! b · length / mean length))` with `idf = ln(1 + (N - n + 0.5) / (n + 0.5))`. `f` is the number of
+//! times that the word is in the entry, `n` the number of entries with the word, and `N` the number
+//! of entries with a text. This is the BM25 of Lucene 8 and later, and of `bm25s` with
+//! `method="lucene"`, with Lucene's `k1` = 1.2 and `b` = 0.75. A word that is twice in the query
+//! counts twice.
 //!
 //! Source: Robertson and Zaragoza, "The probabilistic relevance framework: BM25 and beyond", 2009;
 //! for the variant, Kamphuis and others, "Which BM25 do you mean?", ECIR 2020.
 //!
-//! Words are found by Unicode's word boundaries (UAX #29) in the normal form NFKC and in lower case.
-//! So a full-width or decomposed letter equals the plain letter, and accents count. There are no stop
-//! words and no stemming, because an entry may be in any language. Chinese and Japanese kanji and
-//! hiragana, and Thai, are written without spaces: there, each character is a word.
+//! Words are found by Unicode's word boundaries (UAX #29) in the normal form NFKC and in lower
+//! case. So a full-width or decomposed letter equals the plain letter, but accents distinguish
+//! words. There are no stop words and no stemming, because an entry may be in any language. Chinese
+//! and Japanese kanji and hiragana, and Thai, are written without spaces: there, each character is
+//! a word.
 //!
-//! The index is in main memory, and belongs to one generation. It is not stored, so it needs no space
-//! on disk, and no edit can leave it behind.
+//! The index is in main memory, and belongs to one generation. It is not stored, so it needs no
+//! space on disk, and no edit can leave it behind.
 //!
-//! Two crates were compared. `bm25` 2.3 hashes words to 32 bits, fixes the mean length before edits,
-//! returns equal scores in random order and has no filters. `tantivy` 0.27 needs 52 more crates and
-//! its own files beside the memory's.
+//! Two crates were compared. `bm25` 2.3 hashes words to 32 bits, fixes the mean length before
+//! edits, returns equal scores in random order and has no filters. `tantivy` 0.27 needs 52 more
+//! crates and its own files beside the memory's.
 
 use std::collections::HashMap;
 
@@ -97,8 +98,8 @@ pub struct TextRow {
 }
 
 impl TextIndex {
-    /// Indexes the texts of all rows of a generation, in the order of the rows. `texts` returns them
-    /// in batches.
+    /// Indexes the texts of all rows of a generation, in the order of the rows. `texts` returns
+    /// them in batches.
     ///
     /// # Errors
     /// The errors of `texts`.
@@ -134,11 +135,10 @@ impl TextIndex {
         Ok(Self { generation, lengths, texts, mean_length, postings })
     }
 
-    /// Returns the best `k` entries for each query text, best first, among the entries that the
-    /// filter allows and that have a word of the query. Scores are multiplied by the filter's gates.
-    /// The frequencies of words are of all entries, whatever the filter. Equal scores are sorted by
-    /// id. `row` returns the entry of a row; `None` if the filter does not allow its source or its
-    /// id.
+    /// Returns the best `k` entries for each query text, best first; equal scores are sorted by id.
+    /// An entry must pass the filter and have a word of the query. Scores are multiplied by the
+    /// filter's gates. Word frequencies are counted over all entries, whatever the filter. `row`
+    /// returns the entry of a row; `None` if the filter does not allow its source or its id.
     ///
     /// # Errors
     /// [`MemoryError::InvalidOption`] for a filter that does not match the queries; the errors of
@@ -209,8 +209,8 @@ impl TextIndex {
     }
 }
 
-/// Searches the [texts](engram_entry::Entry::text) of all entries of a generation, which are read on
-/// all threads.
+/// Searches the [texts](engram_entry::Entry::text) of all entries of a generation, which are read
+/// on all threads.
 pub(crate) fn search(
     generation: &Generation,
     queries: &[&str],

@@ -106,8 +106,8 @@ impl EntryLines {
     /// numbered from `first_id`, but at least from 1.
     ///
     /// # Errors
-    /// [`MemoryError::Text`], also for a CSV without the named columns; [`MemoryError::Columns`] for a
-    /// CSV without a column of texts.
+    /// [`MemoryError::Text`], also for a CSV without the named columns; [`MemoryError::Columns`]
+    /// for a CSV without a column of texts.
     pub fn open(file: &EntryFile, first_id: i64) -> Result<Self, MemoryError> {
         let input = || Input::open(&file.path);
         let id_offset = first_id.max(1) - 1;

@@ -1,9 +1,7 @@
-//! Exact search: bounds the score of every key for every query, and computes the scores that the
-//! bounds cannot rule out.
-//!
-//! `scan` finds, for each query, every row whose score may be among the best `k`.
-//! Their scores are computed from the keys in double precision. The hits are ordered by these
-//! scores, so the results do not depend on the bounds, the blocks, the threads or the processor.
+//! Exact search in two steps. First, `scan` bounds each score by the codes of the keys, and finds,
+//! for each query, every row whose score may be among the best `k`. Then the scores of these rows
+//! are computed from the keys in double precision. The hits are ordered by these scores, so the
+//! results do not depend on the bounds, the blocks, the threads or the processor.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -24,7 +22,7 @@ use crate::generation::{Generation, Row};
 const MAX_BATCH_QUERIES: usize = 1024;
 /// The maximum of `k` times the number of queries in a batch. It limits the candidates per thread.
 const MAX_BATCH_CANDIDATES: usize = 1 << 22;
-/// The number of candidates between the one that is scored and the one that is prefetched.
+/// While a candidate is scored, the candidate this many positions later is prefetched.
 const PREFETCH_DISTANCE: usize = 6;
 
 /// The instructions that exact search uses on this processor: `avx512`, `avx2` or `portable`.
@@ -97,9 +95,9 @@ impl<'a> QueryBatch<'a> {
 
     /// Returns the best `k` entries for each query, best first.
     ///
-    /// A sample of the rows gives each query a threshold, which its `k`th best score very probably
-    /// reaches. The other rows are compared with this threshold. If the `k`th best score does not
-    /// reach it, all rows are scanned again.
+    /// A sample of the rows is scanned first. It gives each query a threshold, which the `k`th best
+    /// score very probably reaches. So most other rows are ruled out at once. If the `k`th best
+    /// score does not reach the threshold, all rows are scanned again.
     fn search(&self) -> Result<Vec<Vec<Hit>>, MemoryError> {
         let k = self.prepared.k;
         let (sample, rest) = Block::sample(Block::all(self.generation, self.prepared));

@@ -130,8 +130,8 @@ pub(crate) struct GraphQuery<'a> {
 }
 
 impl GraphQueries {
-    /// Prepares queries, `[queries, width]`. Graphs compare directions; the norm of a query does not
-    /// change the order.
+    /// Prepares queries, `[queries, width]`. Graphs compare directions; the norm of a query does
+    /// not change the order.
     pub(crate) fn new(queries: &[f32], width: usize) -> Self {
         let mut units = Vec::with_capacity(queries.len());
         for query in queries.chunks(width) {

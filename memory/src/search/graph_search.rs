@@ -1,9 +1,9 @@
-//! Search through graphs over the keys, of any kind: faster than scoring all keys, and nearly exact.
+//! Search through graphs of any kind: faster than scoring all keys, and nearly exact.
 //!
 //! A graph search returns candidates that the filter allows. The candidates are scored as in the
 //! exact search. Segments without a graph, or with a small fraction of searchable rows, are
-//! searched exactly. The same holds for queries for which a graph returns too few candidates, and
-//! for queries with a gate of 0 or below.
+//! searched exactly. So are queries with a gate of 0 or below, and queries for which a graph
+//! returns too few candidates.
 
 use rayon::prelude::*;
 
@@ -152,7 +152,7 @@ fn graph_candidates(
         }
         candidates.extend(found.into_iter().map(|Candidate { score, error, row }| Candidate {
             score: gate * score,
-            // One rounding error more.
+            // The multiplication by the gate adds one rounding error.
             error: (gate * error).next_up() + gate * f32::EPSILON,
             row: part.start as u32 + row,
         }));

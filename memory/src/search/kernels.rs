@@ -75,8 +75,8 @@ impl Kernel {
         }
     }
 
-    /// The largest sum of positive multiples, and of absolute negative multiples, that a query may
-    /// have in the components of [`sum_group`]; `None` if there is no limit.
+    /// The largest sum of the positive multiples of a query, and likewise of its absolute negative
+    /// multiples, in the components of a [`sum_group`]; `None` if there is no limit.
     pub(super) fn max_group_sum(self) -> Option<f64> {
         (self == Self::Avx2).then_some(f64::from(i16::MAX / i16::from(u8::MAX)))
     }

@@ -178,8 +178,8 @@ impl<'a> PreparedFilter<'a> {
         Ok(Self { hidden: hidden_rows(generation, filter)?, ..prepared })
     }
 
-    /// Checks queries for keys of at most the norm `longest_key`, and prepares their filter without
-    /// hidden rows.
+    /// Checks queries against keys whose norms are at most `longest_key`, and prepares the filter
+    /// without its hidden rows.
     fn of_keys(
         description: &Description,
         longest_key: f32,

@@ -1,7 +1,7 @@
 //! Scores in double precision, and the order of hits.
 //!
-//! A store outside of this crate finds candidates by its own means, and scores and orders them here.
-//! So the same keys give the same hits in all stores.
+//! A store outside of this crate finds candidates itself, and scores and orders them here. So the
+//! same keys give the same hits in all stores.
 
 use super::products::dot;
 use super::{Filter, Hit, PreparedFilter, Queries, searched_sources, unknown_source};
@@ -54,7 +54,7 @@ impl<'a> Ranking<'a> {
     /// largest norm of a key, or a larger number.
     ///
     /// # Errors
-    /// The errors of [`Snapshot::search`](crate::Snapshot::search), except those of ids and of files.
+    /// The errors of [`Snapshot::search`](crate::Snapshot::search), without those of ids and files.
     pub fn new(
         description: &Description,
         entries_by_source: &[u64],
@@ -127,7 +127,7 @@ impl BestEntries<'_> {
         }
     }
 
-    /// The number of entries that each of these lists has among the best `k` of all lists. All are for
+    /// Returns how many of the best `k` entries of all lists are from each list. All lists are for
     /// the same query.
     pub fn counts(lists: &[&Self]) -> Vec<usize> {
         let mut counts = vec![0; lists.len()];

@@ -1,6 +1,5 @@
-//! Scans all keys for the rows that may be among the best `k` of each query.
-//!
-//! All keys are scanned by their [codes](crate::codes).
+//! Scans the [codes](crate::codes) of all keys for the rows that may be among the best `k` of each
+//! query.
 
 use super::exact::QueryBatch;
 use super::kernels::{MAX_GROUP, Sums, TILE_PANELS};
@@ -56,8 +55,8 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// Divides blocks into a sample of their tiles, and the rest. The sample is empty if there are few
-    /// rows.
+    /// Divides blocks into a sample of their tiles, and the rest. The sample is empty if there are
+    /// few rows.
     pub(super) fn sample(blocks: Vec<Self>) -> (Vec<Self>, Vec<Self>) {
         if blocks.iter().map(|block| block.rows).sum::<usize>() < MIN_SAMPLED_ROWS {
             return (Vec::new(), blocks);
@@ -73,9 +72,9 @@ impl<'a> Block<'a> {
         (sample, rest)
     }
 
-    /// Returns a rank in the sample: the score with this rank is very probably not above the `k`th
-    /// best score of all rows. The number of the best `k` rows in a random sample has a mean of
-    /// about `k / SAMPLE_STEP`, and about a Poisson distribution.
+    /// Returns the rank in the sample whose score very probably does not exceed the `k`th best
+    /// score of all rows. The number of the best `k` rows in a random sample has about a Poisson
+    /// distribution with a mean of about `k / SAMPLE_STEP`.
     pub(super) fn sample_rank(k: usize) -> usize {
         let mean = k as f64 / SAMPLE_STEP as f64;
         (mean + 3.0 * mean.sqrt() + 2.0).ceil() as usize

@@ -24,11 +24,11 @@ impl Candidate {
 #[derive(Debug, Clone)]
 pub(super) struct TopK {
     k: usize,
-    /// The factor on errors in the threshold: 1, or 0 for a threshold that is only an estimate.
+    /// The factor on errors in the threshold: 1, or 0 if the threshold is only an estimate.
     caution: f32,
     threshold: f32,
     candidates: Vec<Candidate>,
-    /// The maximum number of candidates before those that cannot be among the best `k` are dropped.
+    /// With more candidates than this, candidates that cannot be among the best `k` are dropped.
     limit: usize,
 }
 
@@ -39,8 +39,8 @@ impl TopK {
         Self { k, caution: 1.0, threshold, candidates, limit }
     }
 
-    /// Collects all candidates that may have better scores than the threshold, which is the `k`th
-    /// best score without regard to errors.
+    /// Creates a list whose threshold is only an estimate: the `k`th best score, as if scores had
+    /// no errors. The list keeps all candidates that may be better.
     pub(super) fn estimate(k: usize) -> Self {
         Self { caution: 0.0, limit: 2 * k + 16, ..Self::new(k) }
     }
@@ -51,7 +51,6 @@ impl TopK {
         self.threshold
     }
 
-    /// Adds a candidate.
     pub(super) fn offer(&mut self, candidate: Candidate) {
         self.candidates.push(candidate);
         if self.candidates.len() > self.limit {

@@ -23,7 +23,7 @@ pub(crate) struct EncodedValues {
 }
 
 impl EncodedValues {
-    /// No values.
+    /// Creates an empty list of values.
     pub(crate) fn new(format: Option<ValueFormat>) -> Self {
         Self { format, numbers: Vec::new(), scales: Vec::new() }
     }

@@ -2,12 +2,12 @@
 //! component is its number times the scale. The last group of a token may be shorter.
 //!
 //! A byte holds two numbers, each plus 8. Byte `i` of a group of `n` components holds component `i`
-//! in its low bits, and component `i + n / 2` (rounded up) in its high bits, so that both halves are
-//! read in order. If `n` is odd, the last high bits are padding.
+//! in its low bits, and component `i + n / 2` (rounded up) in its high bits, so that both halves
+//! are read in order. If `n` is odd, the last high bits are padding.
 //!
-//! A scale is a bfloat16 number. Normally distributed values need 18 bytes per 32 components and have a relative
-//! error of 0.0967. With f32 scales, they need 20 bytes and have an error of 0.0970. With f16 scales,
-//! very small and very large values would be lost. Groups below 1e-37 may lose more.
+//! A scale is a bfloat16 number. Normally distributed values need 18 bytes per 32 components, with
+//! a relative error of 0.0967; f32 scales would need 20 bytes for an error of 0.0970. f16 scales
+//! would lose very small and very large values. Groups below 1e-37 may lose more.
 
 use half::bf16;
 use safetensors::Dtype;
@@ -63,7 +63,7 @@ impl Codec for Int4 {
     }
 }
 
-/// Rounds a scale down to bfloat16. Products of numbers with the scale do not overflow then, and
+/// Rounds a scale down to bfloat16, so that products of numbers with the scale do not overflow, and
 /// decoded components are encoded as the same numbers.
 fn rounded_down(scale: f32) -> f32 {
     f32::from_bits(scale.to_bits() & 0xFFFF_0000)

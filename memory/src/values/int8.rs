@@ -1,5 +1,5 @@
-//! Values as 8-bit integers from -127 to 127. Each token has a scale: a component is its number times
-//! the scale.
+//! Values as 8-bit integers from -127 to 127. Each token has a scale: a component is its number
+//! times the scale.
 
 use safetensors::Dtype;
 

@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn written_files_have_numpys_bytes() {
-        // As `np.save` writes np.array([[1, 2, 3], [4, 5, 6]]): an entry for each key, padded to 128.
+        // As `np.save` writes np.array([[1, 2, 3], [4, 5, 6]]): one entry per key, padded to 128.
         let bytes = npy_bytes(&[1i64, 2, 3, 4, 5, 6], 3).unwrap();
         let header = "{'descr': '<i8', 'fortran_order': False, 'shape': (2, 3), }";
         let expected = [MAGIC, b"\x01\0v\0", format!("{header:117}\n").as_bytes()].concat();

@@ -60,8 +60,8 @@ fn cached_values_equal_the_files() {
         let mut rng = Rng::new(2);
         for round in 0..300 {
             if round % 60 == 59 {
-                // Gives the next generation other values. With a factor of 2, integers stay as they
-                // are, and only their scales change.
+                // Gives the next generation other values. A factor of 2 leaves integers unchanged
+                // and only changes their scales.
                 let doubled = |mut batch: Batch| {
                     batch.values.iter_mut().for_each(|number| *number *= 2.0);
                     Ok(batch)

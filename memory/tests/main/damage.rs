@@ -112,7 +112,7 @@ fn all_damaged_files_are_reported() {
     }
 }
 
-/// Makes a pipe without a child process, which would have the locks of other tests for a moment.
+/// Makes a pipe without a child process, which would inherit the locks of other tests for a moment.
 pub fn make_pipe(path: &Path) {
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();

@@ -1,5 +1,5 @@
-//! Graph search with both kinds of graphs: recall, filters, determinism, unusual keys, edits, damages,
-//! and the switch to exact search.
+//! Graph search with both kinds of graphs: recall, filters, determinism, unusual keys, edits,
+//! damages, and the switch to exact search.
 
 use std::fs;
 use std::path::Path;
@@ -318,8 +318,8 @@ fn invalid_settings_and_keys_that_are_not_normalised_are_refused() {
 }
 
 proptest! {
-    // Wide keys are searched by codes. The bound on their errors holds with high probability, so the
-    // cases are the same in each run.
+    // Wide keys are searched by codes. The bound on their errors holds with high probability, so
+    // the cases are the same in each run.
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::with_cases(60) })]
 
     /// A search with at least as many candidates as rows finds the exact results.

@@ -1,5 +1,5 @@
-//! Values of all number types: their errors, their limits, and that no change of other entries alters
-//! a stored value.
+//! Tests of values of all number types: rounding errors, limits, and that changes of other entries
+//! never alter a stored value.
 
 use std::fs;
 use std::path::Path;

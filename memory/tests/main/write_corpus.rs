@@ -1,5 +1,5 @@
-//! Writes the good inputs of the fuzz corpus that are files of a memory. All other inputs do not depend
-//! on the format of a memory.
+//! Writes the good inputs of the fuzz corpus that are files of a memory. All other inputs do not
+//! depend on the format of a memory.
 
 use std::fs;
 

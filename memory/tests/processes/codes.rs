@@ -64,7 +64,7 @@ fn a_search_after_a_sample_equals_brute_force() {
     };
     let random = uniform(&mut rng, rows * width, 1.0);
     let clustered: Vec<f32> = (0..rows).flat_map(|row| near(&mut rng, row * 7, 0.1)).collect();
-    // The sample of the rows is not like the other rows: the first rows have the best scores.
+    // The sample does not represent the other rows, because the first rows have the best scores.
     let mut sorted = random.clone();
     sorted[..64 * width].iter_mut().zip(centres.iter().cycle()).for_each(|(a, b)| *a = 9.0 * b);
     let norms = |mut keys: Vec<f32>| {

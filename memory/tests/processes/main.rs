@@ -1,5 +1,5 @@
-//! The tests that start processes. For a moment, a new process has the locks of the memories that
-//! other tests of its parent have open, so these tests have a program of their own.
+//! The tests that start processes. They have a program of their own, because a new process inherits
+//! for a moment the locks of the memories that other tests of its parent have open.
 #![allow(clippy::unwrap_used)]
 
 mod codes;

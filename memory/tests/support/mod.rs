@@ -1,5 +1,5 @@
-//! What the tests of all stores share: the names of this crate, random rows, temporary folders, and a
-//! reference memory that is a plain list, searched in double precision.
+//! Shared code of the tests of all stores: the names of this crate, random rows, temporary folders,
+//! and a reference memory that is a plain list, searched in double precision.
 #![allow(clippy::unwrap_used, dead_code, unused_imports)]
 
 use std::borrow::Borrow;
@@ -105,7 +105,7 @@ pub fn create(folder: &Path, format: MemoryFormat, rows: Batch) -> Writer {
     Writer::create(folder, format, rows.entries.len(), [Ok(rows)].into_iter()).unwrap()
 }
 
-/// Creates a memory of these rows in a temporary folder, which exists as long as the returned value.
+/// Creates a memory of these rows in a temporary folder, which the returned value keeps.
 pub fn temporary(format: MemoryFormat, rows: Batch) -> (tempfile::TempDir, Writer) {
     let folder = folder();
     let writer = create(folder.path(), format, rows);

@@ -102,9 +102,9 @@ impl FrozenAsrModel {
     }
 
     /// Returns the loss of each clip's text `[B]`, in nats per token. `texts` are tokens without
-    /// prompt and end token. Whisper adds the end token and counts it. A Conformer with an attention
-    /// decoder has the loss of the decoder alone. With CTC, a text that is too long for its clip has
-    /// infinite loss and zero gradient.
+    /// prompt and end token. Whisper adds the end token and counts it. A Conformer with an
+    /// attention decoder has the loss of the decoder alone. With CTC, a text that is too long for
+    /// its clip has infinite loss and zero gradient.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the number of texts and clips differs, or a text has more
@@ -125,7 +125,7 @@ impl FrozenAsrModel {
             }
             Self::Conformer(model) => {
                 let losses = match &model.decoder {
-                    // Transcripts come from the decoder. CTC has no part that could write a word
+                    // The CTC loss is left out, because CTC has no part that could write a word
                     // from an image.
                     ConformerDecoder::Attention(decoder) => {
                         decoder.decoder_losses(audio, texts, mode)?
@@ -140,8 +140,8 @@ impl FrozenAsrModel {
         }
     }
 
-    /// The share of the decoder's cross-attention that goes to the encoder states `selected` of each
-    /// clip, for each token of its text; `None` for a decoder without cross-attention.
+    /// The share of the decoder's cross-attention that goes to the encoder states `selected` of
+    /// each clip, for each token of its text; `None` for a decoder without cross-attention.
     pub(super) fn attention_share(
         &self,
         audio: &AudioStates,

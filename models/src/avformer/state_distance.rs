@@ -15,8 +15,8 @@ use crate::speech::AudioStates;
 /// and its target states `[T, D]`.
 ///
 /// # Errors
-/// [`crate::ModelError::BadInput`] if a clip does not exist, has no states, or has another number of
-/// states than its target.
+/// [`crate::ModelError::BadInput`] if a clip does not exist, has no states, or has another number
+/// of states than its target.
 pub fn state_distance(audio: &AudioStates, targets: &[(usize, &Tensor)]) -> Result<Tensor> {
     let clips = audio.clips()?;
     let (mut clip_states, mut target_states, mut spans, mut mean_squares) =

@@ -175,8 +175,8 @@ impl AttentionDecoder {
         Ok((&means * lengths.to_dtype(means.dtype())?)?)
     }
 
-    /// Returns the share of the decoder's cross-attention that goes to the encoder states `selected`
-    /// of each clip, for each token of its text ([`Decoder::attention_share`]).
+    /// Returns the share of the decoder's cross-attention that goes to the encoder states
+    /// `selected` of each clip, for each token of its text ([`Decoder::attention_share`]).
     ///
     /// # Errors
     /// The errors of [`Decoder::attention_share`].

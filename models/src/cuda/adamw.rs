@@ -90,7 +90,7 @@ fn address_of_f32(x: &Tensor) -> Result<u64> {
     address(x)
 }
 
-/// The tensors of a launch, and their chunks: a block handles one.
+/// The tensors of a launch, and their chunks. A thread block handles one chunk.
 #[derive(Default)]
 struct Table {
     numbers: Vec<u64>,

@@ -261,7 +261,7 @@ impl Attention<'_> {
         Ok(Parts { addresses, query_stride: columns, key_stride: columns })
     }
 
-    /// Returns the tiles of queries, then those of keys, and the number of each.
+    /// Returns the tiles of queries, then the tiles of keys, and the number of each.
     fn tiles(&self, segments: &Segments) -> Result<(Tensor, [usize; 2])> {
         let rows = THREADS / self.split();
         let mut tiles = [Vec::new(), Vec::new()];

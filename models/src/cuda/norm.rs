@@ -11,7 +11,7 @@ use crate::kernels::Dropout;
 /// The rows of a block that sums the gradients of parameters.
 const ROWS: usize = 32;
 
-/// The normalised rows `residual + dropout(x)`: tensors `[.., D]` of `T`.
+/// The rows to be normalised, `residual + dropout(x)`: tensors `[.., D]` of `T`.
 #[derive(Clone, Copy)]
 pub(crate) struct Sums<'a> {
     pub x: &'a Tensor,

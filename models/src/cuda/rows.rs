@@ -42,8 +42,8 @@ pub(crate) fn sum_rows(x: &Tensor, ids: &[u32], rows: usize) -> Result<Tensor> {
     sums(&partial, &part_ids, &firsts, &parts, rows, width)
 }
 
-/// Sets row `targets[i]` to the sum of the rows of `x` at `positions[starts[i]..starts[i + 1]]`, and
-/// other rows to 0.
+/// Sets row `targets[i]` to the sum of the rows of `x` at `positions[starts[i]..starts[i + 1]]`,
+/// and other rows to 0.
 fn sums(
     x: &Tensor,
     targets: &[u32],

@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-/// Which tokens of a vocabulary can share a word with the previous or the next token, by token id.
-/// "Letter" below means a letter or digit of a script that separates words.
+/// For each token id of a vocabulary, whether the token can share a word with the previous or the
+/// next token. "Letter" below means a letter or digit of a script that separates words.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WordBoundaries {
     /// Whether a token begins with a letter, so that it can continue the previous word.
@@ -218,8 +218,8 @@ impl BoostTree {
         }
     }
 
-    /// Returns the node after a token and the token's bonus. `None` stands for a token that begins
-    /// or continues no boosted word; only then `continues_word` is read.
+    /// Returns the node after a token and the token's bonus. `None` means that no boosted word
+    /// begins or continues with the token; `continues_word` is read only then.
     fn step(
         &self,
         state: BoostState,

@@ -32,14 +32,14 @@ impl GradientSet {
         &self.written
     }
 
-    /// The gradients on the CPU, in the order of the trainable parameters. The values of a parameter
-    /// without a gradient are undefined.
+    /// The gradients on the CPU, in the order of the trainable parameters. The values of a
+    /// parameter without a gradient are undefined.
     pub fn values(&self) -> &[Vec<f32>] {
         &self.buffers
     }
 
-    /// See [`GradientSet::values`]. A buffer must have its length again before the set is used for
-    /// another pass.
+    /// Like [`GradientSet::values`], for writing. A buffer that was taken out must have its length
+    /// again before the set is used for another pass.
     pub fn values_mut(&mut self) -> &mut [Vec<f32>] {
         &mut self.buffers
     }
@@ -77,7 +77,7 @@ impl Gradients {
         }
     }
 
-    /// Swaps the gradients with those of a set of the same parameters. Copies nothing.
+    /// Swaps the gradients with a set of the same parameters. Copies nothing.
     pub fn swap(&mut self, set: &mut GradientSet) {
         std::mem::swap(&mut self.pool.set, set);
     }

@@ -1,11 +1,11 @@
-//! Kernels on a GPU and in other dtypes than f32: an explicit forward and backward pass over tensors.
+//! Kernels on a GPU and in other dtypes than f32: forward and backward passes over tensors.
 //!
-//! candle's graph costs host time for each operation: its backward pass allocates a zero gradient
-//! for every edge and adds to it. A kernel with a device path is one operation of the graph. It
-//! passes the gradients of parameters to [`crate::gradients::Gradients`] directly, so candle does
-//! not see these parameters. On a GPU the passes consist of matrix products and launches of own
-//! CUDA kernels ([`crate::cuda`]). On the CPU, where tests check them, they consist of candle
-//! operations with the same formulas.
+//! candle's graph costs host time for each operation, because its backward pass allocates a zero
+//! gradient for every edge and adds to it. So a kernel with a device path is one operation of the
+//! graph. It passes the gradients of parameters to [`crate::gradients::Gradients`] directly, so
+//! candle does not see these parameters. On a GPU the passes consist of matrix products and CUDA
+//! kernels of this crate ([`crate::cuda`]). On the CPU, where tests check them, they consist of
+//! candle operations with the same formulas.
 
 mod graph;
 mod node;
@@ -19,12 +19,12 @@ pub(super) use node::apply;
 use profile::timed;
 pub use profile::{begin_profile, end_profile};
 
-/// A forward and backward pass over tensors without a graph, in f32 or bf16; in f64
-/// on the CPU, so that central differences can check them.
+/// A forward and backward pass over tensors without a graph, in f32 or bf16. On the CPU, it also
+/// runs in f64, so that central differences can check it.
 pub(crate) trait DeviceKernel: Send + Sync {
     /// Returns the output and the tensors that the backward pass needs, from contiguous inputs.
-    /// `wanted` tells which inputs need gradients. The output must have a storage of its own that
-    /// no other tensor shares, and start at its first element.
+    /// `wanted` tells which inputs need gradients. The output must not share its storage with
+    /// another tensor, and must start at its first element.
     fn forward(&self, inputs: &[Tensor], wanted: &[bool]) -> Result<(Tensor, Saved)>;
 
     /// Returns the gradients of the inputs, of any dtype; `None` for inputs that need none.

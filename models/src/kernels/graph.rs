@@ -1,9 +1,10 @@
 //! Operations of candle's graph with any number of inputs. Their outputs are computed before candle
 //! adds them to the graph.
 //!
-//! candle's custom operations take at most three inputs. Inputs after the first (if there are more
-//! than two) are therefore attached to a chain of one-element tensors, the *relays*. The backward
-//! pass of the operation stores their gradients, and each link of the chain returns them to candle.
+//! candle's custom operations take at most three inputs. If an operation has more than two, all
+//! after the first are attached to a chain of one-element tensors, the *relays*, which is its
+//! second input. The backward pass of the operation stores their gradients, and each link of the
+//! chain returns them to candle.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

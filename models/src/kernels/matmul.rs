@@ -1,8 +1,8 @@
 //! The matrix product shared by all fused kernels.
 //!
-//! On x86 processors with FMA, products of many rows run in [`blocks`]: an element is one chain of
-//! fused additions, so the bits depend neither on the threads nor on the processor. Others run in
-//! the crate `gemm`.
+//! On x86 processors with FMA, products of many rows run in [`blocks`]. There, an element is one
+//! chain of fused additions, so its bits depend neither on the threads nor on the processor. Other
+//! products run in the crate `gemm`.
 
 mod blocks;
 mod tiles;

@@ -2,9 +2,9 @@
 //!
 //! Every operation takes candle tensors. If an input needs a gradient, the operation becomes a node
 //! of candle's graph. In f32 on the CPU it runs as one fused kernel with vector instructions chosen
-//! at run time, on all cores. The result is bit-identical for any number of threads. On a GPU and in
-//! bf16, most operations have explicit passes over tensors. The others, and all operations in other
-//! dtypes, run as composites of candle operations.
+//! at run time, on all cores. The result is bit-identical for any number of threads. On a GPU and
+//! in bf16, most operations have explicit passes over tensors. The others, and all operations in
+//! other dtypes, run as composites of candle operations.
 
 /// Compiles each function for several instruction sets and picks the best at run time. Functions
 /// called inside must be `#[inline(always)]`.

@@ -1,7 +1,7 @@
 //! NF4, the 4-bit quantisation of QLoRA (arXiv 2305.14314, appendix E), without double
 //! quantisation: blocks of 64 values share a scale, and each value is one of 16 levels.
 //!
-//! Reference: `quantize_4bit` of bitsandbytes 0.50.2 on the CPU. To quantise dequantised values
+//! Reference: `quantize_4bit` of bitsandbytes 0.50.2 on the CPU. Quantising dequantised values
 //! gives the same codes and scales again.
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -122,7 +122,7 @@ impl Nf4Tensors {
 
     /// The values, `[blocks, 64]`.
     fn dequantise(&self) -> Result<Tensor> {
-        // The largest index of an integer type selects zeros in candle, and 255 is a code.
+        // Not u8, because candle takes the largest index of a type for zeros, and 255 is a code.
         let codes = self.codes.flatten_all()?.to_dtype(DType::U32)?;
         let levels = self.levels.index_select(&codes, 0)?;
         levels.reshape(((), BLOCK))?.broadcast_mul(&self.scales)
@@ -152,8 +152,8 @@ impl QuantisedMatrix {
         *self.values.write().unwrap_or_else(PoisonError::into_inner) = values;
     }
 
-    /// Returns the values as a tensor on the device and in the dtype of `x`. On a GPU, the quantised
-    /// values stay there.
+    /// Returns the values as a tensor on the device and in the dtype of `x`. On a GPU, the
+    /// quantised values stay there.
     pub(super) fn tensor_like(&self, x: &Tensor) -> Result<Tensor> {
         let shape = (self.rows, self.columns);
         let on_gpu = if x.device().is_cpu() { None } else { self.on_gpu(x.device())? };

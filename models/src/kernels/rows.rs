@@ -10,8 +10,8 @@ pub(crate) const ROWS: usize = 64;
 /// Elements in one block of an element-wise kernel.
 pub(crate) const ELEMENTS: usize = 1 << 14;
 
-/// Returns `count` values that `fill` computes in blocks of `block` values, in parallel. `fill` gets
-/// the number of the block, and the block with zeros.
+/// Returns `count` values that `fill` computes in blocks of `block` values, in parallel. `fill`
+/// gets the number of the block, and the block with zeros.
 pub(crate) fn new_values(
     count: usize,
     block: usize,

@@ -1,8 +1,8 @@
 //! Low-rank branches of linear layers (LoRA, arXiv 2106.09685): `x Wᵀ + b + (α / R) x Aᵀ Bᵀ`, where
 //! only `A` `[R, D_in]` and `B` `[D_out, R]` are trained.
 //!
-//! Reference: `peft`, `tuners/lora/layer.py`, with its parameter names. `B` starts at zero, so a new
-//! branch does not change the output.
+//! Reference: `peft`, `tuners/lora/layer.py`, with its parameter names. `B` starts at zero, so a
+//! new branch does not change the output.
 
 use std::collections::BTreeMap;
 
@@ -40,8 +40,8 @@ pub struct LowRankPattern {
 }
 
 impl LowRank {
-    /// Checks that each value is valid for some layer. The error is the name of the value, and what
-    /// is valid.
+    /// Checks that each value is valid for some layer. The error names the value and says what is
+    /// valid.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         if self.rank == 0 {
             return Err(("rank", "has to be at least 1"));

@@ -49,7 +49,7 @@ struct Shared {
     linear_layer: Option<String>,
     /// The names of all embedding tables of the model so far.
     table_names: Vec<String>,
-    /// The first table that a pattern matches, but that is frozen.
+    /// The first frozen table that a pattern of external tables matches.
     frozen_table: Option<String>,
     external: Vec<Arc<ExternalTable>>,
     seed: u64,
@@ -87,7 +87,7 @@ impl<T: Copy> Patterns<T> {
     }
 }
 
-/// What the groups and patterns say of a new parameter.
+/// The kind of a new parameter, which decides its learning-rate factor.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     /// A parameter whose rate the groups set.
@@ -422,8 +422,7 @@ impl Shared {
     }
 }
 
-/// Returns the first path that leads to a parameter, or the parameter itself, and matches the
-/// pattern.
+/// Returns the shortest prefix of a parameter's path, up to the whole, that matches the pattern.
 fn matching_level<'a>(pattern: &str, name: &'a str) -> Option<&'a str> {
     let ends = name.match_indices('.').map(|(end, _)| end).chain([name.len()]);
     let mut levels = ends.map(|end| &name[..end]);

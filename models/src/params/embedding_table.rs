@@ -124,7 +124,7 @@ impl ExternalTable {
         self.index
     }
 
-    /// Returns the initial values, `[V, D]`: those of a parameter of this name. They are not kept.
+    /// Returns the initial values, `[V, D]`, as of a parameter of this name. They are not stored.
     ///
     /// # Errors
     /// See [`ParameterBuilder::get`](super::ParameterBuilder::get).

@@ -182,8 +182,8 @@ impl PreNormBlock {
     }
 
     /// One causal step for the next row of each sequence, without dropout: `[S, D]` → `[S, D]`. The
-    /// biases are `[H, 1, L]` of all rows so far. The cache holds the keys and values of the earlier
-    /// rows; this call adds the new rows.
+    /// biases are `[H, 1, L]` of all rows so far. The cache holds the keys and values of the
+    /// earlier rows; this call adds the new rows.
     pub(crate) fn step(
         &self,
         x: &Tensor,

@@ -14,8 +14,8 @@ pub fn is_feasible(frames: usize, target: &[u32]) -> bool {
 }
 
 /// Computes `-log p(target)` of each clip in nats, where `p` sums over all alignments of labels and
-/// frames. `logits` `[T, V]` are unnormalised, one clip after the other → `[B]`. Without labels, the
-/// only path is all blank.
+/// frames. `logits` `[T, V]` are unnormalised, one clip after the other → `[B]`. Without labels,
+/// the only path is all blank.
 ///
 /// A target without a path has infinite loss and zero gradient. There is no path if there are too
 /// few frames, or if minus infinity masks a needed class. NaN logits give NaN loss and zero

@@ -1,8 +1,8 @@
 //! Prefix beam search for CTC.
 //!
 //! The probability of a text is the sum over all its paths. Each beam is a prefix with two
-//! probabilities: the paths that end in a blank, and the paths that end in the last token. The same
-//! token can repeat only after a blank.
+//! probabilities: the paths that end in a blank, and the paths that end in the last token. Both are
+//! needed, because the same token can repeat only after a blank.
 //!
 //! Reference: Hannun et al. 2014, arXiv 1408.2873, algorithm 1. Unlike the reference, there is no
 //! language model and no word insertion bonus. Instead, words can be boosted.
@@ -98,7 +98,7 @@ pub fn beam_search_paths(
 /// before its extensions, a lower token id before a higher one.
 ///
 /// The pruning of tokens is exact. Only the `num_beams + 1` best tokens of each prefix are tried:
-/// any other token has `num_beams` better extensions of the same prefix. (One more is needed,
+/// for any other token, `num_beams` extensions of the same prefix are better. (One more is needed,
 /// because a repetition of the last token may score lower.)
 ///
 /// Log probabilities are summed in f64. Each state's softmax is summed in f32.

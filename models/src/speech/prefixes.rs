@@ -34,8 +34,8 @@ impl Prefixes {
         Self { nodes: vec![Node::default()], children: HashMap::new() }
     }
 
-    /// Returns the hypotheses of prefixes, given by their nodes and log probabilities: ranked by log
-    /// probability plus bonus, best first. Ties keep their order.
+    /// Returns the hypotheses of prefixes, given by their nodes and log probabilities: ranked by
+    /// log probability plus bonus, best first. Ties keep their order.
     pub fn hypotheses(
         &self,
         ends: impl Iterator<Item = (usize, f64)>,

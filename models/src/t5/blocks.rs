@@ -115,8 +115,8 @@ pub fn encoder_block(config: &T5Config, builder: &ParameterBuilder) -> Result<Pr
     block(config, false, builder)
 }
 
-/// Builds a block of the decoder from the parameters below `layer.0`, `layer.1` and `layer.2` of the
-/// builder's path.
+/// Builds a block of the decoder from the parameters below `layer.0`, `layer.1` and `layer.2` of
+/// the builder's path.
 pub fn decoder_block(config: &T5Config, builder: &ParameterBuilder) -> Result<PreNormBlock> {
     block(config, true, builder)
 }

@@ -64,9 +64,9 @@ impl Block {
         })
     }
 
-    /// Runs the block: `[T, D]` → `[T, D]`. `relative` has the embeddings of relative positions,
-    /// with dropout, of the position-to-content term and of the content-to-position term, and the
-    /// row of each distance.
+    /// Runs the block: `[T, D]` → `[T, D]`. `relative` has the embeddings of relative positions
+    /// after dropout, for the position-to-content term and for the content-to-position term, and
+    /// the row of each distance.
     pub(super) fn forward(
         &self,
         x: &Tensor,

@@ -1,8 +1,8 @@
 //! Beam search, one encoder state after the other, with merged prefixes.
 //!
 //! The probability of a text is the sum over all its alignments. At each state, hypotheses emit
-//! labels until they take the blank. Those that have taken the blank are the beams of the next
-//! state: equal texts are merged, and the best are kept.
+//! labels until they take the blank. Hypotheses that have taken the blank become the beams of the
+//! next state: equal texts are merged, and the best are kept.
 //!
 //! Reference: time-synchronous decoding (Saon et al. 2020, "Alignment-length synchronous decoding
 //! for RNN transducer", §2). Graves 2012, algorithm 1, instead compares hypotheses with different
@@ -60,8 +60,8 @@ pub fn beam_search_paths(
 /// Returns the `num_beams` best hypotheses of a clip with encoder states `[T, D]`, ranked by log
 /// probability plus bonus, best first. Ties keep the order of discovery.
 ///
-/// A text that needs more than `max_symbols_per_step` labels at one state is not found. At a state,
-/// the search of labels ends when `num_beams` hypotheses with a blank score above all others.
+/// A text that needs more than `max_symbols_per_step` labels at one state is not found. The search
+/// at a state ends when `num_beams` hypotheses that took the blank score above all others.
 ///
 /// # Errors
 /// [`crate::ModelError::BadInput`] if a logit is NaN or plus infinity, or if all logits of a row

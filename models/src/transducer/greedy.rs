@@ -9,9 +9,9 @@ use crate::speech::AudioStates;
 use crate::speech::decode::BestPath;
 use crate::speech::prefixes::nan_logits;
 
-/// Takes the likeliest label at each encoder state, until the blank or `max_symbols_per_step`
-/// labels. Clips may arrive in chunks: the texts are the same for any chunks of the same states.
-/// Ties go to the lowest class.
+/// At each encoder state, takes the likeliest label until it is the blank, or until
+/// `max_symbols_per_step` labels were taken. Ties go to the lowest class. Clips may arrive in
+/// chunks, because the texts do not depend on the division into chunks.
 #[derive(Debug, Clone)]
 pub struct GreedyDecoder<'a> {
     decoder: &'a TransducerDecoder,
@@ -45,7 +45,7 @@ impl<'a> GreedyDecoder<'a> {
     /// Decodes the next encoder states of each clip, which may be none.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] for another number of clips, or logits that are NaN or infinite.
+    /// [`crate::ModelError::BadInput`] for another number of clips, or NaN or infinite logits.
     pub fn push(&mut self, audio: &AudioStates) -> Result<()> {
         if audio.lengths.len() != self.clips.len() {
             let (found, clips) = (audio.lengths.len(), self.clips.len());

@@ -19,8 +19,8 @@ impl Decoder {
     /// decoder reads `prompt` before each text. `selected` has the indices of each clip's states.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if the numbers of clips, texts and ranges differ, the prompt is
-    /// empty, a clip has no states, a range ends after its clip, or a text is too long.
+    /// [`crate::ModelError::BadInput`] if the numbers of clips, texts and ranges differ, the prompt
+    /// is empty, a clip has no states, a range ends after its clip, or a text is too long.
     pub fn attention_share(
         &self,
         audio: &AudioStates,

@@ -56,7 +56,7 @@ impl Encoder {
     /// other tokens before calling [`Encoder::forward`].
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if a clip has no frames or more frames than the model supports.
+    /// [`crate::ModelError::BadInput`] for a clip without frames, or with too many for the model.
     pub fn embed(&self, frames: &Tensor, lengths: &[usize]) -> Result<AudioStates> {
         let max_frames = 2 * self.config.max_source_positions;
         if let Some(length) = lengths.iter().find(|length| !(1..=max_frames).contains(*length)) {
@@ -76,7 +76,7 @@ impl Encoder {
     /// attend to each other.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadInput`] if the number of adapters is neither 0 nor the number of blocks.
+    /// [`crate::ModelError::BadInput`] unless there are no adapters, or one per block.
     pub fn forward(&self, x: AudioStates, adapters: &Adapters, mode: &Mode) -> Result<AudioStates> {
         let segments = Segments::packed(&x.lengths);
         let states = self.compute.activations(&x.states)?;

@@ -39,8 +39,8 @@ impl Decoder {
     /// the rules have the end token.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`] for invalid options. [`crate::ModelError::BadInput`] for an empty prompt,
-    /// for more tokens than the model has positions, and for logits that are NaN or plus infinity.
+    /// [`crate::ModelError::BadConfig`] for invalid options. [`crate::ModelError::BadInput`] for an
+    /// empty prompt, too many tokens for the model, and logits that are NaN or plus infinity.
     pub fn generate(
         &self,
         audio: &AudioStates,
@@ -83,8 +83,8 @@ impl Decoder {
         Ok(self.search(audio, (&[], usize::MAX), rules, options)?.0)
     }
 
-    /// Generates texts after the tokens of a prompt that precede the start token. Also returns the
-    /// no-speech probabilities, if the prompt has a token with this index.
+    /// Generates texts after `earlier_tokens`, the prompt without its last token. Also returns the
+    /// no-speech probabilities, if the prompt has a token with the index `start_index`.
     fn search(
         &self,
         audio: &AudioStates,

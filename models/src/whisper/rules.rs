@@ -88,8 +88,8 @@ impl DecodingRules {
     }
 
     /// Masks tokens so that a text starts with a timestamp, segments are separated by a pair of
-    /// timestamps, and timestamps never decrease. If the timestamps together are likelier than any
-    /// other token, one of them follows.
+    /// timestamps, and timestamps never decrease. If all timestamps together are likelier than any
+    /// other token, the next token is a timestamp.
     fn apply_to_timestamps(&self, tokens: &[u32], logits: &mut [f32]) {
         let first = (self.tokens.first_timestamp() as usize).min(logits.len());
         let end = (self.tokens.end as usize).min(first);

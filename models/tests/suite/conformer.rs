@@ -136,7 +136,7 @@ fn runs_of_tokens_are_convolved_separately() -> Result<()> {
     let forward = encoder.forward(tokens.clone(), &Adapters::NONE, &Mode::inference())?;
     assert_eq!(together, forward.states.to_vec2::<f32>()?);
     let separate = encode(&tokens, &[2, 2])?;
-    // The kernel of three states reaches over the end of a run from the states beside it only.
+    // With a kernel of three states, only the states next to the end of a run read across it.
     let differs: Vec<bool> = together.iter().zip(&separate).map(|(a, b)| a != b).collect();
     assert_eq!(differs, [false, true, true, false]);
     // As two clips, the runs do not attend to each other either.

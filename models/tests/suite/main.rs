@@ -25,7 +25,7 @@ mod whisper_alignment;
 
 use std::process::Command;
 
-/// The passes of a GPU run on the CPU with `ENGRAM_FUSED=0`. Operations over windows have none.
+/// With `ENGRAM_FUSED=0`, the CPU runs the passes of a GPU, which operations over windows lack.
 #[test]
 fn the_passes_of_a_gpu_satisfy_the_checks_of_kernels_and_models() {
     if std::env::var_os("ENGRAM_FUSED").is_some() {

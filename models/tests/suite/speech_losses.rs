@@ -330,8 +330,8 @@ fn feasible_targets_have_enough_frames() {
     }
 }
 
-/// Asserts that only clip `own`, whose logits are in `range`, has a path and a gradient: those that
-/// it has alone.
+/// Asserts that only clip `own`, whose logits are in `range`, has a path and a gradient, and that
+/// they are the same as without the other clips.
 fn assert_one_path(
     loss: Loss,
     (logits, dtype): (&[f64], DType),

@@ -1,4 +1,4 @@
-//! Stores that are slow, fail or deny access, damaged objects, and pushes beside each other.
+//! Tests of slow, failing and closed stores, of damaged objects, and of simultaneous pushes.
 
 use std::fs;
 use std::sync::Arc;

@@ -66,7 +66,7 @@ pub fn read(
     Ok(read)
 }
 
-/// Compares all values with those of the local generation, and random ones in a random order.
+/// Compares values with the values of the local generation: all, then random ones in random order.
 pub fn assert_equal(values: &RemoteValues, local: &Generation) {
     let all: Vec<Row> = local.live_rows().collect();
     assert_eq!(read(values, local, &all).unwrap(), local.values(&all).unwrap());

@@ -1,4 +1,4 @@
-//! Encrypted connections, and logins. The server of the tests has no TLS, so a front has it.
+//! Tests of encrypted connections and logins. The test server has no TLS, so a proxy adds it.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A memory on a server, or on three, gives the same results as a local memory with the same entries.
+//! A memory on one server or three gives the results of a local memory with the same entries.
 //!
 //! ```sh
 //! ENGRAM_RANDOM_QUERIES=10000 cargo test --release -p engram-memory-postgres --test main equal_to_local -- --ignored
@@ -187,7 +187,7 @@ fn graph_search_finds_nearly_all_with_every_filter() {
         recall += found.recall(&exact) / f64::from(searches);
     }
     assert!(recall > 0.98, "{recall}");
-    // The graphs are used: the server's plans have their indexes. Small sources are searched exactly.
+    // The server's plans have the indexes of the graphs. Small sources are searched exactly.
     let mut admin = server.admin("memories");
     let used = "SELECT sum(idx_scan)::bigint FROM pg_stat_user_indexes \
                 WHERE schemaname = 'engram_graph' AND pg_get_indexdef(indexrelid) LIKE '%hnsw%'";

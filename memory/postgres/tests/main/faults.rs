@@ -1,4 +1,4 @@
-//! Servers that are killed, connections that break, and writers beside each other.
+//! Tests of killed servers, broken connections and simultaneous writers.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -157,7 +157,7 @@ fn a_generation_that_was_removed_is_not_read_in_part() {
     let server = TestServer::start();
     let store = server.create("removed", FORMAT, &rows(0..30));
     let snapshot = store.snapshot();
-    // The lock of the snapshot ends with the server. A writer comes before the reader is back.
+    // The snapshot's lock ends with the server, and a writer comes before the reader reconnects.
     server.command("kill");
     server.command("start");
     let other = server.open("removed");

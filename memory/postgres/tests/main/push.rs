@@ -1,4 +1,4 @@
-//! Copies of local memories on servers: equal, resumable, and never current in part.
+//! Tests of pushes: copies equal the source, killed pushes resume, and no part becomes current.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

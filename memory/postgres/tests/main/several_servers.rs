@@ -1,5 +1,5 @@
-//! A memory on three servers: servers that are away, wrong addresses, and commits of which only a
-//! part was made.
+//! Tests of a memory on three servers: unreachable servers, wrong addresses, and commits that were
+//! made on some of the servers only.
 
 use std::time::Duration;
 

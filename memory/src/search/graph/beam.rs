@@ -1,4 +1,4 @@
-//! The search of a graph: expands the best known row until the best rows have been expanded.
+//! Best-first search of a graph: expands the best row found until all of the best are expanded.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,7 +7,7 @@ use super::super::exact::{from_ordered_bits, to_ordered_bits};
 use super::super::products::prefetch;
 use super::similarity::{Cosines, Similarity};
 
-/// A row with its cosine. A better row compares as larger. Of equal cosines the lower row is better.
+/// A row with its cosine, ordered by the cosine. Of equal cosines the lower row is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scored(u64);
 
@@ -25,9 +25,9 @@ impl Scored {
     }
 }
 
-/// The lists of a graph.
+/// The lists of neighbours of a graph.
 pub(super) trait Neighbours {
-    /// The rows that a row leads to.
+    /// The neighbours of a row.
     fn of(&self, row: u32) -> &[u32];
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Beam {
     visited: Vec<u64>,
     candidates: BinaryHeap<Scored>,
     best: BinaryHeap<Reverse<Scored>>,
-    /// Neighbours that are visited now.
+    /// Neighbours of the expanded row that were not visited before.
     new: Vec<u32>,
     cosines: Cosines,
     /// The expanded rows, in order.

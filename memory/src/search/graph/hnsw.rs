@@ -1,5 +1,5 @@
-//! Builds an HNSW graph (Malkov and Yashunin, arXiv 1603.09320) by the crate hnsw_rs, in one thread,
-//! so that equal keys give equal graphs.
+//! Builds an HNSW graph (Malkov and Yashunin, arXiv 1603.09320) by the crate hnsw_rs, in one
+//! thread, so that equal keys give equal graphs.
 
 use std::cmp::Reverse;
 

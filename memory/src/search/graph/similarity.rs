@@ -17,8 +17,8 @@ use crate::codes::{MAX_MULTIPLE, MAX_WIDTH, ZERO_CODE, interleave};
 /// The smallest width of keys with codes. Narrower keys are as small as codes, and often closer to
 /// each other than codes can tell.
 const MIN_CODED_WIDTH: usize = 64;
-/// The largest multiple of a scale is this many standard deviations. It has nearly the smallest
-/// error for normally distributed components.
+/// The largest code in standard deviations. 4 has nearly the smallest rounding error for normally
+/// distributed components.
 const RANGE: f64 = 4.0;
 /// The bound on errors of codes in standard deviations. The error of a cosine is a sum of many
 /// small independent errors.
@@ -68,7 +68,7 @@ fn scale(width: usize) -> f64 {
     RANGE / (width as f64).sqrt() / MAX_MULTIPLE
 }
 
-/// The largest error of a cosine of codes that is to be expected.
+/// The largest expected error of a cosine that is computed from codes.
 pub(super) fn cosine_error(width: usize) -> f32 {
     // A rounding error is uniformly distributed over a scale, for the query and for the key.
     (ERROR_DEVIATIONS * scale(width) * (2.0f64 / 12.0).sqrt()) as f32

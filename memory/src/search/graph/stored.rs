@@ -1,5 +1,5 @@
-//! A graph as it is stored: a list of neighbours per row, which leads to close rows in all directions.
-//! Smaller graphs of some of the rows, the layers above, lead a search to the right part of the space.
+//! A stored graph: a list of neighbours per row, which leads to close rows in all directions.
+//! Smaller graphs of some rows, the layers above, lead a search to the right part of the space.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -26,13 +26,13 @@ const LAYER_RESULTS: usize = 16;
 pub(super) struct Layers {
     /// The row at which searches start.
     pub(super) start: u32,
-    /// The neighbours of each row, `[rows, 2 connections]`. Unused positions have the row itself. All
-    /// positions of a copy's list have the first row with the same key.
+    /// The neighbours of each row, `[rows, 2 connections]`. Unused positions have the row itself.
+    /// All positions of a copy's list have the first row with the same key.
     pub(super) neighbours: Vec<u32>,
     /// The number of nodes of each layer above the lowest, smallest first.
     pub(super) nodes: Vec<usize>,
-    /// The layers above the lowest, `[nodes of all layers, 2 connections + 1]`: for each node its row,
-    /// and its neighbours, which are nodes of the layer. Unused positions have the node itself.
+    /// The layers above the lowest, `[nodes of all layers, 2 connections + 1]`: for each node its
+    /// row, then its neighbours as indices of nodes. Unused positions have the node itself.
     pub(super) upper: Vec<u32>,
 }
 
@@ -119,13 +119,13 @@ pub(crate) struct Graph {
     checked: OnceLock<Checked>,
 }
 
-/// Facts about a graph with valid lists.
+/// The rows of the upper layers and the copies of keys, found while the lists were checked.
 #[derive(Debug)]
 struct Checked {
     /// The row of each node of the largest layer above the lowest. Smaller layers have its first
     /// nodes.
     upper_rows: Vec<u32>,
-    /// The first row of a key, and a copy. Sorted.
+    /// Pairs of the first row with a key and a later row with an equal key, sorted.
     copies: Vec<(u32, u32)>,
 }
 

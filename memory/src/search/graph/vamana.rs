@@ -18,9 +18,9 @@ use super::beam::{Beam, Neighbours, Scored};
 use super::similarity::{Cosines, Similarity};
 use super::stored::{LayerLists, Layers, descend};
 
-/// A batch has at most this fraction of all rows.
+/// A batch has at most one in this many of all rows.
 const MAX_BATCH_FRACTION: usize = 50;
-/// A batch has at most this fraction of the inserted rows.
+/// A batch has at most one in this many of the rows inserted so far.
 const MAX_GROWTH_FRACTION: usize = 4;
 /// A key is not a neighbour if it is closer to a selected neighbour than to the row, by this factor
 /// on squared distances.
@@ -32,7 +32,7 @@ const COMPARED_NEIGHBOURS: usize = 8;
 /// The seed of the order of insertion.
 const SEED: u64 = 0x5DEE_CE66_D1CE_4E5B;
 
-/// A layer has this fraction of the rows of the layer below.
+/// A layer has one in this many of the rows of the layer below.
 const LAYER_FRACTION: usize = 8;
 /// The smallest number of rows of a layer above the lowest.
 const MIN_LAYER_ROWS: usize = 8;
@@ -64,7 +64,7 @@ pub(super) fn build(
     let is_first = |row: &u32| first_rows[*row as usize] == *row;
     let distinct: Vec<u32> = (0..rows as u32).filter(is_first).collect();
     (distinct.len()..rows).for_each(|_| progress());
-    // One position is for a row that the others do not lead to.
+    // One position is kept for `connect`, which adds a row that no search would reach.
     let (degree, candidates) = (positions - 1, settings.ef_construction);
     let graph = Builder::build(similarity, distinct, degree, candidates, progress);
     let mut neighbours = Vec::with_capacity(rows * positions);
@@ -137,7 +137,7 @@ struct Builder<'a, S> {
 }
 
 impl<'a, S: Similarity> Builder<'a, S> {
-    /// Builds a graph over distinct `rows`, of which there is at least one.
+    /// Builds a graph over at least one row. The keys of `rows` are distinct.
     fn build(
         similarity: &'a S,
         mut rows: Vec<u32>,
@@ -181,7 +181,6 @@ impl<'a, S: Similarity> Builder<'a, S> {
         }
     }
 
-    /// Inserts a batch of rows.
     fn insert(&mut self, batch: &[u32]) {
         let neighbours: Vec<Vec<u32>> = batch
             .par_iter()
@@ -268,8 +267,8 @@ impl<'a, S: Similarity> Builder<'a, S> {
         self.select(row, scratch)
     }
 
-    /// Selects neighbours of a row among the candidates: the closest ones, without those that are
-    /// closer to another neighbour.
+    /// Selects neighbours of a row among the candidates: the closest candidates, except candidates
+    /// that are closer to a selected neighbour.
     fn select(&self, row: u32, scratch: &mut Scratch<S::Query>) -> Vec<u32> {
         let Scratch { query, cosines, candidates, selected, .. } = scratch;
         candidates.sort_unstable_by_key(|scored| Reverse(*scored));
@@ -305,8 +304,8 @@ impl<'a, S: Similarity> Builder<'a, S> {
         }
     }
 
-    /// Connects rows that the start does not lead to. For each, a close row that it leads to gets
-    /// one more neighbour than the maximum.
+    /// Connects rows that a search from the start cannot reach. Each becomes an additional
+    /// neighbour of a close row that can be reached, whose list may then exceed the maximum by one.
     fn connect(&mut self, rows: &[u32]) {
         let mut reached = vec![false; self.similarity.rows()];
         self.reach(self.start, &mut reached);
@@ -321,7 +320,8 @@ impl<'a, S: Similarity> Builder<'a, S> {
             let is_open =
                 |row: &u32| reached[*row as usize] && self.lists.of(*row).len() <= self.degree;
             let close = found.iter().map(|scored| scored.row()).find(is_open);
-            // Each reached row has room for one more neighbour at first, so one of them has room.
+            // At first, each reached row has room for one more neighbour, and so has each added
+            // row.
             let any = || rows.iter().copied().find(is_open);
             let Some(source) = close.or_else(any) else { break };
             self.lists.append(source, [*row].into_iter());

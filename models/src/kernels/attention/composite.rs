@@ -1,7 +1,7 @@
 //! Attention as candle operations, for other devices and dtypes than f32 on the CPU.
 //!
 //! Segments of similar lengths form one batch of padded sequences, so that the number of operations
-//! does not grow with the number of segments. The two lengths of a segment are at most doubled.
+//! does not grow with the number of segments. Padding at most doubles each length.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! The device path of attention without branches. On a GPU it computes tiles of
-//! scores; on the CPU, and for heads that do not fit the GPU's kernels, it runs the composite.
+//! The device path of attention without branches. On a GPU it computes tiles of scores; on the CPU,
+//! and for heads that do not fit the GPU's kernels, it runs the composite.
 
 use candle_core::{Result, Tensor};
 

@@ -5,8 +5,7 @@ use candle_core::{Result, Tensor, Var};
 use super::super::operation::{Kernel, run_composite};
 use super::{BackwardPass, Saved};
 
-/// Runs the composite. Saves its inputs and its output; those that need gradients are parts of a
-/// graph.
+/// Runs the composite. Saves its inputs and its output, as parts of a graph if they need gradients.
 pub(in super::super) fn forward(
     kernel: &dyn Kernel,
     inputs: &[Tensor],

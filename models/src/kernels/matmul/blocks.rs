@@ -1,4 +1,4 @@
-//! The matrix product in blocks that fit the caches: packing, and the division of work over threads.
+//! The matrix product in blocks that fit the caches: packing, and the work of each thread.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -30,13 +30,13 @@ thread_local! {
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub b: Matrix<'a>,
-    /// What the product is added to.
+    /// The values to which the product is added.
     pub start: Start<'a>,
     /// The first column in the output.
     pub column: usize,
 }
 
-/// What a product is added to.
+/// The values to which a product is added.
 #[derive(Clone, Copy)]
 pub(super) enum Start<'a> {
     Zeros,
@@ -69,7 +69,7 @@ struct Panel<'a> {
     columns: usize,
 }
 
-/// Rows of `a`'s columns and of the parts' rows.
+/// A range of the summed dimension: columns of `a`, and rows of the parts' matrices.
 #[derive(Clone, Copy)]
 struct Depth {
     first: usize,

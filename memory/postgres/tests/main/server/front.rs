@@ -1,4 +1,4 @@
-//! A front of a test server: TCP, with TLS or without, with delays and cuts.
+//! A proxy in front of a test server: TCP with or without TLS, which can delay and cut connections.
 #![allow(clippy::unwrap_used, dead_code)]
 
 use std::path::PathBuf;
@@ -36,7 +36,8 @@ pub struct State {
 }
 
 impl Front {
-    /// Starts a front of a Unix socket; with a TLS configuration, for encrypted connections only.
+    /// Starts a proxy to a Unix socket. With a TLS configuration, all connections must be
+    /// encrypted.
     pub fn start(socket: PathBuf, tls: Option<ServerConfig>) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

@@ -125,8 +125,8 @@ impl TestServer {
         format!("postgres://app@/memories?host={folder}&memory={name}")
     }
 
-    /// A server for all tests that neither stop it nor change its settings. Each test needs memories of
-    /// its own. It ends with the program.
+    /// A server for all tests that neither stop it nor change its settings. Each test needs
+    /// memories of its own. It ends with the program.
     pub fn shared() -> &'static Self {
         &Self::shared_three()[0]
     }
