@@ -13,8 +13,8 @@
 //! Gradients on GPUs are added there. With NCCL, each rank needs its own GPU; without it, ranks can
 //! share one.
 //!
-//! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its share
-//! of the entries. Tables of embeddings can be kept in parts.
+//! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its
+//! share of the entries. Embedding tables can be kept in parts, too.
 
 mod agreement;
 pub(crate) mod local_rank;

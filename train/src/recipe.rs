@@ -178,8 +178,8 @@ impl Recipe {
         }
     }
 
-    /// Returns an error if `[batch]` has a key that a study does not support. `supported` has the
-    /// supported keys that not every study supports.
+    /// Returns an error if `[batch]` has a key that a study does not support. `supported` lists the
+    /// optional keys that this study supports.
     pub(crate) fn check_batch(&self, supported: &[&str]) -> Result<()> {
         let batch = &self.batch;
         if batch.tokens > 0 && !supported.contains(&"tokens") {
@@ -193,8 +193,8 @@ impl Recipe {
         Ok(())
     }
 
-    /// Opens the device of `[compute]`. `cuda` is the GPU with the number of this process among
-    /// those that a launcher has started on its machine.
+    /// Opens the device of `[compute]`. With `cuda`, each process uses the GPU of its local rank:
+    /// its number among the processes that a launcher has started on its machine.
     ///
     /// # Errors
     /// [`TrainError::Recipe`] if the device does not exist.
@@ -276,9 +276,8 @@ impl Recipe {
         })
     }
 
-    /// The SHA-256 of the resolved recipe. The device and `compute.recompute` do not count. If `[start]` has the hash of
-    /// its weights, the path of its run does not count.
-    ///
+    /// The SHA-256 of the resolved recipe. The device and `compute.recompute` do not count. If
+    /// `[start]` has the hash of its weights, the path of its run does not count.
     /// # Errors
     /// The errors of [`Recipe::resolved`].
     pub fn hash(&self) -> Result<String> {

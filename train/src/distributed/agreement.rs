@@ -60,7 +60,8 @@ impl Ranks {
         })
     }
 
-    /// Returns an error unless all values equal the first. `reason` gets the rank of another value.
+    /// Returns an error unless all values equal the first. `reason` describes it for the rank that
+    /// differs.
     pub(super) fn expect_equal(
         &self,
         values: &[String],

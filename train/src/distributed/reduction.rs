@@ -17,8 +17,8 @@ use crate::optimiser::BLOCK;
 pub const BUCKET: usize = 25 << 18;
 
 /// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
-/// finished. On a single rank, `n` micro-batches need at most `log2(n) + 1` further buffers, and one
-/// needs none. On several ranks, `n` micro-batches of a rank need at most `2 log2(n) + 1`.
+/// finished. On a single rank, `n` micro-batches need at most `log2(n) + 1` further buffers (none
+/// if `n` is 1). On several ranks, `n` micro-batches of a rank need at most `2 log2(n) + 1`.
 pub struct MicroBatchSum {
     /// The number of micro-batches of the step, over all ranks.
     count: usize,
@@ -125,8 +125,8 @@ impl MicroBatchSum {
         nodes(self.count, &share(self.count, ranks.size(), rank))
     }
 
-    /// Sends the slices of this rank's sums to their owners. Receives the slice of this rank of the
-    /// other ranks' sums: one sum after the other, into `received`.
+    /// Sends the slices of this rank's sums to their owners. Receives the other ranks' sums of this
+    /// rank's slice, one sum after the other, into `received`.
     fn collect(&self, ranks: &Ranks, slices: &[Slice], received: &mut Vec<f32>) -> Result<()> {
         let (own, size) = (ranks.rank(), ranks.size());
         let send = slices.iter().enumerate().map(|(rank, slice)| {
@@ -207,7 +207,7 @@ fn distribute(ranks: &Ranks, slices: &[Slice], gradients: &mut Gradients) -> Res
     let own = ranks.rank();
     let mut rest: Vec<(usize, &mut [f32])> =
         gradients.values_mut().iter_mut().map(|buffer| (0, buffer.as_mut_slice())).collect();
-    // Slices are in ascending order, so each takes the start of what is left of a buffer.
+    // Slices are in ascending order, so each takes the start of the rest of a buffer.
     let parts = slices.iter().map(|slice| {
         let parts = slice.0.iter().map(|Segment { parameter, values }| {
             let (position, buffer) = &mut rest[*parameter];

@@ -84,13 +84,13 @@ impl Drop for OpenReads {
 }
 
 impl Ranks {
-    /// Calls `read`, which may read the shards of all ranks. All ranks must call this function; a rank
-    /// without reads passes an empty `read`. After `read`, and while it waits in a collective call, a
-    /// rank answers the reads of the others. A read must not come from a rayon thread: it holds a lock
-    /// while it waits, and the answer uses rayon.
+    /// Calls `read`, which may read the shards of all ranks. All ranks must call this function; a
+    /// rank without reads passes an empty `read`. After `read`, and while it waits in a collective
+    /// call, a rank answers the reads of the others. A read must not come from a rayon thread,
+    /// because it holds a lock while it waits, and the answers need rayon threads.
     ///
     /// # Errors
-    /// The error of `read`, then the other ranks wait until this rank has ended;
+    /// The error of `read`; the other ranks then wait until this rank has ended.
     /// [`TrainError::Ranks`] if another rank has ended.
     pub fn share_reads<T, E: From<TrainError>>(
         &self,

@@ -117,8 +117,8 @@ impl Store for ShardedMemory {
         Ok(is_changed)
     }
 
-    /// Starts a change of the shard of this rank, which may only encode it again. All ranks change
-    /// their shards and then reload.
+    /// Starts a transaction on the shard of this rank, which may only encode the entries again. All
+    /// ranks change their shards and then reload.
     fn begin(&self) -> Result<Box<dyn Transaction>, MemoryError> {
         self.shard.begin()
     }
@@ -183,8 +183,8 @@ impl ShardedSnapshot {
         })
     }
 
-    /// Sends a request with its floats to each rank that is asked, and returns the replies. The own
-    /// shard is asked without the others.
+    /// Sends a request with its floats to each rank that is asked, and returns the replies. This
+    /// rank's own shard is asked directly.
     fn ask(
         &self,
         requests: Vec<Option<WithFloats<Request>>>,

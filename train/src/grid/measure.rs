@@ -120,8 +120,8 @@ struct Sample {
     resampling: Resampling,
 }
 
-/// Consecutive items, whose metric is computed at once: all items of a metric that is a ratio of
-/// sums or a mean, otherwise the items of one seed. The metric of a sample is the mean over its
+/// Consecutive items whose metric is computed together. A ratio of sums or a mean is computed over
+/// all items at once, any other metric for each seed. The metric of a sample is the mean over its
 /// parts.
 struct Part {
     items: usize,

@@ -48,8 +48,8 @@ impl MetricQuery {
         self
     }
 
-    /// Checks the system against the systems that the metric has. Without any, the query may have
-    /// none.
+    /// Returns an error unless the metric has the query's system. If the metric has no systems, the
+    /// query must not name one.
     ///
     /// # Errors
     /// A message with the allowed systems.
@@ -131,9 +131,9 @@ pub struct Measures {
     pub resampling_unit: &'static str,
 }
 
-/// The interface of a study for its grids. [`TestItems`](super::TestItems) implements it for a study
-/// whose runs write a file of items for each metric. Functions fail with the errors of the study, and
-/// for files that cannot be read.
+/// The interface of a study for its grids. [`TestItems`](super::TestItems) implements it for a
+/// study whose runs write a file of items for each metric. Functions fail with the errors of the
+/// study, and for files that cannot be read.
 pub trait AblationStudy: fmt::Debug + Sync {
     /// What the grids measure.
     fn measures(&self) -> Measures;

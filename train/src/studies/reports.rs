@@ -1,4 +1,4 @@
-//! What several studies compute: means with intervals over groups, word error rates, and hashes.
+//! Computations of several studies: means with intervals over groups, word error rates, and hashes.
 
 use std::borrow::Cow;
 use std::path::Path;

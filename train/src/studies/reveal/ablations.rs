@@ -51,8 +51,8 @@ const SWAPPED_ANSWER: MetricInfo = MetricInfo::higher("swapped_answer", Unit::Fr
 /// The mean log-probability of an answer while its retrieved entries are deleted one by one, in one
 /// of the orders in [`ORDERS`]. A lower area means that the order deletes important entries earlier.
 const DELETION_AREA: MetricInfo = MetricInfo::lower("area_under_deletion_curve", Unit::Points);
-/// The old answer before facts change in the memory, the old and the new answer after it, and the old
-/// or new answer after the facts are deleted.
+/// The systems of [`SWAPPED_ANSWER`]: the old answer before facts change in the memory, the old and
+/// the new answer after the change, and either answer after the facts are deleted.
 const SWAPPED: [&str; 4] = ["old_before", "old_after", "new_after", "any_deleted"];
 /// The sizes of needle-in-a-haystack tasks, for the metric [`PLAIN`]: needles and other images.
 const HAYSTACKS: [&str; 4] = ["1_in_10", "1_in_100", "1_in_1000", "3_in_1000"];
