@@ -1,4 +1,4 @@
-//! How much a memory refresh in the background slows down training.
+//! Measures how much a memory refresh in the background slows down training.
 //!
 //! ```text
 //! cargo bench --bench refresh

@@ -299,7 +299,7 @@ fn compare_paired(
 
 /// The p-value of the permutation test. In each sampling unit, the statistics of the two systems
 /// are swapped with probability 1/2. One is added to the numerator and the denominator, so the
-/// p-value is never 0. `None` if the metric rejects the swapped statistics.
+/// p-value is never 0. `None` if the metric cannot be computed from the swapped statistics.
 fn permutation_test(
     metric: &str,
     difference: f64,
@@ -310,7 +310,7 @@ fn permutation_test(
     let ones = vec![1; systems[0].len()];
     let units = resampling.unit_of_row();
     let at_least_observed = |permutation: u64| -> Result<bool, EvalError> {
-        // Another seed than the bootstrap's: its random streams are independent.
+        // The seed differs from the bootstrap's, so the random streams are independent.
         let mut random = SplitMix64::stream(!options.seed, permutation);
         let swapped: Vec<bool> =
             (0..resampling.units_per_resample()).map(|_| random.below(2) == 1).collect();

@@ -1,6 +1,6 @@
-//! The bundled models of `train/bundled/`, with 16-bit weights, as part of the program. The smoke scale
-//! of `engram reproduce` evaluates them; `engram data bundled` writes them to a folder, where all
-//! commands can open them.
+//! The bundled models of `train/bundled/`, with 16-bit weights, as part of the program. The smoke
+//! scale of `engram reproduce` evaluates them; `engram data bundled` writes them to a folder, where
+//! all commands can open them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -181,9 +181,9 @@ impl BundledModel {
         })
     }
 
-    /// Writes a run as a bundled model below `folder`, over an earlier one. In its files, paths to the
-    /// frozen models below `out` become relative, and other paths below `out` name the default folder;
-    /// `out` is the folder of all runs.
+    /// Writes a run as a bundled model below `folder`, over an earlier one. `out` is the folder of
+    /// all runs. Paths to the frozen models below `out` become relative to the model's folder. In
+    /// other paths, the default folder replaces `out`.
     pub(super) fn export(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
         let target = folder.join(self.name);
         output::create_folder(&target)?;

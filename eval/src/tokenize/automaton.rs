@@ -72,7 +72,7 @@ pub(super) struct Scanner {
     cache: Cache,
 }
 
-/// There is no minimum number of clears before an error, and no byte ends a search.
+/// Searches never fail: a cache can be cleared any number of times, and no byte ends a search.
 const NEVER_FAILS: &str = "a full cache is cleared";
 
 impl Scanner {

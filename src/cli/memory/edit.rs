@@ -371,7 +371,8 @@ impl Index {
     }
 }
 
-/// Shows that rows were encoded again. After the last, a memory with a graph gets a new one.
+/// Shows progress by `rows` encoded rows. After the last row, a memory with a graph builds a new
+/// graph.
 pub(super) fn show_progress(bar: &ProgressBar, rows: usize, has_graph: bool) {
     bar.inc(rows as u64);
     if has_graph && Some(bar.position()) == bar.length() {

@@ -11,7 +11,7 @@ pub(super) struct Part {
     /// model as a suffix.
     pub(super) folder: &'static str,
     pub(super) scales: &'static [Scale],
-    /// Whether only `--ablations` and `--claim` run it.
+    /// Whether it runs only with `--ablations` or `--claim`.
     pub(super) is_further: bool,
     /// The configurations to train, unless `--claim` selects them; empty for all.
     pub(super) configurations: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! What the ranks agree on before their GPUs communicate.
+//! The agreement of all ranks, before their GPUs communicate, on whether to use NCCL.
 
 use engram_train::StudyError;
 

@@ -60,8 +60,8 @@ impl Ranks {
         })
     }
 
-    /// Returns an error unless all values equal the first. `reason` describes it for the rank that
-    /// differs.
+    /// Returns an error unless all values equal the first. `reason` makes its text from the rank
+    /// that differs.
     pub(super) fn expect_equal(
         &self,
         values: &[String],

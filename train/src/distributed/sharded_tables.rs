@@ -13,10 +13,10 @@
 //!
 //! [`ShardedTables::state`] and [`ShardedTables::restore`] are for checkpoints.
 //!
-//! Gradients are added in the same order as those of other parameters: values and state of a table
-//! have the bytes of a dense parameter, for any placement and any number of ranks. This holds if each
-//! micro-batch uses the rows of a table in a single operation. Otherwise rounding may differ from that
-//! of a dense parameter, but not with the number of ranks.
+//! Gradients are added in the same order as those of other parameters. So the values and the state
+//! of a table have the same bytes as those of a dense parameter, for any placement and any number
+//! of ranks. This holds if each micro-batch uses the rows of a table in a single operation.
+//! Otherwise rounding may differ from a dense parameter, but not between numbers of ranks.
 
 mod gradients;
 mod layout;

@@ -2,8 +2,8 @@
 //!
 //! The rules are those of Distributed-Embeddings (NVIDIA): large tables are split by row over all
 //! ranks, or into column slices; a strategy then places slices and whole tables. The placement
-//! depends only on its arguments, so all ranks compute the same. A row split has contiguous ranges:
-//! if frequent words come first, rank 0 sends more than the others.
+//! depends only on its arguments, so all ranks compute the same. A row split gives each rank a
+//! contiguous range. If frequent words come first, rank 0 therefore sends the most rows.
 
 use std::ops::Range;
 

@@ -1,8 +1,9 @@
 //! Where the run's memory is kept: in the run's folder, an object store for its values
 //! (`memory.values`), or servers (`memory.server`).
 //!
-//! On servers, the memory has an owner: a random name in the file `memory-owner.txt` of the run, and in
-//! the memory's record of the model that encoded its keys. A run replaces no memory of another owner.
+//! A memory on servers has an owner: a random name, which is in the run's file `memory-owner.txt`
+//! and in the memory's record of the model that encoded its keys. A run never replaces the memory
+//! of another owner.
 
 use std::fs;
 use std::io::ErrorKind;
