@@ -39,7 +39,7 @@ pub struct Comparison {
     /// Two-sided p-value of the paired permutation test. A permutation swaps the results of the two
     /// systems in random sampling units. The p-value is the share of permutations whose absolute
     /// difference is at least the observed one. There are as many permutations as resamples. `None`
-    /// under the same conditions as `p_value`, and if the metric rejects swapped results.
+    /// as for `p_value`, and if the metric cannot be computed from swapped results.
     pub permutation_p_value: Option<f64>,
     /// The true difference that these items detect at the 5 % level with 80 % power:
     /// `1.96 + 0.84` standard errors. `None` under the same conditions as `p_value`, and if all

@@ -32,7 +32,6 @@ const SLOW_TOKENIZERS: [&str; 6] = [
     "vocab.json",
 ];
 
-/// Weights files in unsupported formats.
 const UNSUPPORTED_WEIGHTS_FILES: [&str; 5] = [
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",

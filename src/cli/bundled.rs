@@ -19,7 +19,6 @@ const WEIGHTS: &str = "model.safetensors";
 const SUMS: &str = "SHA256SUMS";
 const BUNDLED_SUMS: &str = include_str!("../../train/bundled/SHA256SUMS");
 
-/// A bundled model.
 pub(super) struct BundledModel {
     /// The folder name.
     name: &'static str,
@@ -135,7 +134,6 @@ bundled!(
     ]
 );
 
-/// All bundled models.
 static ALL: [&BundledModel; 8] =
     [&CLIP, &CONFORMER, &AVFORMER, &AUDIO_ONLY, &JOINT, &REVEAL, &FROZEN_RETRIEVER, &PATENT];
 

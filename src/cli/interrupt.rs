@@ -202,7 +202,6 @@ fn command_line(has_resume_option: bool) -> String {
     words.join(" ")
 }
 
-/// Quotes a word for a shell.
 pub(super) fn shell_quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

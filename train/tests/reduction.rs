@@ -37,7 +37,6 @@ fn parameters() -> Parameters {
     builder.finish().expect("parameters")
 }
 
-/// Writes the gradients of a micro-batch.
 fn write(micro_batch: usize, gradients: &mut Gradients) {
     let mut buffers = SHAPES.map(|shape| vec![0.0; shape.iter().product()]);
     let written = fill(micro_batch, &mut buffers);

@@ -146,7 +146,6 @@ struct Stream {
     /// The audio of the next pass. It starts at sample `first_sample` of the recording.
     samples: Vec<f32>,
     first_sample: usize,
-    /// The final words.
     words: Vec<FinalWord>,
     /// The index in `words` of the first final word whose audio is still in `samples`. The final
     /// words from this index on are the known words.

@@ -149,7 +149,6 @@ impl Reproduce {
         }
     }
 
-    /// The files of a claim.
     fn files(&self, claim: &CommandClaim) -> Vec<PathBuf> {
         let data = self.data.as_deref().unwrap_or(Path::new(""));
         claim.files.iter().map(|file| data.join(file)).collect()

@@ -11,7 +11,6 @@ const WITHOUT_NCCL: &str = "or set ENGRAM_NCCL=0 on all ranks (mpirun -x ENGRAM_
 pub(crate) struct Gpu {
     /// Its model, such as `NVIDIA H200`.
     pub(crate) name: String,
-    /// Its UUID.
     pub(crate) uuid: String,
     pub(crate) nccl: NcclState,
 }

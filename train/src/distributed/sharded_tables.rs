@@ -294,7 +294,6 @@ fn fill(values: &mut [f32], piece: &Piece, table: &Table, whole: &[f32]) {
     }
 }
 
-/// The words as bytes.
 fn to_bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

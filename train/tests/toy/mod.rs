@@ -183,7 +183,6 @@ fn input(example: usize) -> [f32; INPUTS] {
     [value(1), value(2), value(3)]
 }
 
-/// The target of an example.
 fn target(example: usize) -> f32 {
     let [a, b, c] = input(example);
     a * b + 0.5 * c

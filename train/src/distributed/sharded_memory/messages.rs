@@ -36,7 +36,6 @@ pub(super) struct Search {
     pub(super) components: usize,
 }
 
-/// A reply.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
     /// For each query, the hits as id, source of the whole memory, and row of the shard. The floats
@@ -44,7 +43,6 @@ pub(super) enum Reply {
     Hits(Vec<Vec<(i64, u32, u32)>>),
     /// The rows of the shard; `None` for an unknown id.
     Found(Vec<Option<u32>>),
-    /// The entries.
     Entries(Vec<Entry>),
     /// Only floats: keys or values.
     Floats,

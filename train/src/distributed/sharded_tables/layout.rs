@@ -27,7 +27,6 @@ pub(super) struct Piece {
 /// The positions of all parts on all ranks.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// The pieces by table.
     pub(super) of_tables: Vec<Vec<Piece>>,
     /// The groups by rank.
     pub(super) groups: Vec<Vec<GroupShape>>,

@@ -34,7 +34,7 @@ pub(super) enum Placement {
     Folder,
     /// An object store for the values. The keys are in the run's folder.
     Values(Arc<dyn ValueStorage>),
-    /// Servers.
+    /// Servers, with the owner of the memory there.
     Server { server: Arc<dyn MemoryServer>, owner: String, owner_file: PathBuf },
 }
 
