@@ -34,9 +34,9 @@ pub enum EvalError {
         /// Whether the file holds both the references and the hypotheses.
         holds_both: bool,
     },
-    /// A table, or the first of the JSON objects, has no column with one of the usual names. `column`
-    /// is `ids`, `references` or `hypotheses`; `found` names the existing columns, as a part of the
-    /// message.
+    /// A table, or the first of the JSON objects, has no column with one of the usual names.
+    /// `column` is `ids`, `references` or `hypotheses`; `found` names the existing columns, as a
+    /// part of the message.
     #[error("{location}: has no column of {column}{found}; name it")]
     NoColumn {
         /// The header of the table.

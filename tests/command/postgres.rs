@@ -1,5 +1,5 @@
-//! `engram memory push`, `pull`, `info`, `search` and `remove`, with memories on PostgreSQL. Needs the feature
-//! `postgres`, and `ENGRAM_POSTGRES` as in memory/postgres/tests/main/server/mod.rs.
+//! `engram memory push`, `pull`, `info`, `search` and `remove`, with memories on PostgreSQL. Needs
+//! the feature `postgres`, and `ENGRAM_POSTGRES` as in memory/postgres/tests/main/server/mod.rs.
 
 use std::fs;
 use std::path::Path;

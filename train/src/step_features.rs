@@ -110,8 +110,8 @@ impl StepFeatures {
         if self.current == 0 { parameter.clone() } else { parameter.detach() }
     }
 
-    /// Scales the gradient of the loss and keeps its value. The trainer averages gradients, weighted
-    /// by examples; here they must be summed.
+    /// Scales the gradient of the loss and keeps its value. The trainer averages gradients,
+    /// weighted by examples; here they must be summed.
     ///
     /// # Errors
     /// If a device fails.

@@ -27,8 +27,8 @@ pub type StudyResult<T> = Result<T, StudyError>;
 /// studies need.
 ///
 /// The results of methods with `&self` may depend only on the recipe, the seed, the arguments, and
-/// state that [`Study::begin_phase`] or [`StudyExtension::restore`] rebuilds. A resumed run calls these
-/// methods again and must get the same bytes.
+/// state that [`Study::begin_phase`] or [`StudyExtension::restore`] rebuilds. A resumed run calls
+/// these methods again and must get the same bytes.
 pub trait Study {
     /// The model that is trained.
     type Model;
@@ -105,8 +105,8 @@ pub trait StudyExtension: Study {
         Ok(())
     }
 
-    /// Reads the state that [`StudyExtension::save`] wrote to a checkpoint folder. The parameters are
-    /// already restored.
+    /// Reads the state that [`StudyExtension::save`] wrote to a checkpoint folder. The parameters
+    /// are already restored.
     fn restore(&mut self, _folder: &Path) -> StudyResult<()> {
         Ok(())
     }
@@ -117,9 +117,9 @@ pub trait StudyExtension: Study {
         Ok(TableIds::new())
     }
 
-    /// Computes the features of a micro-batch for a loss over the whole step, such as its embeddings;
-    /// `None` if the phase has no such loss. Only called with `batch.negatives = "step"`, for all
-    /// micro-batches of a step before [`Study::loss`].
+    /// Computes the features of a micro-batch for a loss over the whole step, such as its
+    /// embeddings; `None` if the phase has no such loss. Only called with `batch.negatives =
+    /// "step"`, for all micro-batches of a step before [`Study::loss`].
     fn features(
         &self,
         _: &Self::Model,

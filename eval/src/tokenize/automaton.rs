@@ -61,8 +61,8 @@ fn automaton(patterns: &[Hir], cache_capacity: usize) -> DFA {
     dfa.expect("the rules are fixed")
 }
 
-/// A state of an automaton, valid until the cache is cleared. A step returns a valid state even if it
-/// clears the cache.
+/// A state of an automaton, valid until the cache is cleared. A step returns a valid state even if
+/// it clears the cache.
 pub(super) type State = LazyStateID;
 
 /// An automaton with the states that have been built. Each thread has its own.

@@ -1,5 +1,5 @@
-//! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers, and values
-//! to an object store.
+//! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers, and
+//! values to an object store.
 
 use std::sync::Arc;
 

@@ -112,8 +112,8 @@ pub(super) struct FrozenModel {
     pub(super) model: Option<&'static BundledModel>,
 }
 
-/// The frozen models of AVFormer at scales laptop and full: the image encoder (on images alone), and
-/// the ASR model, whose encoder starts from a CTC model without self-supervised training.
+/// The frozen models of AVFormer at scales laptop and full: the image encoder (on images alone),
+/// and the ASR model, whose encoder starts from a CTC model without self-supervised training.
 pub(super) static FROZEN_MODELS: [FrozenModel; 3] = [
     FrozenModel {
         recipe: "clip/tiny",

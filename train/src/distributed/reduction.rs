@@ -33,8 +33,8 @@ impl MicroBatchSum {
         Self { count, finished: Vec::new(), newest: None }
     }
 
-    /// Stores the sums so far, so that `gradients` is empty for the next micro-batch. Call it before
-    /// each backward pass. `spare` has unused buffers.
+    /// Stores the sums so far, so that `gradients` is empty for the next micro-batch. Call it
+    /// before each backward pass. `spare` has unused buffers.
     pub fn make_room(&mut self, gradients: &mut Gradients, spare: &mut Vec<GradientSet>) {
         if let Some(node) = self.newest.take() {
             let mut set = spare.pop().unwrap_or_else(|| gradients.new_set());

@@ -2,8 +2,8 @@
 //!
 //! Ranks compute their micro-batches at their own pace, and read different numbers of entries. So
 //! they read in *rounds*. In each round, a rank may send one request to each rank. All ranks answer
-//! the requests of the others and receive their replies. A rank that has finished takes part without
-//! a request, until all ranks have finished. All ranks then leave the rounds together.
+//! the requests of the others and receive their replies. A rank that has finished takes part
+//! without a request, until all ranks have finished. All ranks then leave the rounds together.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,7 +38,7 @@ pub(super) struct Rounds {
     turn: Mutex<()>,
 }
 
-/// The shards of this rank, by number. The shards of one data set have the same number on all ranks.
+/// The shards of this rank, by number. A data set's shards have the same number on all ranks.
 #[derive(Default)]
 struct Shards {
     opened: u32,
@@ -132,7 +132,7 @@ impl Ranks {
         shards.shards.insert(number, shard);
     }
 
-    /// Sends a request to each rank that is asked, and returns its reply; `None` for the other ranks.
+    /// Sends a request to each rank that is asked, and returns its reply; `None` for other ranks.
     ///
     /// # Errors
     /// [`TrainError::Ranks`] if a rank has ended or cannot answer, or outside of

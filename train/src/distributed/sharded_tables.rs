@@ -6,8 +6,8 @@
 //! 1. [`ShardedTables::lookup`] fetches the rows for the ids of all micro-batches of the rank from
 //!    the ranks that keep them. [`ShardedTables::select`] gives the rows of one micro-batch as
 //!    tensors. The backward pass stores their gradients.
-//! 2. [`TableGradientSum::add`] adds the gradients of a micro-batch. [`ShardedTables::reduce`] sends
-//!    these sums to the ranks that keep the rows.
+//! 2. [`TableGradientSum::add`] adds the gradients of a micro-batch. [`ShardedTables::reduce`]
+//!    sends these sums to the ranks that keep the rows.
 //! 3. [`ShardedTables::sums_of_squares`] is the tables' share of the gradient norm, for clipping.
 //! 4. [`ShardedTables::step`] updates the parts of the rank.
 //!

@@ -189,8 +189,8 @@ impl Sample {
         Ok(Self { parts, resampling })
     }
 
-    /// The metric, if item `i` occurs `counts[i]` times. Several parts are weighted by the number of
-    /// their items.
+    /// The metric, if item `i` occurs `counts[i]` times. Several parts are weighted by the number
+    /// of their items.
     fn value(&self, counts: &[u32]) -> f64 {
         let value = |part: &Part, counts: &[u32]| -> f64 {
             part.metrics.iter().map(|(sign, metric)| sign * metric.value(counts)).sum()

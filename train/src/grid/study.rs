@@ -176,8 +176,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
     }
 
     /// Evaluates a finished run again, as a configuration with `run_of` describes, and writes the
-    /// results to `folder`. Only called if the study has [`evaluation_keys`](Measures). Such a study also implements
-    /// [`is_evaluated`](Self::is_evaluated).
+    /// results to `folder`. Only called if the study has [`evaluation_keys`](Measures). Such a
+    /// study also implements [`is_evaluated`](Self::is_evaluated).
     fn evaluate_again(
         &self,
         _configuration: &Configuration,

@@ -85,7 +85,7 @@ fn records(before: String, all: &[RankPasses]) -> Vec<String> {
     std::iter::once(before).chain(records).collect()
 }
 
-/// The loss of one micro-batch. Numbers are stored as bits, because JSON has no NaN and no infinity.
+/// The loss of one micro-batch. Numbers are stored as bits, because JSON has no NaN or infinity.
 #[derive(Serialize, Deserialize)]
 struct MicroBatch {
     loss: u64,

@@ -49,7 +49,7 @@ pub(super) enum Reply {
 }
 
 impl Search {
-    /// The search of `k` entries for each query, with its floats. `filter.ids` is replaced by `ids`.
+    /// The search of `k` entries for each query, with its floats. `ids` replaces `filter.ids`.
     pub(super) fn new(
         (method, k): (Method, usize),
         queries: &[f32],

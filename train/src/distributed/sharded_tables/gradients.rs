@@ -109,7 +109,7 @@ impl ShardedTables {
         of_groups
     }
 
-    /// Reads the nodes of a rank, and which tables have a gradient. `None` if the message is damaged.
+    /// Reads the nodes of a rank, and which tables have a gradient. `None` for a damaged message.
     fn read_nodes(
         &self,
         words: &mut Reader<'_>,

@@ -42,8 +42,8 @@ impl Part {
 }
 
 impl EmbeddingTableSettings {
-    /// The parts of each rank, by table, then by row, then by column. Each value of each table is in
-    /// one part of one rank. A rank may have no part.
+    /// The parts of each rank, by table, then by row, then by column. Each value of each table is
+    /// in one part of one rank. A rank may have no part.
     pub(crate) fn parts(&self, tables: &[Table], ranks: usize) -> Vec<Vec<Part>> {
         let mut of_ranks = vec![Vec::new(); ranks];
         let mut units = Vec::new();

@@ -54,7 +54,7 @@ pub(super) fn sorted(mut ids: Vec<u32>) -> Vec<u32> {
 /// A gradient, once the backward pass has computed it.
 type StoredGradient = Arc<Mutex<Option<Vec<f32>>>>;
 
-/// The rows of one table that one micro-batch uses. After the backward pass, they hold their gradients.
+/// The rows of one table that one micro-batch uses, with their gradients after the backward pass.
 #[derive(Debug)]
 pub(crate) struct TableRows {
     pub(super) width: usize,

@@ -312,8 +312,8 @@ impl AvformerStudy {
 }
 
 impl Test<'_> {
-    /// Measures the frozen model, if it is tested, and the adapted model with each input on a set of
-    /// utterances. Writes texts and items, and adds the results to the metrics.
+    /// Measures the frozen model, if it is tested, and the adapted model with each input on a set
+    /// of utterances. Writes texts and items, and adds the results to the metrics.
     fn measure<'c>(
         &mut self,
         utterances: &'c str,

@@ -39,7 +39,7 @@ pub(super) enum Placement {
 }
 
 impl Placement {
-    /// Opens the storage that `[memory]` names. A memory of another owner on the servers is an error.
+    /// Opens the storage that `[memory]` names. Another owner's memory on the servers is an error.
     pub(super) fn open(memory: &RevealMemory, options: &RunOptions) -> Result<Self> {
         let (key, address, feature) = match (&memory.values, &memory.server) {
             (None, None) => return Ok(Self::Folder),
@@ -111,7 +111,7 @@ impl Placement {
             }
             Self::Server { server, owner, owner_file } => {
                 let exists = find_own(server.as_ref(), owner)?.is_some();
-                // Written before the push, so that a killed run recognises its memory when it is resumed.
+                // Written before the push, so that a killed run recognises its memory later.
                 write_file(owner_file, owner.as_bytes())?;
                 server.push(&Memory::open(folder)?.generation(), encoders, exists)?
             }

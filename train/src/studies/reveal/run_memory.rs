@@ -84,8 +84,8 @@ struct Saved {
 }
 
 impl RunMemory {
-    /// The state before the first memory is built, on a single rank. The memory will be in the run's
-    /// folder, and its entries are encoded on `compute`.
+    /// The state before the first memory is built, on a single rank. The memory will be in the
+    /// run's folder, and its entries are encoded on `compute`.
     pub fn new(
         run: &Path,
         settings: RevealMemory,
