@@ -37,8 +37,8 @@ pub struct WeightedKendall {
     ranks: Option<SortedRanks>,
 }
 
-/// The dense ranks of both inputs, and the rows in the order of their outer ranks; rows with equal
-/// outer ranks are in the order of their inner ranks.
+/// The dense ranks of both inputs: the inner input has at most as many distinct values as the
+/// outer. `order` has the rows by outer rank, then by inner rank.
 #[derive(Debug, Clone)]
 struct SortedRanks {
     outer: DenseRanks,

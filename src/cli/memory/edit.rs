@@ -381,8 +381,8 @@ pub(super) fn show_progress(bar: &ProgressBar, rows: usize, has_graph: bool) {
     }
 }
 
-/// Makes a change. A memory with a graph may build another one, which takes seconds per 100,000
-/// entries.
+/// Commits a change. A memory with a graph may then build another graph, which takes seconds per
+/// 100,000 entries.
 pub(super) fn commit(transaction: Box<dyn Transaction>) -> anyhow::Result<Arc<dyn Snapshot>> {
     let bar = output::elapsed_time("writing the change");
     let snapshot = transaction.commit();

@@ -16,9 +16,9 @@ use crate::optimiser::BLOCK;
 /// Values per bucket (25 MiB). Ranks exchange one bucket at a time, which limits the memory.
 pub const BUCKET: usize = 25 << 18;
 
-/// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
-/// finished. On a single rank, `n` micro-batches need at most `log2(n) + 1` further buffers (none
-/// if `n` is 1). On several ranks, `n` micro-batches of a rank need at most `2 log2(n) + 1`.
+/// Adds the gradients of a rank's micro-batches in a binary tree, each as soon as its neighbour is
+/// finished. `n` micro-batches need at most `log2(n) + 1` further buffers on a single rank (none if
+/// `n` is 1), and at most `2 log2(n) + 1` on one of several ranks.
 pub struct MicroBatchSum {
     /// The number of micro-batches of the step, over all ranks.
     count: usize,
@@ -28,7 +28,7 @@ pub struct MicroBatchSum {
 }
 
 impl MicroBatchSum {
-    /// A sum over micro-batches of a step that has `count` of them.
+    /// An empty sum for a step of `count` micro-batches over all ranks.
     pub fn new(count: usize) -> Self {
         Self { count, finished: Vec::new(), newest: None }
     }

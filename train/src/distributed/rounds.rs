@@ -1,4 +1,4 @@
-//! Reads of other ranks' data.
+//! Rounds in which ranks read each other's data.
 //!
 //! Ranks compute their micro-batches at their own pace, and read different numbers of entries. So
 //! they read in *rounds*. In each round, a rank may send one request to each rank. All ranks answer

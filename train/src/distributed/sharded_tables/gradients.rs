@@ -26,7 +26,7 @@ pub(crate) struct TableGradients {
 }
 
 impl TableGradientSum {
-    /// A sum over micro-batches of a step that has `count` of them, over all ranks.
+    /// An empty sum for a step of `count` micro-batches over all ranks.
     pub(crate) fn new(count: usize) -> Self {
         Self { count, finished: Vec::new() }
     }
