@@ -22,7 +22,7 @@ const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// A rank without a heartbeat for this time is lost.
 const TIME_LIMIT: Duration = Duration::from_secs(15);
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// If a check comes this late, this process was stopped itself, and heartbeats may be waiting.
+/// A check this late means that this process was stopped, so heartbeats may wait unread.
 const LATE: Duration = Duration::from_secs(5);
 /// Ranks above 1 report a lost rank 0 later than rank 1, so that one message is printed.
 const DELAY_PER_RANK: Duration = Duration::from_millis(500);

@@ -29,8 +29,8 @@ use crate::error::{Result, TrainError};
 use messages::{Reply, Request, Search};
 use shard::{OwnShard, Summary};
 
-/// The consecutive items that a rank encodes and keeps, of `items` items in batches of `batch`. The
-/// ranks share whole batches. A rank may have no items.
+/// The range of the `items` items that a rank encodes and keeps. The ranks share whole batches of
+/// `batch` items. A rank may have no items.
 pub fn shard_of(items: usize, batch: usize, ranks: &Ranks) -> Range<usize> {
     let batches = share(items.div_ceil(batch), ranks.size(), ranks.rank());
     (batches.start * batch).min(items)..(batches.end * batch).min(items)
@@ -237,8 +237,8 @@ impl ShardedSnapshot {
         Ok(self.starts.partition_point(|start| *start <= number) - 1)
     }
 
-    /// Reads rows from their owners. `request` makes a request of rows of a shard. `write` gets the
-    /// reply of a rank, and the positions of its rows.
+    /// Reads rows from the ranks that keep them. `request` makes the request for rows of one shard.
+    /// `write` gets the reply, and the positions of the shard's rows in `rows`.
     fn read_rows(
         &self,
         rows: &[Row],

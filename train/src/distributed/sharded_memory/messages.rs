@@ -38,8 +38,8 @@ pub(super) struct Search {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// For each query, the hits as id, source of the whole memory, and row of the shard. The floats
-    /// are their keys.
+    /// For each query, the hits: id, index of the source in the whole memory, and row of the shard.
+    /// The floats are their keys.
     Hits(Vec<Vec<(i64, u32, u32)>>),
     /// The rows of the shard; `None` for an unknown id.
     Found(Vec<Option<u32>>),

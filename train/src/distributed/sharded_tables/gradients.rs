@@ -50,8 +50,8 @@ impl TableGradientSum {
 }
 
 impl ShardedTables {
-    /// Sends the gradients of this rank's micro-batches to the ranks that keep the rows, which add
-    /// all of them in the order of the tree. All ranks call this function.
+    /// Sends the gradients of this rank's micro-batches to the ranks that keep the rows. These
+    /// ranks add all gradients in the order of the tree. All ranks call this function.
     pub(crate) fn reduce(&self, sum: TableGradientSum) -> Result<TableGradients> {
         let count = sum.count;
         let mut messages = vec![vec![sum.finished.len() as u32]; self.ranks.size()];
@@ -91,7 +91,7 @@ impl ShardedTables {
         }
     }
 
-    /// The rows of tables as rows of the groups of each rank.
+    /// The rows of tables by rank and group, with the row numbers of the group.
     fn by_group(&self, of_tables: &[Option<SparseRows>]) -> Vec<Vec<SparseRows>> {
         let mut of_groups = self.layout.lists::<SparseRows>();
         for (table, (rows, pieces)) in of_tables.iter().zip(&self.layout.of_tables).enumerate() {
