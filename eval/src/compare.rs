@@ -188,7 +188,7 @@ struct Paired {
 }
 
 impl Paired {
-    /// Joins items by id; the errors are those of [`compare_items`].
+    /// Joins items by id. Fails as [`compare_items`] does.
     fn new(a: &Items, b: &Items) -> Result<Self, EvalError> {
         let joined = join(&file_ids(a), &file_ids(b), false)?;
         // The items of B, in the order of A.

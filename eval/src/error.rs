@@ -14,13 +14,13 @@ pub enum EvalError {
     /// A text file cannot be read, or its content has the wrong format.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// There is nothing to evaluate; `items` is the plural of what is missing.
+    /// There is nothing to evaluate; `items` names the missing items, in the plural.
     #[error("there are no {items}; give at least one")]
     NothingToEvaluate {
         /// The missing items, in the plural.
         items: &'static str,
     },
-    /// The content of a file looks like another format than the one it is read as.
+    /// The content of a file does not look like the format in which it is read.
     #[error("{location}: {reason}; {remedy}")]
     OtherFormat {
         /// The location of the error.

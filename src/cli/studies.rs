@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub(super) use self::plot::LinePlot;
 
-/// What the command shows of a study.
+/// The output of the command for a study.
 pub(super) trait StudyView: Sync {
     /// The name of the study.
     fn study(&self) -> &'static str;

@@ -58,7 +58,7 @@ pub enum TrainError {
     Recipe {
         /// File and line, or the option that set the value.
         location: String,
-        /// What is wrong and what is allowed.
+        /// The fault and the allowed values.
         reason: String,
     },
 

@@ -246,7 +246,7 @@ impl Recipe {
         self.low_rank.iter().map(pattern).collect()
     }
 
-    /// The parameter groups of a phase: the groups of the top level, then those of the phase.
+    /// The parameter groups of a phase: the groups of the recipe, then the phase's own.
     pub fn groups(&self, phase: &Phase) -> Vec<ParameterGroup> {
         let groups = self.group.iter().chain(&phase.group);
         let parameter_group = |group: &GroupSettings| ParameterGroup {

@@ -80,7 +80,7 @@ impl StepFeatures {
         self.current = micro_batch;
     }
 
-    /// Returns the rows of a feature of all micro-batches, in order. `own` has those of this
+    /// Returns the rows of a feature of all micro-batches, in order. `own` has the rows of this
     /// micro-batch, with their graph.
     ///
     /// # Errors

@@ -91,9 +91,9 @@ pub trait Study {
     }
 }
 
-/// Methods that only some studies need: for state of their own, for embedding tables that the ranks
-/// keep in parts, for losses over a whole step, and for data that ranks share. Every method has a
-/// default, so most studies need one line: `impl StudyExtension for MyStudy {}`.
+/// Methods that only some studies need, for example for state of their own, losses over a whole
+/// step, or data and embedding tables that ranks share. Every method has a default, so most studies
+/// need one line: `impl StudyExtension for MyStudy {}`.
 pub trait StudyExtension: Study {
     /// Whether the study supports `[embedding_tables]`. Such a study implements
     /// [`StudyExtension::table_ids`]. It runs the model only in [`Study::loss`] and

@@ -208,8 +208,8 @@ const WORDS: [&str; 8] = [
     "phase.second.steps=0",
 ];
 
-/// Trains the toy study with words on `size` ranks. `overrides` returns those of each rank. Returns
-/// the results by rank. The run folder of rank 0 is `run`.
+/// Trains the toy study with words on `size` ranks, each with its `overrides`. Returns the results
+/// by rank. The run folder of rank 0 is `run`.
 fn train_words(
     size: usize,
     run: &Path,

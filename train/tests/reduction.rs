@@ -1,5 +1,5 @@
-//! The sum of gradients over ranks has the bits of the sum on one rank: in buffers, also if most
-//! values are zero, so that ranks exchange only some blocks, and in tensors, as on GPUs.
+//! The sum of gradients over ranks has the bits of the sum on one rank. This holds in buffers (also
+//! if most values are zero, so that ranks exchange only some blocks) and in tensors, as on GPUs.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn write(micro_batch: usize, gradients: &mut Gradients) {
                 gradients.set_on_gpu(parameter, tensor.expect("a gradient"));
             }
         } else if written[parameter] {
-            // Buffers without a gradient keep what they had.
+            // Buffers without a gradient keep their values.
             gradients.values_mut()[parameter] = values;
         }
     }

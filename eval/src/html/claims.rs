@@ -80,9 +80,9 @@ pub struct MetricTable<'a> {
     pub reference: Option<f64>,
 }
 
-/// Returns the page: the number of claims with each verdict, facts about the measurement, a table
-/// of all measured claims, the values of each claim, further tables, a list of the claims that are
-/// not measured, and the notes.
+/// Returns the page: first the number of claims with each verdict, facts about the measurement, and
+/// a table of all measured claims. The values of each claim, further tables, a list of the claims
+/// without measurement, and the notes follow.
 pub fn claims_page(text: &ClaimsText<'_>, claims: &[ClaimCard<'_>]) -> String {
     let mut page = Page::new(text.title, "");
     page.section("Totals", |html| totals(html, claims, text.facts));

@@ -143,8 +143,8 @@ pub struct Answerer {
 
 impl Answerer {
     /// Opens a run for questions about these images. `memory` (with its folder or address) replaces
-    /// the run's own memory, and `k` the number of entries to retrieve; `None` keeps the run's own,
-    /// and a `k` of 0 answers without a memory. The model computes on `compute`. `values` reads the
+    /// the run's own memory. `k` replaces its number of retrieved entries; 0 answers without a
+    /// memory. `None` keeps the run's own. The model computes on `compute`. `values` reads the
     /// values of the run's own memory that are outside of its folder.
     ///
     /// # Errors

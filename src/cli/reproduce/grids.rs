@@ -160,8 +160,8 @@ impl Reproduce {
         }
     }
 
-    /// Adds what depends on the options: the id, the frozen ASR model, whether the claim is
-    /// expected to hold, and the command.
+    /// Fills in the fields that depend on the options: the id, the frozen ASR model, whether the
+    /// claim is expected to hold, and the command.
     fn complete(
         &self,
         claim: &ClaimSettings,

@@ -87,7 +87,7 @@ impl RankSession {
         };
         let result = match result {
             Err(error) if is_end(&error) => Ok(Outcome::Done),
-            // Most errors occur on all ranks. Rank 0 prints them, and its end ends the others.
+            // Most errors occur on all ranks. Rank 0 prints them, and its end ends the other ranks.
             Err(error) if rank > 0 => {
                 std::thread::sleep(std::time::Duration::from_secs(1));
                 Err(error.context(format!("rank {rank} of {size}")))

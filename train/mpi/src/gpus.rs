@@ -61,7 +61,7 @@ impl Gpu {
     }
 }
 
-/// Returns whether the ranks use NCCL. `gpus` are those of all ranks, in rank order.
+/// Returns whether the ranks use NCCL. `gpus` has the GPU of each rank, in rank order.
 ///
 /// # Errors
 /// If the GPUs differ in their model, if two ranks use the same one with NCCL, or if a rank cannot

@@ -36,7 +36,7 @@ pub(crate) fn device(device: &str, local_rank: Option<usize>) -> RankDevice<'_> 
 }
 
 impl RankDevice<'_> {
-    /// What to do if the device cannot be opened, to append to the error.
+    /// The remedy if the device cannot be opened, to append to the error.
     pub(crate) fn remedy(&self) -> String {
         match self.local_rank {
             Some(rank) if rank > 0 => format!(

@@ -1,7 +1,7 @@
 //! A memory in shards: each rank keeps and searches its share of the entries.
 //!
-//! A shard is a memory of consecutive entries. The shards in rank order are the whole memory: its
-//! rows, its sources and the results of searches are those of a single memory with all entries.
+//! A shard is a memory of consecutive entries. The shards in rank order are the whole memory: it
+//! has the rows, the sources and the search results of a single memory with all entries.
 //!
 //! A search asks all ranks. Each searches its shard and returns its best entries with their keys.
 //! The rank that asked scores these keys again and merges the entries by score, then by id, as in a

@@ -137,7 +137,7 @@ impl ShardedTables {
         PartValues(self.groups.into_iter().map(|group| group.values).collect())
     }
 
-    /// Replaces the values by those of tables with the same placement.
+    /// Replaces the values by values of tables with the same placement.
     pub(crate) fn set_values(&mut self, values: PartValues) {
         let groups = self.groups.iter_mut().zip(values.0);
         groups.for_each(|(group, values)| group.values = values);

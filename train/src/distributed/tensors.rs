@@ -84,8 +84,8 @@ impl Reduction<'_> {
         (0..size).flat_map(|rank| of_rank(rank).into_iter().map(move |node| (rank, node))).collect()
     }
 
-    /// Sends the slices of this rank's sums to their owners, and adds all sums of the slice of this
-    /// rank in the order of the tree.
+    /// Sends the slices of this rank's sums to their owners. Adds all ranks' sums of this rank's
+    /// slice, in the order of the tree.
     fn sum_of_slice(&self, slices: &[Slice]) -> Result<Option<Tensor>> {
         let (own, size) = (self.ranks.rank(), self.ranks.size());
         let own_slice = &slices[own];

@@ -109,7 +109,7 @@ pub struct Column {
 /// The SHA-256 of weights, by their names in recipes.
 pub type Hashes = HashMap<String, String>;
 
-/// What the grids of a study measure.
+/// The metrics, systems and columns of a study's grids.
 #[derive(Debug, Clone)]
 pub struct Measures {
     /// The heading of a report.
@@ -135,7 +135,7 @@ pub struct Measures {
 /// study whose runs write a file of items for each metric. Functions fail with the errors of the
 /// study, and for files that cannot be read.
 pub trait AblationStudy: fmt::Debug + Sync {
-    /// What the grids measure.
+    /// The metrics, systems and columns.
     fn measures(&self) -> Measures;
 
     /// The query for the worse configuration of a claim. It may select more items than `query`.

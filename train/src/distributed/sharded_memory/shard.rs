@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::messages::{Reply, Request, Search};
 use crate::distributed::message::WithFloats;
 
-/// What all ranks know of a shard.
+/// The summary of a shard, which all ranks have.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Summary {
     pub(super) info: Info,

@@ -17,7 +17,7 @@ pub(crate) struct TableGradientSum {
     finished: Vec<(Node, Vec<Option<SparseRows>>)>,
 }
 
-/// The summed gradients of a step: those of the parts that this rank keeps.
+/// The summed gradients of a step, for the parts that this rank keeps.
 #[derive(Debug)]
 pub(crate) struct TableGradients {
     /// For each table, whether any micro-batch has a gradient.

@@ -67,7 +67,7 @@ pub(crate) struct TableRows {
 }
 
 impl TableRows {
-    /// The rows of ids that are among those of `source`.
+    /// Selects the rows with these ids, all of which `source` has.
     pub(super) fn select(width: usize, source: &SparseRows, ids: &[u32]) -> Result<Self> {
         let ids = sorted(ids.to_vec());
         let mut values: Vec<f32> = Vec::with_capacity(ids.len() * width);

@@ -128,8 +128,8 @@ impl ShardedTables {
     }
 }
 
-/// Copies the bits of a table's pieces into the whole tensor. `None` if their number is not that of
-/// the pieces' values.
+/// Copies the bits of a table's pieces into the whole tensor. `None` if there are too few or too
+/// many bits for the pieces.
 fn write_pieces<'a>(
     pieces: impl Iterator<Item = &'a Piece>,
     mut words: &[u32],
