@@ -58,7 +58,8 @@ impl Axis {
         }
         let tolerance = 1e-6 * self.step;
         let mut axis = self;
-        // The axis ends at the outermost tick that is within the range and beyond all values.
+        // The axis goes from the last tick that is not above `low` to the first that is not below
+        // `high`.
         while axis.steps > 1 && axis.low + axis.step <= low + tolerance {
             (axis.low, axis.steps) = (axis.low + axis.step, axis.steps - 1);
         }

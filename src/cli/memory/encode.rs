@@ -269,9 +269,9 @@ impl NewRows {
         Self { rows, width, value_shape, encoders: Vec::new(), batches: Box::new(files) }
     }
 
-    /// Returns an error unless these keys and those of the memory come from the same model. If one
-    /// of them has no record of its model, `is_same_model` states that the models are the same.
-    /// `keys` is the file of the keys.
+    /// Returns an error if the records of these keys and of the memory's keys name different
+    /// models, or if only one of them has a record and `is_same_model` is false. `keys` is the file
+    /// of the keys.
     pub(super) fn check_model(
         &self,
         memory: &Description,
