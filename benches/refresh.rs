@@ -1,12 +1,12 @@
-//! How much a memory refresh in the background slows down training.
+//! Measures how much a memory refresh in the background slows down training.
 //!
 //! ```text
 //! cargo bench --bench refresh
 //! ```
 //!
-//! A step searches the memory with all threads, in place of a training step. A worker re-encodes all
-//! entries on its own thread (it multiplies each key by a matrix several times). The output has the
-//! steps per second with and without a refresh.
+//! A step searches the memory with all threads, in place of a training step. A worker re-encodes
+//! all entries on its own thread (it multiplies each key by a matrix several times). The output has
+//! the steps per second with and without a refresh.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,10 +1,10 @@
 //! The time of a step of REVEAL's training with values in the run's folder, and in an object store
 //! whose requests take 20 ms.
 //!
-//! Usage: `cargo bench --features objects --bench reveal_values -- STEPS [REPEATS]`. Trains the recipe
-//! `reveal/laptop` from a warm start for STEPS steps (200), with a refresh of the memory every 50
-//! steps, REPEATS times (2) in each way, in turn. The first steps do not count. The store is in main
-//! memory. The values of a refresh are not in the cache.
+//! Usage: `cargo bench --features objects --bench reveal_values -- STEPS [REPEATS]`. Trains the
+//! recipe `reveal/laptop` from a warm start for STEPS steps (200), with a refresh of the memory
+//! every 50 steps, REPEATS times (2) in each way, in turn. The first steps do not count. The store
+//! is in main memory. The values of a refresh are not in the cache.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../memory/objects/benches/slow_store/mod.rs"]

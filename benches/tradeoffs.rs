@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Writes `search.svg` (time against number of keys) and `cache.svg` (hit rate and time against the
-//! size of the value cache). Prints the plotted numbers, and the size and reading time of values of each
-//! number type.
+//! size of the value cache). Prints the plotted numbers, and the size and reading time of values of
+//! each number type.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

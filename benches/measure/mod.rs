@@ -1,4 +1,4 @@
-//! What several benchmarks need: their arguments, medians and random keys.
+//! Shared parts of the benchmarks: their arguments, medians and random keys.
 #![allow(dead_code)]
 
 #[path = "../../src/cli/bench/keys.rs"]

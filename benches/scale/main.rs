@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The costs of building and of one query are measured at each number of keys. Keys are random unit
-//! vectors in 1,000 clusters, so the recall on other keys may differ. With `--servers` (databases with
-//! pgvector, each on its own server), a memory on the first server and one on all of them are measured,
-//! too: in each database, a temporary memory is created and removed.
+//! vectors in 1,000 clusters, so the recall on other keys may differ. `--servers` names databases
+//! with pgvector, each on its own server. Temporary memories on the first server and on all servers
+//! are then measured, too.
 
 #[path = "../measure/mod.rs"]
 mod measure;

@@ -303,7 +303,6 @@ fn caption(bytes: &[u8]) {
     }
 }
 
-/// Two images with reference captions.
 fn two_images() -> CaptionAnnotations {
     let text = r#"{"annotations": [{"image_id": 1, "caption": "a dog runs in the park"},
         {"image_id": 1, "caption": "the dog is running"}, {"image_id": 2, "caption": "a red bus"}]}"#;

@@ -329,8 +329,8 @@ impl Distribution {
         if self.values.len() < 2 { f64::NAN } else { (squares / (n - 1.0)).sqrt() }
     }
 
-    /// Two-sided p-value of the null hypothesis that the metric is `threshold`: twice the smaller of
-    /// the shares of values `<= threshold` and `>= threshold`, at most 1.
+    /// Two-sided p-value of the null hypothesis that the metric is `threshold`: twice the smaller
+    /// of the shares of values `<= threshold` and `>= threshold`, at most 1.
     ///
     /// One is added to the numerator and the denominator of the share, so the p-value is never 0.
     /// It is NaN if there are no values.

@@ -39,7 +39,7 @@ pub struct Comparison {
     /// Two-sided p-value of the paired permutation test. A permutation swaps the results of the two
     /// systems in random sampling units. The p-value is the share of permutations whose absolute
     /// difference is at least the observed one. There are as many permutations as resamples. `None`
-    /// under the same conditions as `p_value`, and if the metric rejects swapped results.
+    /// as for `p_value`, and if the metric cannot be computed from swapped results.
     pub permutation_p_value: Option<f64>,
     /// The true difference that these items detect at the 5 % level with 80 % power:
     /// `1.96 + 0.84` standard errors. `None` under the same conditions as `p_value`, and if all
@@ -188,7 +188,7 @@ struct Paired {
 }
 
 impl Paired {
-    /// Joins items by id; the errors are those of [`compare_items`].
+    /// Joins items by id. Fails as [`compare_items`] does.
     fn new(a: &Items, b: &Items) -> Result<Self, EvalError> {
         let joined = join(&file_ids(a), &file_ids(b), false)?;
         // The items of B, in the order of A.
@@ -299,7 +299,7 @@ fn compare_paired(
 
 /// The p-value of the permutation test. In each sampling unit, the statistics of the two systems
 /// are swapped with probability 1/2. One is added to the numerator and the denominator, so the
-/// p-value is never 0. `None` if the metric rejects the swapped statistics.
+/// p-value is never 0. `None` if the metric cannot be computed from the swapped statistics.
 fn permutation_test(
     metric: &str,
     difference: f64,
@@ -310,7 +310,7 @@ fn permutation_test(
     let ones = vec![1; systems[0].len()];
     let units = resampling.unit_of_row();
     let at_least_observed = |permutation: u64| -> Result<bool, EvalError> {
-        // Another seed than the bootstrap's: its random streams are independent.
+        // The seed differs from the bootstrap's, so the random streams are independent.
         let mut random = SplitMix64::stream(!options.seed, permutation);
         let swapped: Vec<bool> =
             (0..resampling.units_per_resample()).map(|_| random.below(2) == 1).collect();

@@ -14,13 +14,13 @@ pub enum EvalError {
     /// A text file cannot be read, or its content has the wrong format.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// There is nothing to evaluate; `items` is the plural of what is missing.
+    /// There is nothing to evaluate; `items` names the missing items, in the plural.
     #[error("there are no {items}; give at least one")]
     NothingToEvaluate {
         /// The missing items, in the plural.
         items: &'static str,
     },
-    /// The content of a file looks like another format than the one it is read as.
+    /// The content of a file does not look like the format in which it is read.
     #[error("{location}: {reason}; {remedy}")]
     OtherFormat {
         /// The location of the error.
@@ -34,9 +34,9 @@ pub enum EvalError {
         /// Whether the file holds both the references and the hypotheses.
         holds_both: bool,
     },
-    /// A table, or the first of the JSON objects, has no column with one of the usual names. `column`
-    /// is `ids`, `references` or `hypotheses`; `found` names the existing columns, as a part of the
-    /// message.
+    /// A table, or the first of the JSON objects, has no column with one of the usual names.
+    /// `column` is `ids`, `references` or `hypotheses`; `found` names the existing columns, as a
+    /// part of the message.
     #[error("{location}: has no column of {column}{found}; name it")]
     NoColumn {
         /// The header of the table.

@@ -14,8 +14,8 @@ use crate::error::{EvalError, Location};
 pub(crate) struct FileIds<'a> {
     /// The file name, for error messages.
     pub(crate) file: &'a str,
-    /// The ids in the order of the file, or sorted if the order is unknown. The line is `None` if it
-    /// is unknown.
+    /// The ids in the order of the file, or sorted if the order is unknown. The line is `None` if
+    /// it is unknown.
     pub(crate) rows: Vec<(&'a str, Option<u64>)>,
 }
 
@@ -26,8 +26,8 @@ impl<'a> FileIds<'a> {
     }
 }
 
-/// Returns the index of the prediction for each gold row. `None` is a gold row without a prediction,
-/// which is an error unless `allow_missing` is true.
+/// Returns the index of the prediction for each gold row. `None` is a gold row without a
+/// prediction, which is an error unless `allow_missing` is true.
 pub(crate) fn join(
     gold: &FileIds<'_>,
     predictions: &FileIds<'_>,

@@ -42,7 +42,7 @@ pub struct Interval {
 
 impl Interval {
     /// The number of decimals for the limits in a report: `decimals`, or more if the limits would
-    /// look equal, as those of 0 of 100,000 with four decimals.
+    /// look equal. With four decimals, for example, both limits of 0 of 100,000 are 0.0000.
     pub fn decimals(&self, decimals: usize) -> usize {
         let differ = |decimals: &usize| {
             format!("{:.decimals$}", self.low) != format!("{:.decimals$}", self.high)

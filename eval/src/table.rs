@@ -13,8 +13,8 @@ pub(crate) struct TextTable {
 }
 
 impl TextTable {
-    /// A table with the given headings and no rows. `alignment` has a letter for each column: `l` for
-    /// words, `r` for numbers.
+    /// A table with the given headings and no rows. `alignment` has a letter for each column: `l`
+    /// for words, `r` for numbers.
     pub(crate) fn new(alignment: &str, headings: &[&str]) -> Self {
         debug_assert_eq!(alignment.len(), headings.len());
         let headings = headings.iter().map(|heading| (*heading).to_owned()).collect();

@@ -106,8 +106,8 @@ pub(crate) struct ScoredText<'a> {
     pub(crate) references: &'a [String],
 }
 
-/// Formats texts with their scores, each as a table; `None` without texts. The names are those of
-/// the kind of id, such as `image`, the metric and the kind of text, such as `caption`.
+/// Formats texts with their scores, each as a table; `None` without texts. `kind` names the id
+/// (`image`), and `role` the text (`caption`).
 pub(crate) fn scored_texts_table<'a>(
     title: &str,
     [kind, metric, role]: [&str; 3],

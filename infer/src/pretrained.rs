@@ -32,7 +32,6 @@ const SLOW_TOKENIZERS: [&str; 6] = [
     "vocab.json",
 ];
 
-/// Weights files in unsupported formats.
 const UNSUPPORTED_WEIGHTS_FILES: [&str; 5] = [
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
@@ -64,7 +63,8 @@ impl PretrainedFolder {
     /// checksums.
     ///
     /// # Errors
-    /// [`InferError::Data`] for an invalid address or cache folder; the errors of [`check_checksums`].
+    /// [`InferError::Data`] for an invalid address or cache folder; the errors of
+    /// [`check_checksums`].
     pub fn open(location: &str) -> Result<Self> {
         let location = WeightsLocation::parse(location)?;
         // Files from the Hub were checked when they were downloaded.

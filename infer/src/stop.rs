@@ -4,8 +4,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Flags that a run shares with the code that started it: whether the run was asked to stop, whether
-/// it has unsaved steps, and whether the process has to end by itself. Clones share the flags.
+/// Flags that a run shares with the code that started it: whether the run was asked to stop,
+/// whether it has unsaved steps, and whether the process has to end by itself. Clones share the
+/// flags.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<AtomicU8>);
 
@@ -48,8 +49,8 @@ impl Stopped {
 
 impl Stop {
     /// Asks the run to write a checkpoint and stop after the current step. Returns whether the run
-    /// has unsaved steps or the process is held. If not, the run begins no step after this call, and
-    /// the process may exit at once without loss.
+    /// has unsaved steps or the process is held. If not, the run begins no step after this call,
+    /// and the process may exit at once without loss.
     pub fn request(&self) -> bool {
         self.0.fetch_or(REQUESTED, Ordering::SeqCst) & (UNSAVED | HELD) != 0
     }

@@ -64,7 +64,6 @@ fn copied(name: &str) -> tempfile::TempDir {
     temporary
 }
 
-/// Edits a JSON file.
 fn edit_json(folder: &Path, file: &str, edit: impl FnOnce(&mut Value)) {
     let mut value = serde_json::from_slice(&fs::read(folder.join(file)).unwrap()).unwrap();
     edit(&mut value);

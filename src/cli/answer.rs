@@ -214,7 +214,6 @@ impl Answer {
     }
 }
 
-/// A task and its reply.
 #[derive(Serialize)]
 struct TaskWithReply<'a> {
     #[serde(flatten)]

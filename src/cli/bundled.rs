@@ -1,6 +1,6 @@
-//! The bundled models of `train/bundled/`, with 16-bit weights, as part of the program. The smoke scale
-//! of `engram reproduce` evaluates them; `engram data bundled` writes them to a folder, where all
-//! commands can open them.
+//! The bundled models of `train/bundled/`, with 16-bit weights, as part of the program. The smoke
+//! scale of `engram reproduce` evaluates them; `engram data bundled` writes them to a folder, where
+//! all commands can open them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,6 @@ const WEIGHTS: &str = "model.safetensors";
 const SUMS: &str = "SHA256SUMS";
 const BUNDLED_SUMS: &str = include_str!("../../train/bundled/SHA256SUMS");
 
-/// A bundled model.
 pub(super) struct BundledModel {
     /// The folder name.
     name: &'static str,
@@ -135,7 +134,6 @@ bundled!(
     ]
 );
 
-/// All bundled models.
 static ALL: [&BundledModel; 8] =
     [&CLIP, &CONFORMER, &AVFORMER, &AUDIO_ONLY, &JOINT, &REVEAL, &FROZEN_RETRIEVER, &PATENT];
 
@@ -181,9 +179,9 @@ impl BundledModel {
         })
     }
 
-    /// Writes a run as a bundled model below `folder`, over an earlier one. In its files, paths to the
-    /// frozen models below `out` become relative, and other paths below `out` name the default folder;
-    /// `out` is the folder of all runs.
+    /// Writes a run as a bundled model below `folder`, over an earlier one. `out` is the folder of
+    /// all runs. Paths to the frozen models below `out` become relative to the model's folder. In
+    /// other paths, the default folder replaces `out`.
     pub(super) fn export(&self, run: &Path, out: &Path, folder: &Path) -> anyhow::Result<()> {
         let target = folder.join(self.name);
         output::create_folder(&target)?;

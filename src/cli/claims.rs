@@ -45,7 +45,6 @@ impl Totals {
     }
 }
 
-/// The report.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     schema_version: u32,

@@ -31,7 +31,7 @@ pub(super) struct Interrupt {
     /// The exit code for the first signal; 0 before it.
     code: Arc<AtomicUsize>,
     resume: Resume,
-    /// Lets either the command or the thread that watches print the message of `resume`.
+    /// Makes sure that only one of the command and the watching thread prints how to continue.
     message: Arc<Once>,
 }
 
@@ -86,7 +86,8 @@ impl Interrupt {
                 let end = if stop.has_unsaved() { "step with a checkpoint" } else { "work" };
                 output::warn(&format!("stopping after this {end}; a second signal stops at once"));
                 if has_ranks {
-                    // The last line, if the launcher ends the run at once.
+                    // If the launcher ends the run at once, this is the last line that the user
+                    // sees.
                     output::warn(&format!(
                         "if the launcher ends the run before the checkpoint is written, continue \
                          with:\n  {}",
@@ -201,7 +202,6 @@ fn command_line(has_resume_option: bool) -> String {
     words.join(" ")
 }
 
-/// Quotes a word for a shell.
 pub(super) fn shell_quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

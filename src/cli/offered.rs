@@ -1,4 +1,4 @@
-//! Values that completions offer, where a command also accepts others.
+//! Shell completions of arguments that accept more values than the completions offer.
 
 use std::ffi::OsStr;
 

@@ -87,7 +87,7 @@ pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<(
         }
         let verb = if role.is_output() { "writes" } else { "reads" };
         if addresses(path).is_some() {
-            // It may have a password, with which it is refused later.
+            // An address with a password is refused later, and must not be logged.
             continue;
         }
         // `hf://owner/name` and the name of a recipe stay as given.

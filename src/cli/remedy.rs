@@ -1,4 +1,4 @@
-//! Errors of the libraries, which know no options, with the option that helps.
+//! Adds the helpful option to errors of the libraries, which do not know the command's options.
 
 use std::error::Error;
 

@@ -1,7 +1,7 @@
-//! What the command shows of a study: help, results, plots and the explorer's tabs.
+//! How the command shows a study: help, results, plots and the explorer's tabs.
 //!
-//! A study also trains without a view: then the command prints its summary as JSON. To add a view,
-//! implement [`StudyView`] in a file of `studies/` and add a line to [`VIEWS`].
+//! A study can also be trained without a view: the command then prints its summary as JSON. To add
+//! a view, implement [`StudyView`] in a file of `studies/` and add a line to [`VIEWS`].
 
 mod avformer;
 mod clip;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub(super) use self::plot::LinePlot;
 
-/// What the command shows of a study.
+/// The output of the command for a study.
 pub(super) trait StudyView: Sync {
     /// The name of the study.
     fn study(&self) -> &'static str;

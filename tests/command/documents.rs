@@ -1,4 +1,4 @@
-//! The documents: all paths in the map and in the lists of checks exist. `docs/build.py` checks the links.
+//! The documents: all paths in the map and the lists of checks exist. `docs/build.py` checks links.
 
 use std::path::Path;
 

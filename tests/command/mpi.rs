@@ -104,7 +104,7 @@ fn assert_equal_results(reference: &Path, run: &Path) {
 
 #[track_caller]
 fn assert_equal_files(reference: &Path, run: &Path, is_included: impl Fn(&Path) -> bool) {
-    // The finished run's memory is built again from its weights; its number differs.
+    // The finished run's memory is built again from its weights, with another generation number.
     let files = |run: &Path| {
         let mut files = reproducible_files(run, |folder| !folder.starts_with("memory"));
         files.retain(|(name, _)| is_included(name));

@@ -1,5 +1,5 @@
-//! `engram memory push` to an object store, and commands on a memory whose values were moved. Needs the
-//! feature `objects`.
+//! `engram memory push` to an object store, and commands on a memory whose values were moved. Needs
+//! the feature `objects`.
 
 use std::fs;
 use std::ops::Range;
@@ -56,7 +56,7 @@ fn values_are_copied_and_moved() {
     let notes = errors(&verified);
     assert!(notes.contains("not checked: the values of 1000 entries at "), "{notes}");
 
-    // The folder names the address, so a copy there would be confusing. Moved values stay as they are.
+    // The folder names the address, so a copy there would be confusing. Moved values stay.
     refused(folder, &format!("memory push m {address}"), "add --move");
     let again = succeeds(folder, &format!("memory push m {address} --move"));
     assert!(again.contains("generation 1, values of 1000 entries"), "{again}");

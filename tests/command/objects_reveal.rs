@@ -1,4 +1,4 @@
-//! REVEAL trained with the values of its memory in an object store: `memory.values`. Needs the feature
+//! REVEAL with its memory's values in an object store (`memory.values`). Needs the feature
 //! `objects`.
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! The study of phrases as a user runs it: results, resumed runs, and every kind of bad input; shell
-//! completions and manual pages.
+//! The study of phrases as a user runs it: results, resumed runs, and every kind of bad input;
+//! shell completions and manual pages.
 
 use std::fs;
 use std::process::Stdio;

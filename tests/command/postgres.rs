@@ -1,5 +1,5 @@
-//! `engram memory push`, `pull`, `info`, `search` and `remove`, with memories on PostgreSQL. Needs the feature
-//! `postgres`, and `ENGRAM_POSTGRES` as in memory/postgres/tests/main/server/mod.rs.
+//! `engram memory push`, `pull`, `info`, `search` and `remove`, with memories on PostgreSQL. Needs
+//! the feature `postgres`, and `ENGRAM_POSTGRES` as in memory/postgres/tests/main/server/mod.rs.
 
 use std::fs;
 use std::path::Path;
@@ -155,7 +155,7 @@ fn the_explorer_follows_a_memory_on_a_server() {
     refused(folder, &format!("explore {url}"), "is not a memory");
     refused(folder, "explore postgres://app@/memories?host=/nowhere", "the server runs");
     succeeds(folder, &format!("memory push m {url}"));
-    // With a folder, too.
+    // A memory in a folder is shown beside it.
     let explorer = Explorer::open(folder, &["m", &url]);
     let described = explorer.get("/api/memories").json();
     assert_eq!(described[1]["name"], url);

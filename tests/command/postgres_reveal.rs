@@ -1,5 +1,6 @@
-//! REVEAL with its memory on PostgreSQL servers: `memory.server`, and `engram answer --memory`. Needs
-//! the feature `postgres`, and `ENGRAM_POSTGRES` as in memory/postgres/tests/main/server/mod.rs.
+//! REVEAL with its memory on PostgreSQL servers: `memory.server`, and `engram answer --memory`.
+//! Needs the feature `postgres`, and `ENGRAM_POSTGRES` as in
+//! memory/postgres/tests/main/server/mod.rs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! `engram reproduce` and `engram grid`: errors in the options are reported before training; grids over
-//! the keys of any study.
+//! `engram reproduce` and `engram grid`: errors in the options are reported before training; grids
+//! over the keys of any study.
 
 use std::fs::{self, File};
 

@@ -46,8 +46,8 @@ impl AsRef<Path> for Folder {
 pub trait Texts {
     fn list(&self) -> Vec<&str>;
 
-    /// The words of a command. A single text has spaces between them; the texts of a list may contain
-    /// spaces.
+    /// The words of a command. A single text has spaces between them; the texts of a list may
+    /// contain spaces.
     fn words(&self) -> Vec<&str> {
         match self.list()[..] {
             [text] => text.split_whitespace().collect(),

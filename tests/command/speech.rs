@@ -1,7 +1,7 @@
 //! `engram data convert ctranslate2` and `engram transcribe`, as a user runs them.
 //!
-//! The ignored tests read the CTranslate2 folder of the published tiny.en from `ENGRAM_WHISPER`, and
-//! real speech from `ENGRAM_DATA`.
+//! The ignored tests read the CTranslate2 folder of the published tiny.en from `ENGRAM_WHISPER`,
+//! and real speech from `ENGRAM_DATA`.
 
 use std::fs;
 use std::ops::Deref;

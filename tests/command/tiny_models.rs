@@ -21,8 +21,8 @@ fn image_of_colour(path: &Path, colour: [u8; 3]) {
     image::RgbImage::from_fn(20, 14, dots).save(path).unwrap();
 }
 
-/// Writes a model from the fixtures, with a tokenizer of lower-case words. `special` has the ids of the
-/// special tokens.
+/// Writes a model from the fixtures, with a tokenizer of lower-case words. `special` has the ids of
+/// the special tokens.
 fn model_folder(
     folder: &Path,
     name: &str,

@@ -1,3 +1,3 @@
-//! cargo considers the build dependencies only of a package with a build script.
+//! This script is empty: cargo ignores the build dependencies of a package without a build script.
 
 fn main() {}

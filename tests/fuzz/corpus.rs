@@ -53,8 +53,8 @@ fn every_corpus_has_a_target_and_a_program() {
     }
 }
 
-/// Runs the targets on their good inputs: truncated at each length, with random changes, and small ones
-/// with a flipped bit in each byte.
+/// Runs the targets on their good inputs: truncated at each length, with random changes, and small
+/// ones with a flipped bit in each byte.
 #[test]
 fn truncated_and_changed_inputs_are_read_or_refused() {
     let next = AtomicUsize::new(0);

@@ -13,8 +13,8 @@
 //! Gradients on GPUs are added there. With NCCL, each rank needs its own GPU; without it, ranks can
 //! share one.
 //!
-//! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its share
-//! of the entries. Tables of embeddings can be kept in parts.
+//! A memory can be kept in [shards](sharded_memory): each rank encodes, keeps and searches its
+//! share of the entries. Embedding tables can be kept in parts, too.
 
 mod agreement;
 pub(crate) mod local_rank;
@@ -81,13 +81,13 @@ pub trait Collective: Send + Sync {
         Ok(())
     }
 
-    /// Sends the tensor `send[r]` to each rank `r`, and returns the tensors from every rank, in rank
-    /// order: `lengths[r]` values from rank `r`. A tensor without values is `None`. Tensors are
-    /// vectors in f32 on `device`, which is the device of this rank. If there is a tensor for the own
-    /// rank, `lengths` has its length.
+    /// Sends the tensor `send[r]` to each rank `r`, and returns the tensors from every rank, in
+    /// rank order: `lengths[r]` values from rank `r`. A tensor without values is `None`. Tensors
+    /// are vectors in f32 on `device`, which is the device of this rank. If there is a tensor for
+    /// the own rank, `lengths` has its length.
     ///
-    /// Without another implementation, the values go through [`Collective::exchange`] and the memory
-    /// of the host.
+    /// Without another implementation, the values go through [`Collective::exchange`] and the
+    /// memory of the host.
     ///
     /// # Errors
     /// If a rank has ended, or a GPU fails.

@@ -25,8 +25,7 @@ pub enum TrainError {
     #[error(transparent)]
     Data(Box<DataError>),
 
-    /// A trained model could not be loaded or used, for other reasons than the cases above and
-    /// [`TrainError::Io`].
+    /// A trained model could not be loaded or used, for a reason that no other variant covers.
     #[error(transparent)]
     Infer(Box<InferError>),
 
@@ -59,7 +58,7 @@ pub enum TrainError {
     Recipe {
         /// File and line, or the option that set the value.
         location: String,
-        /// What is wrong and what is allowed.
+        /// The fault and the allowed values.
         reason: String,
     },
 
@@ -106,7 +105,7 @@ pub enum TrainError {
     Stopped {
         /// The run folder.
         run: PathBuf,
-        /// The step of its newest checkpoint; 0 if the stop came before work on the run.
+        /// The step of its newest checkpoint; 0 if it was stopped before training began.
         step: u64,
     },
 

@@ -1,6 +1,7 @@
-//! Claims about trained systems. A grid file has configurations of a recipe (`[[configuration]]`) and
-//! claims about their results (`[[claim]]`): a configuration is better than another, or its metric is
-//! above or below a limit. The runs are trained and tested, and each claim gets a verdict.
+//! Claims about trained systems. A grid file has configurations of a recipe (`[[configuration]]`)
+//! and claims about their results (`[[claim]]`): a configuration is better than another, or its
+//! metric is above or below a limit. The runs are trained and tested, and each claim gets a
+//! verdict.
 //!
 //! | file | contents |
 //! |---|---|

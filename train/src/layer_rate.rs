@@ -4,7 +4,7 @@
 ///
 /// A numbered level such as `encoder.layer.3` is a layer of the stack `encoder.layer`. The top
 /// layer of a stack has factor 1. Each lower layer has `decay` times the factor of the layer above.
-/// Embeddings (names with `embed` outside numbered levels) count as below layer 0 of a stack: the
+/// Embeddings (names with `embed` outside numbered levels) count as the layer below layer 0 of the
 /// stack whose path shares the most leading levels with theirs. All other parameters (heads,
 /// poolers) have factor 1.
 pub(crate) fn layer_rates(names: &[&str], decay: f64) -> Vec<f64> {

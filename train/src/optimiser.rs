@@ -69,8 +69,8 @@ pub trait UpdateRule: Send {
         scratch: &mut Vec<f32>,
     ) -> Result<()>;
 
-    /// Returns the updated values of a parameter on a GPU. All tensors are on its device and have its
-    /// shape. The result equals [`UpdateRule::update`] up to rounding.
+    /// Returns the updated values of a parameter on a GPU. All tensors are on its device and have
+    /// its shape. The result equals [`UpdateRule::update`] up to rounding.
     fn updated(
         &mut self,
         values: &Tensor,
@@ -78,8 +78,8 @@ pub trait UpdateRule: Send {
         step: &Step,
     ) -> candle_core::Result<Tensor>;
 
-    /// Returns this step for the AdamW kernel, which updates all parameters on a GPU at once. `None`
-    /// for other rules.
+    /// Returns this step for the AdamW kernel, which updates all parameters on a GPU at once.
+    /// `None` for other rules.
     #[cfg(feature = "cuda")]
     fn adamw_update(
         &mut self,

@@ -178,8 +178,8 @@ impl Recipe {
         }
     }
 
-    /// Returns an error if `[batch]` has a key that a study does not support. `supported` has the
-    /// supported keys that not every study supports.
+    /// Returns an error if `[batch]` has a key that a study does not support. `supported` lists the
+    /// optional keys that this study supports.
     pub(crate) fn check_batch(&self, supported: &[&str]) -> Result<()> {
         let batch = &self.batch;
         if batch.tokens > 0 && !supported.contains(&"tokens") {
@@ -193,8 +193,8 @@ impl Recipe {
         Ok(())
     }
 
-    /// Opens the device of `[compute]`. `cuda` is the GPU with the number of this process among
-    /// those that a launcher has started on its machine.
+    /// Opens the device of `[compute]`. With `cuda`, each process uses the GPU of its local rank:
+    /// its number among the processes that a launcher has started on its machine.
     ///
     /// # Errors
     /// [`TrainError::Recipe`] if the device does not exist.
@@ -246,7 +246,7 @@ impl Recipe {
         self.low_rank.iter().map(pattern).collect()
     }
 
-    /// The parameter groups of a phase: the groups of the top level, then those of the phase.
+    /// The parameter groups of a phase: the groups of the recipe, then the phase's own.
     pub fn groups(&self, phase: &Phase) -> Vec<ParameterGroup> {
         let groups = self.group.iter().chain(&phase.group);
         let parameter_group = |group: &GroupSettings| ParameterGroup {
@@ -276,9 +276,8 @@ impl Recipe {
         })
     }
 
-    /// The SHA-256 of the resolved recipe. The device and `compute.recompute` do not count. If `[start]` has the hash of
-    /// its weights, the path of its run does not count.
-    ///
+    /// The SHA-256 of the resolved recipe. The device and `compute.recompute` do not count. If
+    /// `[start]` has the hash of its weights, the path of its run does not count.
     /// # Errors
     /// The errors of [`Recipe::resolved`].
     pub fn hash(&self) -> Result<String> {

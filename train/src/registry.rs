@@ -1,5 +1,5 @@
-//! The interface between studies and commands. `train`, `recipe` and `grid` know a study only by this
-//! interface.
+//! The interface between studies and commands. `train`, `recipe` and `grid` know a study only by
+//! this interface.
 //!
 //! To add a study, write a [`StudyDefinition`] in a folder of `studies/` and add a line to
 //! [`studies::ALL`](crate::studies::ALL).
@@ -21,8 +21,8 @@ pub struct StudyDefinition {
     pub name: &'static str,
     /// The keys of the study's recipes, with types, defaults and descriptions.
     pub recipe_schema: fn() -> RecipeSchema,
-    /// Reads and checks the study's own sections of a recipe, and fills in their defaults. Fails with
-    /// [`TrainError::Recipe`], which has file and line.
+    /// Reads and checks the study's own sections of a recipe, and fills in their defaults. Fails
+    /// with [`TrainError::Recipe`], which has file and line.
     pub complete: fn(&mut Recipe) -> Result<()>,
     /// Trains and tests a model as the recipe describes. Fails with the errors of the study and of
     /// [`train`](crate::train), such as [`TrainError::Stopped`].

@@ -100,8 +100,8 @@ impl RunFolder {
     ///
     /// # Errors
     /// [`TrainError::NoRun`], [`TrainError::RunExists`], [`TrainError::CheckpointsGone`];
-    /// [`TrainError::Refused`] for another recipe or another input; [`TrainError::Locked`] if another
-    /// process writes to the folder; [`TrainError::Io`]
+    /// [`TrainError::Refused`] for another recipe or another input; [`TrainError::Locked`] if
+    /// another process writes to the folder; [`TrainError::Io`]
     pub(crate) fn open(path: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<Self> {
         // The folder is checked twice. The first check leaves a rejected folder unchanged. The
         // second check runs under the lock, because another process may have started a run

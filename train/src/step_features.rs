@@ -5,8 +5,8 @@
 //! 2. For each micro-batch, compute its features again with their graph, and the loss of the whole
 //!    step.
 //!
-//! The gradients sum to the gradient of the loss. The memory is that of one micro-batch. The price is
-//! a second forward pass.
+//! The gradients sum to the gradient of the loss. This needs only the memory of one micro-batch,
+//! but a second forward pass.
 //!
 //! Source: Gao, Zhang, Han and Callan, "Scaling Deep Contrastive Learning Batch Size under Memory
 //! Limited Setup", 2021 (GradCache).
@@ -24,8 +24,8 @@ use crate::study::StudyResult;
 pub struct Features {
     /// The number of examples in the micro-batch.
     pub examples: usize,
-    /// Tensors `[rows, …]`. All micro-batches of a step have the same number of tensors, and equal
-    /// dimensions but for the number of rows.
+    /// Tensors `[rows, …]`. They agree between all micro-batches of a step in number and in all
+    /// dimensions except the number of rows.
     pub tensors: Vec<Tensor>,
 }
 
@@ -45,8 +45,8 @@ struct Shapes {
 }
 
 impl StepFeatures {
-    /// Collects the features of all ranks. `own` has those of this rank's micro-batches: `None` for a
-    /// micro-batch without features. `None` if no micro-batch has features.
+    /// Collects the features of all ranks. `own` are the features of this rank's micro-batches.
+    /// Returns `None` if no micro-batch of any rank has features.
     pub(crate) fn gather(own: Vec<Option<Features>>, ranks: &Ranks) -> Result<Option<Self>> {
         let none = || Features { examples: 0, tensors: Vec::new() };
         let own = own.into_iter().map(|features| features.unwrap_or_else(none));
@@ -80,7 +80,7 @@ impl StepFeatures {
         self.current = micro_batch;
     }
 
-    /// Returns the rows of a feature of all micro-batches, in order. `own` has those of this
+    /// Returns the rows of a feature of all micro-batches, in order. `own` has the rows of this
     /// micro-batch, with their graph.
     ///
     /// # Errors
@@ -103,15 +103,15 @@ impl StepFeatures {
         self.join(feature, &self.micro_batches[self.current].tensors[feature])
     }
 
-    /// Returns a parameter of the loss itself, such as the temperature. Only the first micro-batch has
-    /// its gradient: it is the same in all, and must count once.
+    /// Returns a parameter of the loss itself, such as the temperature. It is detached in all
+    /// micro-batches but the first, because its gradient is the same in all and must count once.
     #[must_use]
     pub fn parameter(&self, parameter: &Tensor) -> Tensor {
         if self.current == 0 { parameter.clone() } else { parameter.detach() }
     }
 
-    /// Scales the gradient of the loss and keeps its value. The trainer averages gradients, weighted
-    /// by examples; here they must be summed.
+    /// Scales the gradient of the loss and keeps its value. The trainer averages gradients,
+    /// weighted by examples; here they must be summed.
     ///
     /// # Errors
     /// If a device fails.

@@ -9,11 +9,10 @@ use crate::study::StudyResult;
 
 type Open<T> = dyn Fn(&str) -> StudyResult<Arc<T>> + Send + Sync;
 
-/// Opens the storage at an address. The default has no client of storages.
+/// Opens storages by their addresses. The default has no client, and opens none.
 pub struct Storages<T: ?Sized>(Option<Arc<Open<T>>>);
 
-/// Object stores for the values of memories. The address is the [target](ValueStorage::target) of
-/// its store.
+/// Object stores for the values of memories, by their [targets](ValueStorage::target).
 pub type ValueStorages = Storages<dyn ValueStorage>;
 
 /// Servers for memories.
@@ -43,7 +42,7 @@ impl<T: ?Sized> Storages<T> {
         Self(Some(Arc::new(open)))
     }
 
-    /// Opens the storage at an address; `None` without a client of storages.
+    /// Opens the storage at an address; `None` without a client.
     pub(crate) fn open(&self, address: &str) -> Option<StudyResult<Arc<T>>> {
         Some(self.0.as_ref()?(address))
     }

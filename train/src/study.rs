@@ -23,13 +23,12 @@ pub type TableIds = Vec<(Arc<ExternalTable>, Arc<[u32]>)>;
 /// The result of a study's own code. Any error converts into it with `?`.
 pub type StudyResult<T> = Result<T, StudyError>;
 
-/// A study: its data, model, loss and evaluation. Methods with a default are what only some studies
-/// need: state of their own, embedding tables in parts, losses over a whole step, and data that ranks
-/// share.
+/// A study: its data, model, loss and evaluation. [`StudyExtension`] has the methods that only some
+/// studies need.
 ///
 /// The results of methods with `&self` may depend only on the recipe, the seed, the arguments, and
-/// state that [`Study::begin_phase`] or [`StudyExtension::restore`] rebuilds. A resumed run calls these
-/// methods again and must get the same bytes.
+/// state that [`Study::begin_phase`] or [`StudyExtension::restore`] rebuilds. A resumed run calls
+/// these methods again and must get the same bytes.
 pub trait Study {
     /// The model that is trained.
     type Model;
@@ -65,7 +64,7 @@ pub trait Study {
         Ok(())
     }
 
-    /// Computes the loss of one micro-batch, with its graph for gradients.
+    /// Computes the loss of one micro-batch, as a tensor for the backward pass.
     fn loss(
         &self,
         model: &Self::Model,
@@ -92,13 +91,13 @@ pub trait Study {
     }
 }
 
-/// What only some studies need: state of their own, embedding tables in parts, losses over a whole
-/// step, and data that ranks share. Every method has a default, so most studies need one line:
-/// `impl StudyExtension for MyStudy {}`.
+/// Methods that only some studies need, for example for state of their own, losses over a whole
+/// step, or data and embedding tables that ranks share. Every method has a default, so most studies
+/// need one line: `impl StudyExtension for MyStudy {}`.
 pub trait StudyExtension: Study {
     /// Whether the study supports `[embedding_tables]`. Such a study implements
-    /// [`StudyExtension::table_ids`], and runs the model in [`Study::loss`] and [`Study::evaluate`]
-    /// only: not in other methods, such as [`StudyExtension::features`].
+    /// [`StudyExtension::table_ids`]. It runs the model only in [`Study::loss`] and
+    /// [`Study::evaluate`], because the model has the rows of its tables only there.
     const SUPPORTS_EMBEDDING_TABLES: bool = false;
 
     /// Writes the study's own state to a checkpoint folder, for resuming.
@@ -106,8 +105,8 @@ pub trait StudyExtension: Study {
         Ok(())
     }
 
-    /// Reads the state that [`StudyExtension::save`] wrote to a checkpoint folder. The parameters are
-    /// already restored.
+    /// Reads the state that [`StudyExtension::save`] wrote to a checkpoint folder. The parameters
+    /// are already restored.
     fn restore(&mut self, _folder: &Path) -> StudyResult<()> {
         Ok(())
     }
@@ -118,9 +117,9 @@ pub trait StudyExtension: Study {
         Ok(TableIds::new())
     }
 
-    /// Computes the features of a micro-batch for a loss over the whole step, such as its embeddings;
-    /// `None` if the phase has no such loss. Only called with `batch.negatives = "step"`, for all
-    /// micro-batches of a step before [`Study::loss`].
+    /// Computes the features of a micro-batch for a loss over the whole step, such as its
+    /// embeddings; `None` if the phase has no such loss. Only called with `batch.negatives =
+    /// "step"`, for all micro-batches of a step before [`Study::loss`].
     fn features(
         &self,
         _: &Self::Model,
@@ -130,9 +129,9 @@ pub trait StudyExtension: Study {
         Ok(None)
     }
 
-    /// Takes the record of all [`Study::loss`] calls since the last call, such as statistics that
-    /// [`StudyExtension::save`] writes, as text; empty without one. Only called if several ranks share the
-    /// micro-batches of a step.
+    /// Takes the study's record of all [`Study::loss`] calls since the last call of this method, as
+    /// text: for example, statistics that [`StudyExtension::save`] writes. Empty for a study
+    /// without a record. Only called if several ranks share the micro-batches of a step.
     fn take_record(&self) -> StudyResult<String> {
         Ok(String::new())
     }

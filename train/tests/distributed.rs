@@ -106,7 +106,7 @@ fn a_loss_that_is_not_finite_on_one_rank_skips_the_step_on_all() {
 fn the_gradient_check_looks_at_the_sum_of_all_ranks() {
     let folder = tempdir().expect("a temporary folder");
     let detach = || Overrides { detach: true, ..Overrides::default() };
-    // One rank's micro-batches lack a gradient: the sum has it.
+    // The micro-batches of one rank lack a gradient, but the sum has it.
     let some = train_on(2, &folder.path().join("some"), &["batch.accumulate=2"], false, |rank| {
         if rank == 1 { detach() } else { Overrides::default() }
     });

@@ -1,5 +1,5 @@
-//! Training with embedding tables that the ranks keep in parts: the same bytes as with whole tables,
-//! for any placement and any number of ranks.
+//! Training with embedding tables that the ranks keep in parts: the same bytes as with whole
+//! tables, for any placement and any number of ranks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use crate::runs::{
 };
 use crate::toy::{self, Overrides, Toy, Words};
 
-/// Two phases with different learning rates; the first step of the second one starts from the tables of
-/// the first. With layer-wise rates, averages and a low limit of the gradient norm.
+/// Two phases with different learning rates; the first step of the second one starts from the
+/// tables of the first. With layer-wise rates, averages and a low limit of the gradient norm.
 const PHASES: &str = r#"
 study = "patent"
 seed = 4
@@ -208,8 +208,8 @@ const WORDS: [&str; 8] = [
     "phase.second.steps=0",
 ];
 
-/// Trains the toy study with words on `size` ranks. `overrides` returns those of each rank. Returns the
-/// results by rank. The run folder of rank 0 is `run`.
+/// Trains the toy study with words on `size` ranks, each with its `overrides`. Returns the results
+/// by rank. The run folder of rank 0 is `run`.
 fn train_words(
     size: usize,
     run: &Path,

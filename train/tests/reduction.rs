@@ -1,5 +1,5 @@
-//! The sum of gradients over ranks has the bits of the sum on one rank: in buffers, also if most
-//! values are zero, so that ranks exchange only some blocks, and in tensors, as on GPUs.
+//! The sum of gradients over ranks has the bits of the sum on one rank. This holds in buffers (also
+//! if most values are zero, so that ranks exchange only some blocks) and in tensors, as on GPUs.
 
 use std::sync::Arc;
 
@@ -37,7 +37,6 @@ fn parameters() -> Parameters {
     builder.finish().expect("parameters")
 }
 
-/// Writes the gradients of a micro-batch.
 fn write(micro_batch: usize, gradients: &mut Gradients) {
     let mut buffers = SHAPES.map(|shape| vec![0.0; shape.iter().product()]);
     let written = fill(micro_batch, &mut buffers);
@@ -50,7 +49,7 @@ fn write(micro_batch: usize, gradients: &mut Gradients) {
                 gradients.set_on_gpu(parameter, tensor.expect("a gradient"));
             }
         } else if written[parameter] {
-            // Buffers without a gradient keep what they had.
+            // Buffers without a gradient keep their values.
             gradients.values_mut()[parameter] = values;
         }
     }

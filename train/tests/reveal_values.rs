@@ -1,4 +1,4 @@
-//! Places of REVEAL's memory outside of the run's folder.
+//! REVEAL's memory outside of the run's folder needs a client and a single rank.
 
 use std::path::Path;
 

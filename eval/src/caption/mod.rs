@@ -68,16 +68,16 @@ pub struct CaptionResults {
 /// Options for [`evaluate`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CaptionOptions {
-    /// Whether images without a result are skipped, as in pycocoevalcap's example. CIDEr then counts
-    /// document frequencies over the images with a result only. Otherwise, a missing result is an
-    /// error.
+    /// Whether images without a result are skipped, as in pycocoevalcap's example. CIDEr then
+    /// counts document frequencies over the images with a result only. Otherwise, a missing result
+    /// is an error.
     pub only_with_result: bool,
     /// External document frequencies for CIDEr-D and CIDEr; `None` counts them in the given
     /// references.
     pub document_frequency: Option<DocumentFrequency>,
     /// Whether CIDEr of a domain counts document frequencies in the images of the domain, as if the
-    /// domain were evaluated alone. Otherwise it is the mean of the scores of its images. Ignored if
-    /// `document_frequency` is given.
+    /// domain were evaluated alone. Otherwise it is the mean of the scores of its images. Ignored
+    /// if `document_frequency` is given.
     pub own_frequencies: bool,
 }
 

@@ -49,8 +49,8 @@ struct FrequencyFile {
     document_frequency: DistinctKeys<f64>,
 }
 
-/// Reads annotations of COCO, or of NoCaps, which gives each image a `domain`. `file` is the name for
-/// error messages.
+/// Reads annotations of COCO, or of NoCaps, which gives each image a `domain`. `file` is the name
+/// for error messages.
 ///
 /// The images keep the order of the list `images`. If the file has no such list, they are in the
 /// order of their first captions. (The order matters: see [`caption`](super).)

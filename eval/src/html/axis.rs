@@ -50,7 +50,7 @@ impl Axis {
         })
     }
 
-    /// The axis without ticks beyond a metric's range, unless one of the values is beyond it.
+    /// Removes the ticks beyond a metric's range, except those that a value beyond the range needs.
     pub(super) fn within(self, range: Range, values: impl IntoIterator<Item = f64>) -> Self {
         let (mut low, mut high) = (range.low, range.high);
         for value in values.into_iter().filter(|value| value.is_finite()) {
@@ -58,7 +58,8 @@ impl Axis {
         }
         let tolerance = 1e-6 * self.step;
         let mut axis = self;
-        // A tick between the end of the range and the values replaces the end of the axis.
+        // The axis goes from the last tick that is not above `low` to the first that is not below
+        // `high`.
         while axis.steps > 1 && axis.low + axis.step <= low + tolerance {
             (axis.low, axis.steps) = (axis.low + axis.step, axis.steps - 1);
         }

@@ -25,7 +25,6 @@ pub(super) enum Kind {
     Reading,
 }
 
-/// A cell.
 #[derive(Debug)]
 pub(super) enum Cell {
     /// A number and its displayed form.

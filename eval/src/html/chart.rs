@@ -148,8 +148,8 @@ impl Scale {
         }
     }
 
-    /// Positions and labels of the ticks. A logarithmic axis has 1, 2 and 5 times each power of ten,
-    /// or only the powers of ten if there are more than [`LABELS`] of these.
+    /// Positions and labels of the ticks. A logarithmic axis has 1, 2 and 5 times each power of
+    /// ten, or only the powers of ten if there are more than [`LABELS`] of these.
     fn ticks(&self) -> Vec<(f64, String)> {
         let (low, high) = match self {
             Self::Linear(ticks) => return ticks.ticks().collect(),

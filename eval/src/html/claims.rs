@@ -9,8 +9,8 @@ use crate::metric::registry::spelling;
 use crate::result::Measure;
 use crate::significance::p_value_text;
 
-/// The verdicts in the order of the totals: in JSON and for a single claim, for several claims, and
-/// the CSS class.
+/// The verdicts in the order of the totals. Each has its word in JSON and for a single claim, its
+/// word for several claims, and its CSS class.
 const VERDICTS: [[&str; 3]; 4] = [
     ["holds", "hold", "verdict holds"],
     ["fails", "fail", "verdict fails"],
@@ -46,7 +46,7 @@ pub struct MeasuredClaim<'a> {
     pub measure: &'a Measure,
     /// The values for which the claim holds, such as `> 0`.
     pub rule: &'a str,
-    /// The end of these values, drawn as a dashed line; `None` for no line.
+    /// The limit of these values, drawn as a dashed line; `None` for no line.
     pub threshold: Option<f64>,
     /// The p-value of the verdict; `None` for a value without an interval.
     pub p_value: Option<f64>,
@@ -80,9 +80,9 @@ pub struct MetricTable<'a> {
     pub reference: Option<f64>,
 }
 
-/// Returns the page: the number of claims with each verdict, facts about the measurement, a table
-/// of all measured claims, the values of each claim, further tables, a list of the claims that are
-/// not measured, and the notes.
+/// Returns the page: first the number of claims with each verdict, facts about the measurement, and
+/// a table of all measured claims. The values of each claim, further tables, a list of the claims
+/// without measurement, and the notes follow.
 pub fn claims_page(text: &ClaimsText<'_>, claims: &[ClaimCard<'_>]) -> String {
     let mut page = Page::new(text.title, "");
     page.section("Totals", |html| totals(html, claims, text.facts));

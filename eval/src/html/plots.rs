@@ -116,7 +116,6 @@ pub(super) fn interval_axis(html: &mut Html, scale: &RowScale) {
 
 /// A histogram of the values of single items.
 pub(super) struct Histogram<'a> {
-    /// The values.
     pub(super) values: &'a [f64],
     /// The quantity on the axis: `word error rate of an utterance`.
     pub(super) quantity: &'a str,

@@ -209,7 +209,7 @@ fn breakdown(html: &mut Html, table: &Breakdown, overall: Option<f64>) {
     }
 }
 
-/// Adds a histogram of the values of single items. The names are those of a value and of the items.
+/// Adds a histogram of the values of single items. `quantity` and `items` are names for its labels.
 pub(super) fn distribution(
     page: &mut Page,
     values: &[f64],

@@ -16,9 +16,9 @@ fn of_rows(gold: &[f64], predicted: &[f64]) -> Result<RowMetric, MetricError> {
 
 /// Kendall's `τ_b`, in `[-1, 1]`, in `O(n log n)`.
 ///
-/// `τ_b = (C - D) / √(T - T_x) / √(T - T_y)`, where `C` is the number of concordant pairs of rows,
-/// `D` of discordant pairs, `T = n(n-1)/2` of all pairs, and `T_x` and `T_y` of pairs tied in `x`
-/// and in `y`. NaN for a constant input, a NaN, or fewer than two rows.
+/// `τ_b = (C - D) / √(T - T_x) / √(T - T_y)`, with these numbers of pairs of rows: `C` concordant,
+/// `D` discordant, `T = n(n-1)/2` in total, `T_x` and `T_y` tied in `x` and in `y`. NaN for a
+/// constant input, a NaN, or fewer than two rows.
 ///
 /// # Errors
 /// [`MetricError::LengthMismatch`]
@@ -37,8 +37,8 @@ pub struct WeightedKendall {
     ranks: Option<SortedRanks>,
 }
 
-/// The dense ranks of both inputs, and the rows in the order of their outer ranks; rows with equal
-/// outer ranks are in the order of their inner ranks.
+/// The dense ranks of both inputs: the inner input has at most as many distinct values as the
+/// outer. `order` has the rows by outer rank, then by inner rank.
 #[derive(Debug, Clone)]
 struct SortedRanks {
     outer: DenseRanks,

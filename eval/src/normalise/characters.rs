@@ -44,7 +44,7 @@ const ZEROS: [u32; 65] = [
     0x1D7D8, 0x1D7E2, 0x1D7EC, 0x1D7F6, 0x1E140, 0x1E2F0, 0x1E950, 0x1FBF0,
 ];
 
-/// Whether an ASCII character is white space in Python, which counts U+001C to U+001F; Rust does not.
+/// Whether an ASCII character is white space in Python. Unlike Rust, it counts U+001C to U+001F.
 pub(super) fn is_ascii_space(byte: u8) -> bool {
     matches!(byte, b'\t'..=b'\r' | 0x1C..=0x1F | b' ')
 }

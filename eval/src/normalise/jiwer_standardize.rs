@@ -18,8 +18,8 @@ pub(super) fn standardize(text: &str, buffers: &mut Buffers, out: &mut String) {
     squeeze_space(strip(&buffers.current), out);
 }
 
-/// The contractions: the text before the apostrophe, the text after it, and the expansion. The first
-/// that fits applies.
+/// The contractions: the text before the apostrophe, the text after it, and the expansion. The
+/// first that fits applies.
 const CONTRACTIONS: [(&str, &str, &str); 11] = [
     ("won", "t", "will not"),
     ("can", "t", "can not"),

@@ -61,8 +61,8 @@ fn automaton(patterns: &[Hir], cache_capacity: usize) -> DFA {
     dfa.expect("the rules are fixed")
 }
 
-/// A state of an automaton, valid until the cache is cleared. A step returns a valid state even if it
-/// clears the cache.
+/// A state of an automaton, valid until the cache is cleared. A step returns a valid state even if
+/// it clears the cache.
 pub(super) type State = LazyStateID;
 
 /// An automaton with the states that have been built. Each thread has its own.
@@ -72,7 +72,7 @@ pub(super) struct Scanner {
     cache: Cache,
 }
 
-/// There is no minimum number of clears before an error, and no byte ends a search.
+/// Searches never fail: a cache can be cleared any number of times, and no byte ends a search.
 const NEVER_FAILS: &str = "a full cache is cleared";
 
 impl Scanner {

@@ -2,8 +2,8 @@
 
 use super::pattern::{Pattern, Range, any_of, ranges, text, words};
 
-/// The letters of the Basic Multilingual Plane (general category L), as a character class. The set is
-/// from Unicode 6.1, as in the reference tokenizer. Newer letters count as non-letters.
+/// The letters of the Basic Multilingual Plane (general category L), as a character class. The set
+/// is from Unicode 6.1, as in the reference tokenizer. Newer letters count as non-letters.
 const LETTERS: &str = include_str!("letters.txt");
 
 /// Non-letters that may stand inside words: combining accents, vowel signs and similar marks, and

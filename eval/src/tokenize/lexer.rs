@@ -9,9 +9,9 @@ use regex_automata::{Anchored, PatternID};
 use super::automaton::{RULES, Rules, Scanner, State};
 use super::rewrite::Rewrite;
 
-/// The bytes of each half of a character outside the Basic Multilingual Plane. The rules are for
-/// UTF-16, where such a character has two units. No rule names this character, so all rules treat it
-/// like such a unit.
+/// The bytes that stand for each half of a character outside the Basic Multilingual Plane. The
+/// rules are for UTF-16, where such a character has two units. No rule names U+E000, so all rules
+/// treat it like such a unit.
 const HALF: &[u8] = "\u{E000}".as_bytes();
 
 /// A scan records dead ends only if it continues for this number of units after the best match.

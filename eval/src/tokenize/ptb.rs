@@ -53,8 +53,8 @@ pub fn tokenize<S: AsRef<str> + Sync>(lines: &[S]) -> Vec<String> {
     tokenize_all(lines, PART_LINES, false)
 }
 
-/// Tokenizes `lines`. `collect` adds the tokens of a line without punctuation to the result of a part
-/// of the lines; `take` receives the results in order.
+/// Tokenizes `lines`. `collect` adds the tokens of a line without punctuation to the result of a
+/// part of the lines; `take` receives the results in order.
 ///
 /// The number of tokenized lines can differ from the number of captions. Line ends inside captions
 /// add lines; a tag with line ends removes lines. pycocoevalcap pairs lines and captions in order,

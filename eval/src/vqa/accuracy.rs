@@ -24,8 +24,8 @@ pub(super) struct Scorer {
     predicted_normaliser: Normaliser,
     human_normaliser: Normaliser,
     matching: Vec<bool>,
-    /// For the first of several answers that are equal in all fields: the number of them that
-    /// match.
+    /// At the index of the first of several answers that are equal in all fields: how many of them
+    /// match the predicted answer.
     copies: Vec<usize>,
 }
 

@@ -16,8 +16,8 @@ const PUNCTUATION: [u8; 21] = *b";/[]\"{}()=+\\_-><@`,?!";
 /// The script passes a regex flag as the replacement count, so it removes at most 32 full stops.
 const MAX_REMOVED_STOPS: usize = 32;
 
-/// The contractions of the script, with its bugs: for example, `somebody'd` loses its apostrophe. Each
-/// word with its replacement, one `word<TAB>replacement` per line.
+/// The contractions of the script, with its bugs: for example, `somebody'd` loses its apostrophe.
+/// Each word with its replacement, one `word<TAB>replacement` per line.
 ///
 /// The script looks up lower-case words, so its four keys with a capital letter (`Im`, `Ive`,
 /// `Id've`, `I'dve`) never match. They are omitted here.

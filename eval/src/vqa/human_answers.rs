@@ -15,7 +15,7 @@ pub struct HumanAnswer<'a> {
     /// The answer.
     pub answer: Cow<'a, str>,
     /// Index, among the answers to the question, of the first answer with the same id, confidence
-    /// and raw answer. If the answers are equal too, the script takes them for the same answer.
+    /// and raw answer. If their `answer` is equal too, the script takes them for one answer.
     pub first_equal: u32,
 }
 

@@ -88,8 +88,8 @@ pub struct WorstQuestion {
     pub human_answers: Vec<(String, u64)>,
 }
 
-/// Scores results against annotations, by question id. The file names are for messages, the
-/// question texts for [`VqaReport::worst`]; there may be none.
+/// Scores results against annotations, by question id. The file names are for messages. The
+/// question texts are for [`VqaReport::worst`], and may be missing.
 ///
 /// # Errors
 /// [`EvalError::MissingPrediction`], [`EvalError::ExtraPrediction`] for questions in one

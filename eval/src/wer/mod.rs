@@ -72,8 +72,8 @@ pub struct ErrorCounts {
     pub pairs: Vec<EditCounts>,
 }
 
-/// Counts the word errors of each hypothesis against the reference with the same index, aligned as in
-/// jiwer.
+/// Counts the word errors of each hypothesis against the reference with the same index, aligned as
+/// in jiwer.
 ///
 /// # Errors
 /// [`EvalError::LengthMismatch`]

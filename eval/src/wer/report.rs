@@ -83,8 +83,8 @@ pub struct WerReport {
     /// The alignment of words.
     #[serde(default, skip_serializing_if = "Alignment::is_jiwer")]
     pub alignment: Alignment,
-    /// The number of pairs without reference words, and of the words (or characters, if these are
-    /// the unit) inserted in them.
+    /// The number of pairs without reference words, and the number of words inserted in these pairs
+    /// (or of characters, if these are the unit).
     pub empty_references: EmptyReferences,
     /// The errors of rare words and of the other words; `None` if not requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -75,7 +75,6 @@ pub struct AdaptedAsrModel {
     active: Option<String>,
 }
 
-/// The adapters of one run.
 struct RunAdapters {
     avformer: Avformer,
     /// `None` if the run was trained without images, or is used without images.

@@ -27,8 +27,8 @@ impl AsrModel {
     ///
     /// # Errors
     /// [`InferError::Data`] for missing files; [`InferError::Model`] for a model that is unknown or
-    /// does not match its weights; [`InferError::Refused`] for the tokenizer of another model, for a
-    /// CTranslate2 folder, with the remedy, and for an invalid `generation_config.json`.
+    /// does not match its weights; [`InferError::Refused`] for the tokenizer of another model, for
+    /// a CTranslate2 folder, with the remedy, and for an invalid `generation_config.json`.
     pub fn open(location: &str, compute: &Compute) -> Result<Self> {
         #[derive(Deserialize)]
         struct Config {

@@ -2,9 +2,8 @@
 //! CTC head, a transducer, or an attention decoder with a CTC head.
 //!
 //! The output cannot repeat itself endlessly, because each encoder state gives a limited number of
-//! tokens.
-//! Long recordings are transcribed in overlapping windows, and only the middle of each window is
-//! used.
+//! tokens. Long recordings are transcribed in overlapping windows, and only the middle of each
+//! window is used.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,7 +54,6 @@ const MIN_PROBABILITY_OF_SHORT_TEXTS: f32 = 0.9;
 /// The maximum time difference of the same token in two overlapping windows, in seconds.
 const SEAM_TOLERANCE: f64 = 0.12;
 
-/// A token with its time.
 #[derive(Debug, Clone, Copy)]
 struct TimedToken {
     /// The start of the token, in seconds.
@@ -199,7 +197,6 @@ impl ConformerAsr {
         Ok(paths)
     }
 
-    /// The tokens of a path with their times.
     fn timed_tokens(&self, path: &BestPath) -> Vec<TimedToken> {
         let factor = self.model.encoder.config.subsampling_factor;
         let tokens = path.tokens.iter().zip(&path.states).zip(&path.log_probabilities);

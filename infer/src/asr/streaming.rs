@@ -146,7 +146,6 @@ struct Stream {
     /// The audio of the next pass. It starts at sample `first_sample` of the recording.
     samples: Vec<f32>,
     first_sample: usize,
-    /// The final words.
     words: Vec<FinalWord>,
     /// The index in `words` of the first final word whose audio is still in `samples`. The final
     /// words from this index on are the known words.
@@ -282,9 +281,9 @@ impl Stream {
         can_drop
     }
 
-    /// Returns the last time between `earliest` and `latest` until which audio may be dropped: in a
-    /// pause after a final word, or else at the start of a final word; in seconds. `None` if there
-    /// is no such time.
+    /// Returns the last time in seconds, between `earliest` and `latest`, until which audio may be
+    /// dropped. It lies in a pause after a final word, or else at the start of a final word. `None`
+    /// if there is no such time.
     fn time_to_drop(&self, earliest: f64, latest: f64) -> Option<f64> {
         let from = earliest.max(samples_to_seconds(self.first_sample) + SEAM);
         let known = self.words[self.known_from..].iter().map(|known| &known.word);

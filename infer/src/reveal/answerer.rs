@@ -111,8 +111,7 @@ impl Evidence {
 #[derive(Debug, Clone, Serialize)]
 pub struct OrderedCurves {
     /// The quantity that sorts the entries: `attribution` (exact), `gradient` (estimated
-    /// attribution),
-    /// `score` or `reversed score`.
+    /// attribution), `score` or `reversed score`.
     pub order: &'static str,
     /// The curves.
     #[serde(flatten)]
@@ -143,10 +142,10 @@ pub struct Answerer {
 }
 
 impl Answerer {
-    /// Opens a run for questions about these images. `memory`, with its folder or address, and `k`
-    /// (the number of retrieved entries) replace the run's own; `None` keeps them. `k` = 0 answers
-    /// without a memory. The model computes on `compute`. `values` reads values of the run's own
-    /// memory that are outside of its folder.
+    /// Opens a run for questions about these images. `memory` (with its folder or address) replaces
+    /// the run's own memory. `k` replaces its number of retrieved entries; 0 answers without a
+    /// memory. `None` keeps the run's own. The model computes on `compute`. `values` reads the
+    /// values of the run's own memory that are outside of its folder.
     ///
     /// # Errors
     /// [`InferError`] if the run is not finished, or its files do not belong together.

@@ -7,7 +7,6 @@ use super::forward::Forward;
 use crate::error::Result;
 use crate::stop::Stop;
 
-/// The number of questions per batch.
 const QUESTIONS_PER_BATCH: usize = 64;
 
 /// The answers of a model.

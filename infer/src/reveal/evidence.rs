@@ -3,8 +3,7 @@
 //! - **Exact**: the decrease of the token's log-probability if the entry had not been retrieved
 //!   (leave-one-out; one forward pass per entry).
 //! - **Gradient**: a first-order estimate of the exact attribution, from the derivative with
-//!   respect to
-//!   the entry's fusion weight (one backward pass per token, for any number of entries).
+//!   respect to the entry's fusion weight (one backward pass per token, for any number of entries).
 //!
 //! The paper names attribution as future work. Deletion and insertion curves (Petsiuk et al., arXiv
 //! 1806.07421) measure how good an attribution is: entries are removed, or added, in the order of

@@ -29,8 +29,8 @@ pub struct Identity {
     pub tokenizer_sha256: String,
     /// The SHA-256 of the model's sizes and the image processor's file.
     pub inputs_sha256: String,
-    /// The generation of the memory's folder that the run finished; `None` for the first one, and in
-    /// a [record](Identity::record). Not compared.
+    /// The generation of the memory's folder that the run finished; `None` for the first one, and
+    /// in a [record](Identity::record). Not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<String>,
 }
@@ -127,8 +127,8 @@ impl Identity {
     /// identity file, or by the memory's records of its `encoders` if there is no file.
     ///
     /// # Errors
-    /// The memory belongs to another model, tokenizer or preprocessing, or its model is unknown. The
-    /// message names `run_memory`, the folder of this run's memory.
+    /// The memory belongs to another model, tokenizer or preprocessing, or its model is unknown.
+    /// The message names `run_memory`, the folder of this run's memory.
     pub fn check(
         &self,
         memory: &Path,

@@ -22,7 +22,6 @@ use super::forward::Forward;
 use super::is_correct;
 use crate::error::{InferError, Result};
 
-/// The number of tasks per batch.
 const TASKS_PER_BATCH: usize = 32;
 
 /// A task with the indices of its images.

@@ -226,7 +226,8 @@ impl Retriever {
         Ok(())
     }
 
-    /// Starts to read the values of rows, if they are slow to read, for a [`Retriever::read`] soon.
+    /// Starts to read the values of rows that are slow to read, so that [`Retriever::read`] waits
+    /// less.
     pub fn prefetch(&self, rows: &[Row]) -> Result<()> {
         Ok(self.snapshot().prefetch(rows)?)
     }

@@ -52,7 +52,7 @@ struct SummaryVariant {
 }
 
 impl SimilarityRun {
-    /// Opens a run, or one member of its ensemble. Its models compute on `compute`. A run without a summary is not finished.
+    /// Opens a finished run, or one member of its ensemble. Its models compute on `compute`.
     ///
     /// # Errors
     /// [`InferError::BadRun`] for a folder without a finished run;

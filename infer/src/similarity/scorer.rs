@@ -56,7 +56,7 @@ impl Scorer {
         Ok(scorer)
     }
 
-    /// Builds the model on `compute` with all parameters frozen, and loads their values from a weights file.
+    /// Builds the frozen model on `compute` and loads its parameters from a weights file.
     ///
     /// # Errors
     /// [`InferError::Model`](crate::InferError::Model), also if the file lacks a parameter.

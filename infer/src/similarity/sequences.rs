@@ -130,7 +130,6 @@ impl Sequencer {
         Ok(self.pack_all(sequences, limits))
     }
 
-    /// Packs sequences into batches.
     fn pack_all(&self, sequences: Vec<Sequence>, limits: BatchLimits) -> Vec<RowBatch> {
         let mut batches = Vec::new();
         let (mut batch, mut num_rows, mut num_tokens) = (Vec::new(), 0, 0);

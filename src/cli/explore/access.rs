@@ -36,7 +36,6 @@ pub(super) struct Access {
 
 /// The decision on a request.
 pub(super) enum Verdict {
-    /// Allowed.
     Allowed,
     /// Allowed; the response sets the token as a cookie.
     AllowedWithCookie(HeaderValue),

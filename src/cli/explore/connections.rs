@@ -38,7 +38,6 @@ const SHUTDOWN_TIME: Duration = Duration::from_secs(1);
 /// Start of the idle time; `None` while a request is being handled.
 struct Idle(Mutex<Option<Instant>>);
 
-/// An open connection.
 struct OpenConnection {
     idle: Arc<Idle>,
     task: AbortHandle,

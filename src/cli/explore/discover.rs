@@ -192,8 +192,8 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     subfolders.iter().for_each(|path| add_below(path, depth - 1, found));
 }
 
-/// The study of a run's recipe, whether the run was trained on the embedded world, and the folder of
-/// its data.
+/// The study of a run's recipe, whether the run was trained on the embedded world, and the folder
+/// of its data.
 fn read_recipe(recipe: &Path) -> anyhow::Result<(String, bool, Option<PathBuf>)> {
     let invalid = || format!("{}: is not a run's recipe", recipe.display());
     let text = fs::read_to_string(recipe).with_context(invalid)?;

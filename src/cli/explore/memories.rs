@@ -80,7 +80,6 @@ pub(super) struct SearchRequest {
     containing: String,
 }
 
-/// The response to a search.
 #[derive(Serialize)]
 pub(super) struct SearchResponse {
     generation: u64,

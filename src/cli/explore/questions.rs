@@ -42,7 +42,7 @@ enum Stored {
     Wrong,
     Unknown,
     Correct,
-    /// The answer was correct, followed a change of its entry, and was lost with the entry.
+    /// The answer was correct, changed with its entry, and was wrong after the entry's deletion.
     FollowsEntry,
 }
 

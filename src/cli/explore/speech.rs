@@ -73,7 +73,6 @@ pub(super) struct ClipRequest {
     pub(super) other: usize,
 }
 
-/// The transcripts of a clip.
 #[derive(Serialize)]
 pub(super) struct ClipTranscripts {
     text: String,

@@ -371,7 +371,8 @@ impl Index {
     }
 }
 
-/// Shows that rows were encoded again. After the last, a memory with a graph gets a new one.
+/// Shows progress by `rows` encoded rows. After the last row, a memory with a graph builds a new
+/// graph.
 pub(super) fn show_progress(bar: &ProgressBar, rows: usize, has_graph: bool) {
     bar.inc(rows as u64);
     if has_graph && Some(bar.position()) == bar.length() {
@@ -380,8 +381,8 @@ pub(super) fn show_progress(bar: &ProgressBar, rows: usize, has_graph: bool) {
     }
 }
 
-/// Makes a change. A memory with a graph may build another one, which takes seconds per 100,000
-/// entries.
+/// Commits a change. A memory with a graph may then build another graph, which takes seconds per
+/// 100,000 entries.
 pub(super) fn commit(transaction: Box<dyn Transaction>) -> anyhow::Result<Arc<dyn Snapshot>> {
     let bar = output::elapsed_time("writing the change");
     let snapshot = transaction.commit();

@@ -269,9 +269,9 @@ impl NewRows {
         Self { rows, width, value_shape, encoders: Vec::new(), batches: Box::new(files) }
     }
 
-    /// Returns an error if these keys and those of the memory come from different models, or if it
-    /// is not known that they come from the same. `is_same_model` states that they do where no
-    /// record says so. `keys` is the file of the keys.
+    /// Returns an error if the records of these keys and of the memory's keys name different
+    /// models, or if only one of them has a record and `is_same_model` is false. `keys` is the file
+    /// of the keys.
     pub(super) fn check_model(
         &self,
         memory: &Description,

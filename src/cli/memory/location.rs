@@ -45,23 +45,23 @@ pub(super) fn open_writer(folder: &Path) -> Result<Writer, MemoryError> {
     Writer::open_with(folder, value_reader())
 }
 
-/// Reads values from all object stores, and moves none. Sends no request.
+/// A reader of values in any object store, which moves no values there. Sends no request.
 #[cfg(feature = "objects")]
 pub(in super::super) fn value_reader() -> Option<Arc<dyn ValueStorage>> {
     use engram_memory_objects::{TierSettings, ValueTiers};
     Some(Arc::new(ValueTiers::new(TierSettings::default())))
 }
 
-/// This program has no client of object stores.
+/// `None`: this program has no client of object stores.
 #[cfg(not(feature = "objects"))]
 pub(in super::super) fn value_reader() -> Option<Arc<dyn ValueStorage>> {
     None
 }
 
-/// Opens the object store at `address` (`s3://…`, `gs://…`, `az://…`, `file://…` or a folder), to
-/// which a memory that is opened with it moves its values. The address is the
-/// [target](ValueStorage::target), with the absolute path of a folder. With `recheck`, values that
-/// the store has already are read, and sent again if they were changed. Sends no request.
+/// Opens the object store at `address`: `s3://…`, `gs://…`, `az://…`, `file://…` or a folder. A
+/// memory that is opened with it moves its values there, and names the absolute address as their
+/// [target](ValueStorage::target). With `recheck`, values that the store has already are read, and
+/// sent again if they were changed. Sends no request.
 #[cfg(feature = "objects")]
 pub(in super::super) fn value_storage(
     address: &str,
@@ -75,8 +75,8 @@ pub(in super::super) fn value_storage(
     Ok(Arc::new(ValueTiers::new(settings).with_store(storage)))
 }
 
-/// Opens the object store at `address`, as [`value_storage`] does. Its location has the absolute
-/// path of a folder: a memory names it, and is used from other folders, too.
+/// Opens the object store at `address`, as [`value_storage`] does. The path of a folder becomes
+/// absolute, because the memory stores it and may be used from other folders.
 #[cfg(feature = "objects")]
 pub(super) fn object_storage(
     address: &str,
@@ -88,7 +88,7 @@ pub(super) fn object_storage(
     Ok(engram_memory_objects::ObjectStorage::open(&address, Default::default())?)
 }
 
-/// This program has no client of object stores.
+/// Returns an error: this program has no client of object stores.
 #[cfg(not(feature = "objects"))]
 pub(in super::super) fn value_storage(_: &str, _: bool) -> anyhow::Result<Arc<dyn ValueStorage>> {
     Err(without_objects())

@@ -1,5 +1,5 @@
-//! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers, and values
-//! to an object store.
+//! `engram memory push` and `pull`: copy a memory between a folder and PostgreSQL servers, and
+//! values to an object store.
 
 use std::sync::Arc;
 
@@ -194,7 +194,7 @@ impl Push {
         let pushed = push(&source, &self.urls, connect, options, &mut |progress| match progress {
             Progress::Rows(rows) => {
                 if resumed_at.is_none() {
-                    // The time left is that of the other rows.
+                    // Rows of an earlier push must not count in the estimate of the remaining time.
                     bar.set_position(rows as u64);
                     bar.reset_eta();
                 }

@@ -280,7 +280,7 @@ impl Search {
         Ok(filter)
     }
 
-    /// The results as text; `queries` is the number of all queries, also of the queries not listed.
+    /// The results as text; `queries` is the number of all queries, listed or not.
     fn to_text(&self, listed: &[QueryHits], queries: usize) -> String {
         let mut text = String::new();
         for QueryHits { query, hits } in listed {

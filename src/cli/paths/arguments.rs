@@ -37,7 +37,7 @@ macro_rules! path_types {
                 }
             }
 
-            /// What shells complete.
+            /// The completion in shells.
             pub(super) fn hint(self) -> ValueHint {
                 match self {
                     $(Self::$name => ValueHint::$hint,)+

@@ -149,7 +149,6 @@ impl Reproduce {
         }
     }
 
-    /// The files of a claim.
     fn files(&self, claim: &CommandClaim) -> Vec<PathBuf> {
         let data = self.data.as_deref().unwrap_or(Path::new(""));
         claim.files.iter().map(|file| data.join(file)).collect()
@@ -208,8 +207,8 @@ impl Reproduce {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
-        // The child gets each signal once, from this program and not also from the terminal: a second
-        // signal would stop it without a checkpoint.
+        // The child gets each signal once, from this program and not also from the terminal: a
+        // second signal would stop it without a checkpoint.
         #[cfg(unix)]
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().with_context(|| format!("could not run `{text}`"))?;
@@ -241,8 +240,8 @@ impl Reproduce {
 #[cfg(unix)]
 fn ask_to_stop(child: &mut Child) -> io::Result<()> {
     let id = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
-    // SAFETY: `kill` reads no memory of this process. The child was not waited for, so the id is its
-    // own.
+    // SAFETY: `kill` reads no memory of this process. The child was not waited for, so the id is
+    // its own.
     match unsafe { libc::kill(id, libc::SIGTERM) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -160,8 +160,8 @@ impl Reproduce {
         }
     }
 
-    /// Adds what depends on the options: the id, the frozen ASR model, whether the claim is expected
-    /// to hold, and the command.
+    /// Fills in the fields that depend on the options: the id, the frozen ASR model, whether the
+    /// claim is expected to hold, and the command.
     fn complete(
         &self,
         claim: &ClaimSettings,
@@ -203,8 +203,8 @@ impl Reproduce {
         Ok(())
     }
 
-    /// The frozen ASR models of a part: the Conformer and, at larger scales, Whisper if given. `None`
-    /// for other studies.
+    /// The frozen ASR models of a part: the Conformer and, at larger scales, Whisper if given.
+    /// `None` for other studies.
     fn asr_models(&self, part: &Part) -> Vec<Option<AsrModel<'_>>> {
         if part.study() != "avformer" {
             return vec![None];
@@ -223,8 +223,8 @@ impl Reproduce {
         format!("{}{suffix}", claim.id)
     }
 
-    /// Trains the image encoder and the ASR model of AVFormer, and writes both with 16-bit weights, as
-    /// in `train/bundled`.
+    /// Trains the image encoder and the ASR model of AVFormer, and writes both with 16-bit weights,
+    /// as in `train/bundled`.
     fn train_frozen_models(&self, results: &mut Results) -> anyhow::Result<()> {
         let folder = self.out.join(bundled::FOLDER);
         bundled::check_folder(&folder)?;

@@ -11,7 +11,7 @@ pub(super) struct Part {
     /// model as a suffix.
     pub(super) folder: &'static str,
     pub(super) scales: &'static [Scale],
-    /// Whether only `--ablations` and `--claim` run it.
+    /// Whether it runs only with `--ablations` or `--claim`.
     pub(super) is_further: bool,
     /// The configurations to train, unless `--claim` selects them; empty for all.
     pub(super) configurations: &'static [&'static str],
@@ -112,8 +112,8 @@ pub(super) struct FrozenModel {
     pub(super) model: Option<&'static BundledModel>,
 }
 
-/// The frozen models of AVFormer at scales laptop and full: the image encoder (on images alone), and
-/// the ASR model, whose encoder starts from a CTC model without self-supervised training.
+/// The frozen models of AVFormer at scales laptop and full: the image encoder (on images alone),
+/// and the ASR model, whose encoder starts from a CTC model without self-supervised training.
 pub(super) static FROZEN_MODELS: [FrozenModel; 3] = [
     FrozenModel {
         recipe: "clip/tiny",

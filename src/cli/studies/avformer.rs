@@ -89,7 +89,7 @@ impl StudyView for View {
         Ok(lines.join("\n"))
     }
 
-    /// The WER against the signal-to-noise ratio; no plot if the run measured fewer than two ratios.
+    /// The WER by signal-to-noise ratio; no plot if the run measured fewer than two ratios.
     fn plots(&self, summary: &Value) -> serde_json::Result<Vec<LinePlot>> {
         let summary = AvformerSummary::deserialize(summary)?;
         let sweep = &summary.test.sweep;

@@ -87,7 +87,7 @@ impl RankSession {
         };
         let result = match result {
             Err(error) if is_end(&error) => Ok(Outcome::Done),
-            // Most errors occur on all ranks. Rank 0 prints them, and its end ends the others.
+            // Most errors occur on all ranks. Rank 0 prints them, and its end ends the other ranks.
             Err(error) if rank > 0 => {
                 std::thread::sleep(std::time::Duration::from_secs(1));
                 Err(error.context(format!("rank {rank} of {size}")))
@@ -102,7 +102,8 @@ impl RankSession {
     }
 }
 
-/// The number of processes that a launcher has started, from the environment variables of Open MPI and Slurm.
+/// The number of processes that a launcher has started, from the environment variables of Open MPI
+/// and Slurm.
 fn launched_ranks() -> usize {
     let names = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"];
     let size = |name: &&str| std::env::var(name).ok()?.parse().ok();
@@ -124,7 +125,7 @@ struct Scratch {
 impl Scratch {
     fn create(rank: usize) -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{rank}-")).tempdir()?;
-        // The locked file gets its name afterwards, so that no other process can lock it before.
+        // The file is locked before it gets its name, so that no other process can lock it first.
         let unnamed = folder.path().join("new.lock");
         let lock = create_new_file(&unnamed)?;
         lock.lock()?;

@@ -1,2 +1,2 @@
-//! Tests and benchmarks of single crates depend on this crate, so that cargo chooses the features of
-//! their dependencies as for the program, and reuses what a release build has compiled.
+//! Tests and benchmarks of single crates depend on this crate. So cargo chooses the same features
+//! of dependencies as for the program, and reuses the libraries of a release build.

@@ -1,7 +1,7 @@
 //! Checks models and training runs on a device against f32 on the CPU, and measures training steps.
 //!
-//! `run.sh` runs everything on a machine with a GPU. Without a GPU, `models/tests/suite/compute.rs` and
-//! `tests/compute_command.rs` make similar comparisons with the operations that a GPU runs.
+//! `run.sh` runs everything on a machine with a GPU. Without a GPU, `models/tests/suite/compute.rs`
+//! and `tests/command/compute.rs` make similar comparisons with the operations that a GPU runs.
 
 mod inference;
 mod models;

@@ -124,7 +124,7 @@ fn values(run: Run, compute: &Compute) -> Result<(Vec<f32>, Vec<f32>)> {
     Ok((all, gradients.copied().collect()))
 }
 
-/// Sums the means of all outputs, whose elements are multiplied by irregular weights, in f32 or f64.
+/// Multiplies the outputs by irregular weights, and sums their means in f32 or f64.
 pub fn loss(outputs: &[Tensor]) -> Result<Tensor> {
     let mut loss: Option<Tensor> = None;
     for output in outputs {

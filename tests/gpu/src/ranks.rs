@@ -1,5 +1,5 @@
-//! Ranks with a GPU each: tensors and sums of gradients between them, and a small training. `mpirun`
-//! starts them.
+//! Ranks with a GPU each: tensors and sums of gradients between them, and a small training.
+//! `mpirun` starts them.
 
 use std::ops::Range;
 use std::path::Path;

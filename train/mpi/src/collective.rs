@@ -41,7 +41,7 @@ pub(crate) struct World {
     gpus: OnceLock<GpuLink>,
 }
 
-/// Allows MPI calls in which all processes take part.
+/// Held during MPI calls in which all processes take part.
 struct Meeting<'a> {
     transfer: InTransfer<'a>,
     _calls: MutexGuard<'a, ()>,

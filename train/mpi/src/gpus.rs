@@ -1,4 +1,4 @@
-//! What the ranks agree on before their GPUs communicate.
+//! The agreement of all ranks, before their GPUs communicate, on whether to use NCCL.
 
 use engram_train::StudyError;
 
@@ -11,7 +11,6 @@ const WITHOUT_NCCL: &str = "or set ENGRAM_NCCL=0 on all ranks (mpirun -x ENGRAM_
 pub(crate) struct Gpu {
     /// Its model, such as `NVIDIA H200`.
     pub(crate) name: String,
-    /// Its UUID.
     pub(crate) uuid: String,
     pub(crate) nccl: NcclState,
 }
@@ -62,7 +61,7 @@ impl Gpu {
     }
 }
 
-/// Returns whether the ranks use NCCL. `gpus` are those of all ranks, in rank order.
+/// Returns whether the ranks use NCCL. `gpus` has the GPU of each rank, in rank order.
 ///
 /// # Errors
 /// If the GPUs differ in their model, if two ranks use the same one with NCCL, or if a rank cannot

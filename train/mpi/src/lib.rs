@@ -4,8 +4,8 @@
 //! `mpi`, which needs an MPI library to build.
 //!
 //! MPI cannot tell that another process was stopped, or that its machine is down. So the processes
-//! also exchange heartbeats over TCP, on threads of their own. These threads also notice a call of MPI
-//! or NCCL that does not end.
+//! also exchange heartbeats over TCP, on threads of their own. These threads also notice a call of
+//! MPI or NCCL that does not end.
 //!
 //! With the feature `cuda`, too, gradients on GPUs are sent with NCCL, which is loaded at run time.
 //! This is compiled, but it has not run on several GPUs yet.

@@ -123,8 +123,8 @@ impl GpuLink {
         Ok(lengths.iter().map(buffer).collect::<Result<_, _>>()?)
     }
 
-    /// Sends the tensor `send[r]` to each rank `r`, and fills the tensor `receive[r]` with the values
-    /// of rank `r`. All ranks take part, and the GPU has finished all other work.
+    /// Sends the tensor `send[r]` to each rank `r`, and fills the tensor `receive[r]` with the
+    /// values of rank `r`. All ranks take part, and the GPU has finished all other work.
     ///
     /// # Errors
     /// If NCCL or the GPU fails. The link cannot be used afterwards.
@@ -175,8 +175,8 @@ impl GpuLink {
             }
         }
         // SAFETY: the addresses are those of f32 tensors with these numbers of values, which exist
-        // until `wait` has returned or the communicator is aborted. Nothing else uses the tensors to
-        // fill: the caller has just created them. A started group is always ended.
+        // until `wait` has returned or the communicator is aborted. Nothing else uses the tensors
+        // to fill: the caller has just created them. A started group is always ended.
         unsafe {
             self.nccl.check("a group of transfers", (self.nccl.group_start)())?;
             let calls = calls.into_iter().map(|(is_sent, address, count, rank)| {

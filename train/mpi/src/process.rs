@@ -11,15 +11,15 @@ use crate::collective::World;
 use crate::rendezvous;
 use crate::watchdog::{Lost, Watchdog};
 
-/// The environment variables of which a launcher sets at least one: Open MPI's `mpirun`, and Slurm's
-/// `srun` with PMIx or PMI.
+/// Environment variables of launchers: Open MPI's `mpirun`, and Slurm's `srun` with PMIx or PMI.
+/// Each launcher sets at least one of them.
 const LAUNCHERS: [&str; 3] = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];
 
 /// MPI in this process, from [`Mpi::start`] to [`Mpi::finish`].
 ///
-/// If another process fails, is stopped or is unreachable, or if a call of MPI or NCCL does not end,
-/// this process ends with exit code 2 and a message. Dropped before [`Mpi::finish`], it tells the
-/// other processes that this one has failed.
+/// If another process fails, is stopped or is unreachable, or if a call of MPI or NCCL does not
+/// end, this process ends with exit code 2 and a message. Dropped before [`Mpi::finish`], it tells
+/// the other processes that this one has failed.
 pub struct Mpi {
     world: Arc<World>,
     watchdog: Option<Watchdog>,

@@ -10,8 +10,8 @@ const BYTES_PER_MILLISECOND: u64 = 10_000;
 /// No call is running.
 const NONE: u64 = u64::MAX;
 
-/// The running call of MPI or NCCL. All processes have entered it, so it should end soon. It does not
-/// end if a process is out of memory: Open MPI repeats the allocation forever.
+/// The running call of MPI or NCCL. All processes have entered it, so it should end soon. It does
+/// not end if a process is out of memory: Open MPI repeats the allocation forever.
 pub(crate) struct Transfer {
     start: Instant,
     /// The time at which the call is late, in milliseconds since `start`.

@@ -1,10 +1,9 @@
 //! Heartbeats between ranks, and the end of a run whose rank is lost.
 //!
-//! Rank 0 exchanges heartbeats with every other rank. A thread of their own sends and checks them,
-//! so a rank in a long computation is not lost, but a stopped process is. The thread also notices an
-//! MPI call that does not end. A deadlock elsewhere is not noticed.
-//! If a rank is lost, the ranks that notice it print a message and exit. The launcher then ends the
-//! others.
+//! Rank 0 exchanges heartbeats with every other rank. A separate thread sends and checks them, so a
+//! rank in a long computation is not lost, but a stopped process is. The thread also notices an MPI
+//! call that does not end, but no other deadlock. If a rank is lost, the ranks that notice it print
+//! a message and exit. The launcher then ends the others.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -22,9 +21,8 @@ use crate::transfer::{self, Transfer};
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// A rank without a heartbeat for this time is lost.
 const TIME_LIMIT: Duration = Duration::from_secs(15);
-/// Interval of checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// If a check comes this late, this process was stopped itself, and heartbeats may be waiting.
+/// A check this late means that this process was stopped, so heartbeats may wait unread.
 const LATE: Duration = Duration::from_secs(5);
 /// Ranks above 1 report a lost rank 0 later than rank 1, so that one message is printed.
 const DELAY_PER_RANK: Duration = Duration::from_millis(500);
@@ -108,7 +106,7 @@ struct Peer {
 
 impl Watchdog {
     /// Starts to exchange heartbeats. If a rank is lost, `report` gets its number, and this process
-    /// exits with code 2. Failures of rank 0 are not reported, because rank 0 did.
+    /// exits with code 2. A failure of rank 0 is not reported, because rank 0 prints it itself.
     ///
     /// # Errors
     /// If the system starts no thread.

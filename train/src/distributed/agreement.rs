@@ -61,7 +61,8 @@ impl Ranks {
         })
     }
 
-    /// Returns an error unless all values equal the first. `reason` gets the rank of another value.
+    /// Returns an error unless all values equal the first. `reason` makes its text from the rank
+    /// that differs.
     pub(super) fn expect_equal(
         &self,
         values: &[String],

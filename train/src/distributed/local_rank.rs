@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-/// The variables in which a launcher gives the number of a process among those on its machine: Open
-/// MPI, and Slurm's `srun`. Inside a Slurm job, `mpirun` passes on Slurm's variable of its own
-/// process, so Open MPI's comes first.
+/// The environment variables in which Open MPI and Slurm's `srun` store the local rank: the number
+/// of a process among those on its machine. Open MPI's comes first, because inside a Slurm job
+/// `mpirun` passes its own value of Slurm's variable on to all processes.
 const VARIABLES: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"];
 
 /// The device of a rank.
@@ -12,11 +12,11 @@ const VARIABLES: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"];
 pub(crate) struct RankDevice<'a> {
     /// As in a recipe, such as `cuda:1`.
     pub(crate) name: Cow<'a, str>,
-    /// The rank's number on its machine, if it decides.
+    /// The local rank, if the device depends on it.
     local_rank: Option<usize>,
 }
 
-/// The number of this process among those that a launcher has started on its machine, from 0.
+/// The local rank of this process, counted from 0; `None` without a launcher.
 pub(crate) fn of_this_process() -> Option<usize> {
     of(|name| std::env::var(name).ok())
 }
@@ -25,7 +25,7 @@ fn of(variable: impl Fn(&str) -> Option<String>) -> Option<usize> {
     VARIABLES.iter().find_map(|name| variable(name)?.parse().ok())
 }
 
-/// The device of the rank with this number on its machine. `device` is that of the recipe.
+/// The device of the rank with this local rank. `device` is the recipe's.
 pub(crate) fn device(device: &str, local_rank: Option<usize>) -> RankDevice<'_> {
     match local_rank {
         Some(rank) if device == "cuda" => {
@@ -36,7 +36,7 @@ pub(crate) fn device(device: &str, local_rank: Option<usize>) -> RankDevice<'_> 
 }
 
 impl RankDevice<'_> {
-    /// What to do if the device cannot be opened, to append to the error.
+    /// The remedy if the device cannot be opened, to append to the error.
     pub(crate) fn remedy(&self) -> String {
         match self.local_rank {
             Some(rank) if rank > 0 => format!(

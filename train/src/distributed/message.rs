@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 /// A header with its floats.
 pub(crate) type WithFloats<T> = (T, Vec<f32>);
 
-/// A header as JSON, after its length, and floats.
+/// Joins the length of the header, the header as JSON, and the floats.
 pub(crate) fn pack(header: &impl Serialize, floats: &[f32]) -> Result<Vec<u8>, String> {
     let header = serde_json::to_vec(header).map_err(|error| error.to_string())?;
     let mut bytes = Vec::with_capacity(8 + header.len() + 4 * floats.len());

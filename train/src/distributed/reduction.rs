@@ -16,9 +16,9 @@ use crate::optimiser::BLOCK;
 /// Values per bucket (25 MiB). Ranks exchange one bucket at a time, which limits the memory.
 pub const BUCKET: usize = 25 << 18;
 
-/// Adds the gradients of a rank's micro-batches, each as soon as its neighbour in the tree is
-/// finished. On a single rank, `n` micro-batches need at most `log2(n) + 1` further buffers, and one
-/// needs none. On several ranks, `n` micro-batches of a rank need at most `2 log2(n) + 1`.
+/// Adds the gradients of a rank's micro-batches in a binary tree, each as soon as its neighbour is
+/// finished. `n` micro-batches need at most `log2(n) + 1` further buffers on a single rank (none if
+/// `n` is 1), and at most `2 log2(n) + 1` on one of several ranks.
 pub struct MicroBatchSum {
     /// The number of micro-batches of the step, over all ranks.
     count: usize,
@@ -28,13 +28,13 @@ pub struct MicroBatchSum {
 }
 
 impl MicroBatchSum {
-    /// A sum over micro-batches of a step that has `count` of them.
+    /// An empty sum for a step of `count` micro-batches over all ranks.
     pub fn new(count: usize) -> Self {
         Self { count, finished: Vec::new(), newest: None }
     }
 
-    /// Stores the sums so far, so that `gradients` is empty for the next micro-batch. Call it before
-    /// each backward pass. `spare` has unused buffers.
+    /// Stores the sums so far, so that `gradients` is empty for the next micro-batch. Call it
+    /// before each backward pass. `spare` has unused buffers.
     pub fn make_room(&mut self, gradients: &mut Gradients, spare: &mut Vec<GradientSet>) {
         if let Some(node) = self.newest.take() {
             let mut set = spare.pop().unwrap_or_else(|| gradients.new_set());
@@ -125,8 +125,8 @@ impl MicroBatchSum {
         nodes(self.count, &share(self.count, ranks.size(), rank))
     }
 
-    /// Sends the slices of this rank's sums to their owners. Receives the slice of this rank of the
-    /// other ranks' sums: one sum after the other, into `received`.
+    /// Sends the slices of this rank's sums to their owners. Receives the other ranks' sums of this
+    /// rank's slice, one sum after the other, into `received`.
     fn collect(&self, ranks: &Ranks, slices: &[Slice], received: &mut Vec<f32>) -> Result<()> {
         let (own, size) = (ranks.rank(), ranks.size());
         let send = slices.iter().enumerate().map(|(rank, slice)| {
@@ -207,7 +207,7 @@ fn distribute(ranks: &Ranks, slices: &[Slice], gradients: &mut Gradients) -> Res
     let own = ranks.rank();
     let mut rest: Vec<(usize, &mut [f32])> =
         gradients.values_mut().iter_mut().map(|buffer| (0, buffer.as_mut_slice())).collect();
-    // Slices are in ascending order, so each takes the start of what is left of a buffer.
+    // Slices are in ascending order, so each takes the start of the rest of a buffer.
     let parts = slices.iter().map(|slice| {
         let parts = slice.0.iter().map(|Segment { parameter, values }| {
             let (position, buffer) = &mut rest[*parameter];

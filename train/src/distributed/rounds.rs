@@ -1,9 +1,9 @@
-//! Reads of other ranks' data.
+//! Rounds in which ranks read each other's data.
 //!
 //! Ranks compute their micro-batches at their own pace, and read different numbers of entries. So
 //! they read in *rounds*. In each round, a rank may send one request to each rank. All ranks answer
-//! the requests of the others and receive their replies. A rank that has finished takes part without
-//! a request, until all ranks have finished. All ranks then leave the rounds together.
+//! the requests of the others and receive their replies. A rank that has finished takes part
+//! without a request, until all ranks have finished. All ranks then leave the rounds together.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ pub(super) struct Rounds {
     turn: Mutex<()>,
 }
 
-/// The shards of this rank, by number. The shards of one data set have the same number on all ranks.
+/// The shards of this rank, by number. A data set's shards have the same number on all ranks.
 #[derive(Default)]
 struct Shards {
     opened: u32,
@@ -107,14 +107,14 @@ impl Drop for OpenReads {
 }
 
 impl Ranks {
-    /// Calls `read`, which may read the shards of all ranks. All ranks must call this function; a rank
-    /// without reads passes an empty `read`. After `read`, and while it waits in a collective call, a
-    /// rank answers the reads of the others. These answers use rayon, so a thread that waits for its read
-    /// may run another rayon task. If that task reads as well, its read is an error, because it would
-    /// wait for itself. So a read may come from a rayon thread, but not from several tasks at a time.
+    /// Calls `read`, which may read the shards of all ranks. All ranks must call this function; a
+    /// rank without reads passes an empty `read`. After `read`, and while it waits in a collective
+    /// call, a rank answers the reads of the others. The answers use rayon, so a thread that waits
+    /// for its read may run another rayon task meanwhile. If that task reads as well, this read is
+    /// an error, because it would wait for itself. So read from one task at a time.
     ///
     /// # Errors
-    /// The error of `read`, then the other ranks wait until this rank has ended;
+    /// The error of `read`; the other ranks then wait until this rank has ended.
     /// [`TrainError::Ranks`] if another rank has ended, and for a read during a read.
     pub fn share_reads<T, E: From<TrainError>>(
         &self,
@@ -156,7 +156,7 @@ impl Ranks {
         shards.shards.insert(number, shard);
     }
 
-    /// Sends a request to each rank that is asked, and returns its reply; `None` for the other ranks.
+    /// Sends a request to each rank that is asked, and returns its reply; `None` for other ranks.
     ///
     /// # Errors
     /// [`TrainError::Ranks`] if a rank has ended or cannot answer, or outside of

@@ -1,10 +1,10 @@
 //! A memory in shards: each rank keeps and searches its share of the entries.
 //!
-//! A shard is a memory of consecutive entries. The shards in rank order are the whole memory: its
-//! rows, its sources and the results of searches are those of a single memory with all entries.
+//! A shard is a memory of consecutive entries. The shards in rank order are the whole memory: it
+//! has the rows, the sources and the search results of a single memory with all entries.
 //!
-//! A search asks all ranks. Each searches its shard and returns its best entries with their keys. The
-//! rank that asked scores these keys again and merges the entries by score, then by id, as in a
+//! A search asks all ranks. Each searches its shard and returns its best entries with their keys.
+//! The rank that asked scores these keys again and merges the entries by score, then by id, as in a
 //! single memory. Keys, values and entries are read from the ranks that keep them.
 
 mod messages;
@@ -29,8 +29,8 @@ use crate::error::{Result, TrainError};
 use messages::{Reply, Request, Search};
 use shard::{OwnShard, Summary};
 
-/// The consecutive items that a rank encodes and keeps, of `items` items in batches of `batch`. The
-/// ranks share whole batches. A rank may have no items.
+/// The range of the `items` items that a rank encodes and keeps. The ranks share whole batches of
+/// `batch` items. A rank may have no items.
 pub fn shard_of(items: usize, batch: usize, ranks: &Ranks) -> Range<usize> {
     let batches = share(items.div_ceil(batch), ranks.size(), ranks.rank());
     (batches.start * batch).min(items)..(batches.end * batch).min(items)
@@ -117,8 +117,8 @@ impl Store for ShardedMemory {
         Ok(is_changed)
     }
 
-    /// Starts a change of the shard of this rank, which may only encode it again. All ranks change
-    /// their shards and then reload.
+    /// Starts a transaction on the shard of this rank, which may only encode the entries again. All
+    /// ranks change their shards and then reload.
     fn begin(&self) -> Result<Box<dyn Transaction>, MemoryError> {
         self.shard.begin()
     }
@@ -183,8 +183,8 @@ impl ShardedSnapshot {
         })
     }
 
-    /// Sends a request with its floats to each rank that is asked, and returns the replies. The own
-    /// shard is asked without the others.
+    /// Sends a request with its floats to each rank that is asked, and returns the replies. This
+    /// rank's own shard is asked directly.
     fn ask(
         &self,
         requests: Vec<Option<WithFloats<Request>>>,
@@ -237,8 +237,8 @@ impl ShardedSnapshot {
         Ok(self.starts.partition_point(|start| *start <= number) - 1)
     }
 
-    /// Reads rows from their owners. `request` makes a request of rows of a shard. `write` gets the
-    /// reply of a rank, and the positions of its rows.
+    /// Reads rows from the ranks that keep them. `request` makes the request for rows of one shard.
+    /// `write` gets the reply, and the positions of the shard's rows in `rows`.
     fn read_rows(
         &self,
         rows: &[Row],

@@ -1,21 +1,22 @@
 //! Embedding tables in parts: each rank keeps some rows or columns, with their optimiser state.
 //!
-//! The recipe's [settings](EmbeddingTableSettings) give each rank its parts. In each step, all ranks do the following together:
+//! The recipe's [settings](EmbeddingTableSettings) give each rank its parts. In each step, all
+//! ranks do the following together:
 //!
 //! 1. [`ShardedTables::lookup`] fetches the rows for the ids of all micro-batches of the rank from
 //!    the ranks that keep them. [`ShardedTables::select`] gives the rows of one micro-batch as
 //!    tensors. The backward pass stores their gradients.
-//! 2. [`TableGradientSum::add`] adds the gradients of a micro-batch. [`ShardedTables::reduce`] sends
-//!    these sums to the ranks that keep the rows.
+//! 2. [`TableGradientSum::add`] adds the gradients of a micro-batch. [`ShardedTables::reduce`]
+//!    sends these sums to the ranks that keep the rows.
 //! 3. [`ShardedTables::sums_of_squares`] is the tables' share of the gradient norm, for clipping.
 //! 4. [`ShardedTables::step`] updates the parts of the rank.
 //!
 //! [`ShardedTables::gather_whole`] and [`ShardedTables::restore`] are for checkpoints.
 //!
-//! Gradients are added in the same order as those of other parameters: values and state of a table
-//! have the bytes of a dense parameter, for any placement and any number of ranks. This holds if each
-//! micro-batch uses the rows of a table in a single operation. Otherwise rounding may differ from that
-//! of a dense parameter, but not with the number of ranks.
+//! Gradients are added in the same order as those of other parameters. So the values and the state
+//! of a table have the same bytes as those of a dense parameter, for any placement and any number
+//! of ranks. This holds if each micro-batch uses the rows of a table in a single operation.
+//! Otherwise rounding may differ from a dense parameter, but not between numbers of ranks.
 
 mod gradients;
 mod layout;
@@ -76,12 +77,13 @@ impl fmt::Debug for ShardedTables {
 impl ShardedTables {
     /// Creates the parts of this rank. All ranks call this function, with equal arguments.
     ///
-    /// `initial` returns the initial values of the table with this index, `[V, D]`. It is called only
-    /// for tables of which this rank keeps a part. No rule needs whole tables.
+    /// `initial` returns the initial values of the table with this index, `[V, D]`. It is called
+    /// only for tables of which this rank keeps a part. The update rules must not need whole
+    /// tables.
     ///
     /// # Errors
-    /// The errors of `initial`. [`TrainError::Refused`] if a rank would keep more rows of one width than
-    /// 32-bit numbers can count.
+    /// The errors of `initial`. [`TrainError::Refused`] if a rank would keep more rows of one width
+    /// than 32-bit numbers can count.
     pub(crate) fn new(
         tables: Vec<Table>,
         placement: &EmbeddingTableSettings,
@@ -135,15 +137,15 @@ impl ShardedTables {
         PartValues(self.groups.into_iter().map(|group| group.values).collect())
     }
 
-    /// Replaces the values by those of tables with the same placement.
+    /// Replaces the values by values of tables with the same placement.
     pub(crate) fn set_values(&mut self, values: PartValues) {
         let groups = self.groups.iter_mut().zip(values.0);
         groups.for_each(|(group, values)| group.values = values);
     }
 
-    /// Fetches rows from the ranks that keep them: for each table the rows of its ids, in any order
-    /// and also several times. All ranks call this function, each with its own ids, which may be
-    /// none. Each row is sent once.
+    /// Fetches the rows for the ids of each table from the ranks that keep them. Ids may be in any
+    /// order and may repeat; each row is sent once. All ranks call this function, each with its own
+    /// ids, which may be none.
     ///
     /// # Errors
     /// [`TrainError::Refused`] if an id is not below the table's number of rows;
@@ -199,9 +201,9 @@ impl ShardedTables {
         Ok(of_tables)
     }
 
-    /// Returns the rows for the ids of one micro-batch, from the rows that were looked up: for each
-    /// table its ids, in any order and also several times. A table without ids is not used. Each row
-    /// is copied once.
+    /// Returns the rows for the ids of one micro-batch, from the rows that were looked up. The ids
+    /// of a table may be in any order and may repeat; each row is copied once. A table without ids
+    /// is not used.
     pub(crate) fn select(
         &self,
         looked_up: &[SparseRows],
@@ -292,7 +294,6 @@ fn fill(values: &mut [f32], piece: &Piece, table: &Table, whole: &[f32]) {
     }
 }
 
-/// The words as bytes.
 fn to_bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

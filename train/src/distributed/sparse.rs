@@ -1,5 +1,5 @@
 //! Sparse gradients, such as those of word embeddings. Ranks exchange only the blocks in which some
-//! rank has a value other than +0. The sum has the same bits as without this.
+//! rank has a value other than +0. The sum has the same bits as if they exchanged all blocks.
 
 use engram_models::gradients::{GradientSet, Gradients};
 use rayon::prelude::*;
@@ -55,7 +55,7 @@ impl Blocks {
             let count = lengths[parameter].div_ceil(BLOCK);
             let is_set = |block: &u32| flags[*block as usize / 8] >> (block % 8) & 1 == 1;
             let blocks: Vec<u32> = (0..count as u32).filter(is_set).collect();
-            // Above half, packing costs more than it saves.
+            // For more than half of the blocks, packing costs more than it saves.
             of_parameters[parameter] = (blocks.len() <= count / 2).then_some(blocks);
         }
         Ok(Self { of_parameters })

@@ -1,5 +1,5 @@
-//! The sum over ranks of gradients on GPUs. Values are added in the same order as on the CPU, so the
-//! sum has the same bits for any number of ranks.
+//! The sum over ranks of gradients on GPUs. Values are added in the same order as on the CPU, so
+//! the sum has the same bits for any number of ranks.
 //!
 //! All values of a parameter are exchanged, also if most are zero.
 
@@ -12,7 +12,7 @@ use super::tree::{Node, nodes, share, sum_in_order};
 use crate::error::{Result, TrainError};
 
 /// Adds the sums of all ranks and stores the result in `gradients`, on every rank. `sums` has the
-/// nodes of this rank, and `flags` tells for each node of all ranks which parameters have a gradient.
+/// nodes of this rank. `flags` marks the parameters with a gradient, for each node of all ranks.
 pub(super) fn reduce(
     ranks: &Ranks,
     count: usize,
@@ -84,8 +84,8 @@ impl Reduction<'_> {
         (0..size).flat_map(|rank| of_rank(rank).into_iter().map(move |node| (rank, node))).collect()
     }
 
-    /// Sends the slices of this rank's sums to their owners, and adds all sums of the slice of this
-    /// rank in the order of the tree.
+    /// Sends the slices of this rank's sums to their owners. Adds all ranks' sums of this rank's
+    /// slice, in the order of the tree.
     fn sum_of_slice(&self, slices: &[Slice]) -> Result<Option<Tensor>> {
         let (own, size) = (self.ranks.rank(), self.ranks.size());
         let own_slice = &slices[own];

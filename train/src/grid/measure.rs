@@ -120,8 +120,8 @@ struct Sample {
     resampling: Resampling,
 }
 
-/// Consecutive items, whose metric is computed at once: all items of a metric that is a ratio of
-/// sums or a mean, otherwise the items of one seed. The metric of a sample is the mean over its
+/// Consecutive items whose metric is computed together. A ratio of sums or a mean is computed over
+/// all items at once, any other metric for each seed. The metric of a sample is the mean over its
 /// parts.
 struct Part {
     items: usize,
@@ -189,8 +189,8 @@ impl Sample {
         Ok(Self { parts, resampling })
     }
 
-    /// The metric, if item `i` occurs `counts[i]` times. Several parts are weighted by the number of
-    /// their items.
+    /// The metric, if item `i` occurs `counts[i]` times. Several parts are weighted by the number
+    /// of their items.
     fn value(&self, counts: &[u32]) -> f64 {
         let value = |part: &Part, counts: &[u32]| -> f64 {
             part.metrics.iter().map(|(sign, metric)| sign * metric.value(counts)).sum()

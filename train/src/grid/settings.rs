@@ -72,7 +72,7 @@ pub struct Grid {
     pub configurations: Vec<Configuration>,
     /// The claims.
     pub claims: Vec<ClaimSettings>,
-    /// The lines of configurations and claims, by what errors call them.
+    /// The line of each configuration and claim, by its name in error texts.
     lines: HashMap<String, usize>,
 }
 

@@ -48,8 +48,8 @@ impl MetricQuery {
         self
     }
 
-    /// Checks the system against the systems that the metric has. Without any, the query may have
-    /// none.
+    /// Returns an error unless the metric has the query's system. If the metric has no systems, the
+    /// query must not name one.
     ///
     /// # Errors
     /// A message with the allowed systems.
@@ -109,7 +109,7 @@ pub struct Column {
 /// The SHA-256 of weights, by their names in recipes.
 pub type Hashes = HashMap<String, String>;
 
-/// What the grids of a study measure.
+/// The metrics, systems and columns of a study's grids.
 #[derive(Debug, Clone)]
 pub struct Measures {
     /// The heading of a report.
@@ -131,11 +131,11 @@ pub struct Measures {
     pub resampling_unit: &'static str,
 }
 
-/// The interface of a study for its grids. [`TestItems`](super::TestItems) implements it for a study
-/// whose runs write a file of items for each metric. Functions fail with the errors of the study, and
-/// for files that cannot be read.
+/// The interface of a study for its grids. [`TestItems`](super::TestItems) implements it for a
+/// study whose runs write a file of items for each metric. Functions fail with the errors of the
+/// study, and for files that cannot be read.
 pub trait AblationStudy: fmt::Debug + Sync {
-    /// What the grids measure.
+    /// The metrics, systems and columns.
     fn measures(&self) -> Measures;
 
     /// The query for the worse configuration of a claim. It may select more items than `query`.
@@ -176,8 +176,8 @@ pub trait AblationStudy: fmt::Debug + Sync {
     }
 
     /// Evaluates a finished run again, as a configuration with `run_of` describes, and writes the
-    /// results to `folder`. Only called if the study has [`evaluation_keys`](Measures). Such a study also implements
-    /// [`is_evaluated`](Self::is_evaluated).
+    /// results to `folder`. Only called if the study has [`evaluation_keys`](Measures). Such a
+    /// study also implements [`is_evaluated`](Self::is_evaluated).
     fn evaluate_again(
         &self,
         _configuration: &Configuration,

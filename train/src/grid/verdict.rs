@@ -64,7 +64,7 @@ impl Rule {
         (low == high).then_some(low)
     }
 
-    /// The values for which the rule holds, such as `> 0`. For metrics such as error rates, lower is better.
+    /// The values for which the rule holds, such as `> 0`, or `< 0` if lower values are better.
     pub fn text(self, higher_is_better: Option<bool>) -> String {
         let is_lower_better = higher_is_better == Some(false);
         match self {
@@ -176,7 +176,8 @@ impl Verdict {
     }
 
     /// The verdict for a value between two bounds. The claim holds if the whole range follows the
-    /// rule, and fails if the whole range breaks it. For metrics such as error rates, lower is better.
+    /// rule, and fails if the whole range breaks it. For metrics such as error rates, lower is
+    /// better.
     fn within([start, end]: [f64; 2], higher_is_better: Option<bool>, rule: Rule) -> Self {
         let (low, high) = match higher_is_better {
             Some(false) => (-end, -start),

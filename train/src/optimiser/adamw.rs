@@ -57,8 +57,8 @@ pub(super) struct AdamwStep {
     gradient_scale: f32,
     beta1: f32,
     beta2: f32,
-    /// `decay` is `1 − learning_rate · weight_decay`. `step` is the factor on the ratio of the first
-    /// moment to the second moment's root, at step `t`: `−learning_rate / (1 − beta1^t)`.
+    /// `decay` is `1 − learning_rate · weight_decay`. `step` is the factor on the ratio of the
+    /// first moment to the second moment's root, at step `t`: `−learning_rate / (1 − beta1^t)`.
     step: DecayedStep,
     /// `√(1 − beta2^t)`: the bias correction of the second moment's square root.
     correction: f32,

@@ -120,7 +120,7 @@ impl ElementRule<0> for DecayedStep {
     }
 }
 
-/// Updates slices of equal length. Only used for the numbers of state values that rules have.
+/// Updates slices of equal length. Implemented for each number of state values that a rule has.
 pub(super) trait UpdateSlice<const N: usize>: Copy + Send + Sync {
     /// Applies the rule to each value.
     fn update_slice(self, values: &mut [f32], gradient: &[f32], state: [&mut [f32]; N]);

@@ -133,7 +133,7 @@ impl UpdateRule for Muon {
     }
 }
 
-/// The momentum of one step for one tensor. The values are the results: the direction of the update.
+/// The momentum of one step for one tensor. The update's direction replaces the rule's values.
 #[derive(Clone, Copy)]
 struct Direction {
     gradient_scale: f32,

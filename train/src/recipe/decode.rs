@@ -13,7 +13,6 @@ use toml::Value;
 pub(super) enum Fault {
     /// A table has a key that its struct does not have.
     UnknownKey {
-        /// The key.
         key: String,
         /// The keys of the struct.
         known: &'static [&'static str],

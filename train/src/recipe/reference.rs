@@ -29,7 +29,7 @@ pub struct RecipeSchema {
     recipe: Value,
 }
 
-/// A table without keys, for a study that does not read it.
+/// The keys of a table that a study does not read: none.
 #[derive(JsonSchema)]
 #[schemars(deny_unknown_fields, description = "No keys.")]
 pub struct NoKeys {}

@@ -1,7 +1,7 @@
 //! Declares the structs that tables of recipes are read into.
 
-/// Declares a table of recipes: the description, type and default of each key. A table may leave out
-/// keys; an unknown key is an error.
+/// Declares a table of recipes: the description, type and default of each key. A table may leave
+/// out keys; an unknown key is an error.
 macro_rules! table {
     (
         $(#[$of_table:meta])*

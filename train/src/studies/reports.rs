@@ -1,4 +1,4 @@
-//! What several studies compute: ranks, means with intervals over groups, word error rates and
+//! Computations of several studies: ranks, means with intervals over groups, word error rates and
 //! hashes.
 
 use std::borrow::Cow;

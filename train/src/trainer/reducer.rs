@@ -1,7 +1,7 @@
 //! Adds the gradients of a step: over its micro-batches, and over all ranks.
 //!
-//! Everything that several ranks, tables in parts and losses over a whole step need is here, so that
-//! [`step`](super::step) reads like training on one machine.
+//! This module has all code for several ranks, for tables in parts and for losses over a whole
+//! step, so that [`step`](super::step) reads like training on one machine.
 
 use std::ops::Range;
 
@@ -76,8 +76,8 @@ struct RankPasses {
     written: Vec<Vec<bool>>,
 }
 
-/// The record before the step and the records of all micro-batches, up to the first whose loss is
-/// not finite: a single rank computes no further ones.
+/// The record before the step, then the records of the micro-batches up to the first whose loss is
+/// not finite, because a single rank stops there.
 fn records(before: String, all: &[RankPasses]) -> Vec<String> {
     let first_fault = all.iter().position(|passes| passes.not_finite.is_some());
     let count = first_fault.map_or(all.len(), |rank| rank + 1);
@@ -85,7 +85,7 @@ fn records(before: String, all: &[RankPasses]) -> Vec<String> {
     std::iter::once(before).chain(records).collect()
 }
 
-/// The loss of one micro-batch. Numbers are stored as bits, because JSON has no NaN and no infinity.
+/// The loss of one micro-batch. Numbers are stored as bits, because JSON has no NaN or infinity.
 #[derive(Serialize, Deserialize)]
 struct MicroBatch {
     loss: u64,
@@ -175,8 +175,8 @@ impl Reducer {
         })
     }
 
-    /// Computes the features of all micro-batches, each rank those of its `own`. `None` if losses
-    /// compare only the examples of a micro-batch.
+    /// Computes the features of all micro-batches. Each rank computes those of its range `own`, and
+    /// the ranks exchange them. `None` if losses compare only the examples of a micro-batch.
     fn features<S: StudyExtension>(
         &self,
         study: &S,
@@ -201,8 +201,8 @@ impl Reducer {
         Ok(features)
     }
 
-    /// The names and faults of all trainable parameters and tables whose gradient is missing, zero or
-    /// not finite.
+    /// The names and faults of all trainable parameters and tables whose gradient is missing, zero
+    /// or not finite.
     pub(super) fn faults(&self) -> Vec<(String, GradientFault)> {
         let mut faults = Vec::new();
         if let (Some(tables), Some((gradients, squares))) = (&self.tables, &self.table_gradients) {
@@ -227,7 +227,8 @@ impl<S: StudyExtension> RunningPass<'_, S> {
         self.own.clone()
     }
 
-    /// The context of a micro-batch. Gives the model the rows of tables that it uses.
+    /// Gives the model the table rows that a micro-batch uses, and returns the micro-batch's
+    /// context.
     pub(super) fn context(&mut self, micro_batch: usize) -> Result<StepContext<'_>> {
         if let Some(features) = &mut self.features {
             features.select(micro_batch);
@@ -238,8 +239,8 @@ impl<S: StudyExtension> RunningPass<'_, S> {
         Ok(self.position.context(micro_batch, self.features.as_ref()))
     }
 
-    /// Adds the gradients of a micro-batch's loss. Returns `false` if the loss is not finite: then
-    /// the step ends.
+    /// Adds the gradients of a micro-batch's loss. Returns `false` if the loss is not finite, which
+    /// ends the step.
     pub(super) fn backward(&mut self, micro_batch: usize, batch: BatchLoss) -> Result<bool> {
         let Reducer { ranks, gradients, spare, .. } = &mut *self.reducer;
         if ranks.size() > 1 {

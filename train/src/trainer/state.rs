@@ -72,7 +72,6 @@ impl State {
     }
 }
 
-/// The random seed of one micro-batch.
 pub(super) fn step_seed(seed: u64, step: u64, micro_batch: usize) -> u64 {
     let mixed = mix(mix(seed) ^ step);
     mix(mixed ^ (micro_batch as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))

@@ -170,8 +170,8 @@ impl Stepper {
     }
 
     /// Returns an error if a parameter has a missing or invalid gradient that the recipe does not
-    /// allow. A zero gradient of a low-rank branch's `A` is allowed: `B` is zero at the first step.
-    /// What is allowed for a weight is allowed for its low-rank branch.
+    /// allow. An exception for a weight also applies to its low-rank branch. A branch's `A` may
+    /// always have a zero gradient, because `B` is zero at the first step.
     fn check_gradients(&self, position: &Position<'_>) -> Result<()> {
         let allowed = &position.recipe.gradient_check.allow;
         let mut faults = self.reducer.faults();
@@ -208,7 +208,7 @@ fn clip_factor(norm: f64, limit: f64) -> f64 {
 /// The errors of failed allocations, by the driver and by cuBLAS.
 const ALLOCATION_FAILED: [&str; 2] = ["CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED"];
 
-/// Replaces the error of a failed allocation on a GPU by one that names the study, the batch and the
+/// Replaces the error of a failed allocation on a GPU by an error with the study, the batch and the
 /// remedies. Returns other errors unchanged.
 pub(super) fn explain(error: TrainError, study: &str, batch: &BatchSettings) -> TrainError {
     let text = error.to_string();

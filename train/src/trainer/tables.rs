@@ -216,8 +216,8 @@ impl PhaseTables {
         Ok(())
     }
 
-    /// Gives the model of rank 0 the whole tables: with `[ema]`, the averages. All ranks call this
-    /// function.
+    /// Gives the model of rank 0 the whole tables, or their averages with `[ema]`. All ranks call
+    /// this function.
     pub(super) fn show(&self) -> Result<()> {
         let shown = if self.ema_decay.is_some() { MEAN } else { VALUES };
         for tensor in self.sharded.gather_whole(|name| name == shown)? {
@@ -230,13 +230,13 @@ impl PhaseTables {
         Ok(())
     }
 
-    /// Takes all rows from the model.
+    /// Removes all table rows from the model.
     pub(super) fn hide(&self) {
         self.external.iter().for_each(|table| table.set_rows(None));
     }
 
-    /// The whole tables with all their state, on rank 0; nothing on other ranks. All ranks call this
-    /// function.
+    /// The whole tables with all their state, on rank 0; nothing on other ranks. All ranks call
+    /// this function.
     pub(super) fn gather(&self) -> Result<Vec<TableTensor>> {
         let tensors = self.sharded.gather_whole(|_| true)?.into_iter();
         let tensors = tensors.map(|tensor| {
@@ -247,7 +247,7 @@ impl PhaseTables {
     }
 }
 
-/// Where a checkpoint has a tensor of a table: the file, the name and the shape.
+/// The file, name and shape under which a checkpoint stores a tensor of a table.
 fn stored(table: &ExternalTable, tensor: &str) -> (&'static str, String, Vec<usize>) {
     let [rows, width] = table.dims();
     match tensor {

@@ -208,7 +208,6 @@ pub fn write_whisper(folder: &Path, seed: u64) {
     write_model(folder, &config, &tokenizer.to_string(), &builder.finish().unwrap());
 }
 
-/// Writes a small Conformer with this decoder.
 fn write_conformer(folder: &Path, decoder: &DecoderSettings) {
     let encoder = ConformerConfig { num_hidden_layers: 1, ..ConformerConfig::tiny() };
     let tokenizer = SpeechTokenizer::letters().unwrap();

@@ -103,7 +103,7 @@ fn a_crashed_run_ends_with_the_same_bytes_on_any_number_of_threads() {
     for (file, bytes) in cache_files.iter().zip(&bytes) {
         assert!(std::fs::read(file).unwrap() == *bytes, "{}", file.display());
     }
-    // Cached texts are not transcribed again. The file has a hash, the length of its JSON, and JSON.
+    // Cached texts are not transcribed again. The file has a hash, the JSON's length, and JSON.
     let is_texts = |file: &&PathBuf| file.extension().is_some_and(|end| end == "texts");
     let texts = cache_files.iter().find(is_texts).unwrap();
     let content = std::fs::read(texts).unwrap();

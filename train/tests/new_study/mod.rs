@@ -94,7 +94,7 @@ fn a_new_study_has_grids() {
     assert_eq!(report.claims[1].test.verdict, Verdict::NotDecided);
     assert_eq!(report.claims[1].comparison, "main compared with far: error of half");
 
-    // After a stop request no run starts. The report has the finished runs with the grid's settings.
+    // After a stop request no run starts. The report has the finished runs with these settings.
     options.stop.request();
     let error = run_grid(&grid_of_median, &options, &mut |_| {}).expect_err("stopped");
     assert!(matches!(error, TrainError::Stopped { step: 0, .. }), "{error}");

@@ -62,7 +62,7 @@ const EXAMPLES: usize = 38;
 const INPUTS: usize = 3;
 /// The width of the hidden layer.
 const HIDDEN: usize = 8;
-/// The training examples and those of the evaluation. Each is also a word.
+/// The number of training and evaluation examples together. Each is also a word.
 const WORDS: usize = EXAMPLES + 10;
 /// The width of a row of the table of words.
 const WORD: usize = 6;
@@ -86,7 +86,7 @@ pub struct Overrides {
     pub change_frozen: bool,
     /// Values that evaluations return instead of the measured ones, by evaluation.
     pub evaluation_values: Vec<f64>,
-    /// Whether the model has a table of words, and what disturbs it.
+    /// The table of words, with its fault; `None` for a model without the table.
     pub words: Option<Words>,
 }
 
@@ -185,7 +185,6 @@ fn input(example: usize) -> [f32; INPUTS] {
     [value(1), value(2), value(3)]
 }
 
-/// The target of an example.
 fn target(example: usize) -> f32 {
     let [a, b, c] = input(example);
     a * b + 0.5 * c

@@ -32,8 +32,8 @@ enum Token<'a> {
 }
 
 impl Token<'_> {
-    /// Whether the token is a number for a sign word or an `and` before it. Digits after a currency
-    /// symbol are not.
+    /// Whether a sign word or an `and` before the token treats it as a number. It does not if the
+    /// token has a currency symbol.
     fn can_be_numeric(self) -> bool {
         matches!(self, Token::Word(_) | Token::Written { prefix: None, .. })
     }

@@ -11,7 +11,7 @@ use NumberWord::{And, Currency, Multiplier, Ones, Per, Percent, Point, Repeat, S
 pub(super) enum NumberWord {
     /// `zero`, `oh`, `o`.
     Zero,
-    /// `one` to `nineteen`, and `sixes`, `first`, `twelfth`: value, and the ending or an empty text.
+    /// `one` to `nineteen`, and `sixes`, `first`, `twelfth`: value, and ending (may be empty).
     Ones(u8, &'static str),
     /// `twenty` to `ninety`, and `twenties`, `twentieth`: value and ending.
     Tens(u8, &'static str),

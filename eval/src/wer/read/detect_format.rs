@@ -42,7 +42,8 @@ pub fn of_content(text: &str) -> TextFormat {
 /// and both files have the same ids, otherwise plain lines.
 ///
 /// # Errors
-/// [`EvalError::OtherFormat`] if it is unclear whether the first words are ids, and for other formats
+/// [`EvalError::OtherFormat`] if it is unclear whether the first words are ids, and for other
+/// formats
 pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
     let mut looks_like_kaldi = false;
     for (file, text) in files {

@@ -10,8 +10,8 @@ use crate::normalise::Normaliser;
 use crate::wer::tokens::words;
 
 /// Chooses among the alternatives of both texts. Words are compared after normalisation, but the
-/// chosen texts are not normalised. Returns the reference and the hypothesis, or `None` if the texts
-/// are too long.
+/// chosen texts are not normalised. Returns the reference and the hypothesis, or `None` if the
+/// texts are too long.
 ///
 /// With `optional_deletions`, an optionally deletable word that is in one text only is copied into
 /// the other text, with its parentheses. So it counts as correct.

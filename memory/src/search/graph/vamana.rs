@@ -19,9 +19,9 @@ use super::similarity::{Cosines, Similarity};
 use super::stored::{LayerLists, Layers, descend};
 
 /// A batch has at most one in this many of all rows.
-const MAX_BATCH_FRACTION: usize = 50;
+const MAX_BATCH_DIVISOR: usize = 50;
 /// A batch has at most one in this many of the rows inserted so far.
-const MAX_GROWTH_FRACTION: usize = 4;
+const MAX_GROWTH_DIVISOR: usize = 4;
 /// A key is not a neighbour if it is closer to a selected neighbour than to the row, by this factor
 /// on squared distances.
 const ALPHA: f32 = 1.2;
@@ -33,7 +33,7 @@ const COMPARED_NEIGHBOURS: usize = 8;
 const SEED: u64 = 0x5DEE_CE66_D1CE_4E5B;
 
 /// A layer has one in this many of the rows of the layer below.
-const LAYER_FRACTION: usize = 8;
+const LAYER_DIVISOR: usize = 8;
 /// The smallest number of rows of a layer above the lowest.
 const MIN_LAYER_ROWS: usize = 8;
 
@@ -47,7 +47,7 @@ struct Layer {
 
 /// Returns the number of rows of each layer above the lowest, smallest first.
 fn layer_sizes(rows: usize) -> Vec<usize> {
-    let smaller = |rows: &usize| Some(rows / LAYER_FRACTION).filter(|rows| *rows >= MIN_LAYER_ROWS);
+    let smaller = |rows: &usize| Some(rows / LAYER_DIVISOR).filter(|rows| *rows >= MIN_LAYER_ROWS);
     let mut sizes: Vec<usize> = std::iter::successors(smaller(&rows), smaller).collect();
     sizes.reverse();
     sizes
@@ -155,8 +155,8 @@ impl<'a, S: Similarity> Builder<'a, S> {
         progress();
         let mut inserted = 1;
         while inserted < rows.len() {
-            let largest = rows.len() / MAX_BATCH_FRACTION;
-            let size = (inserted / MAX_GROWTH_FRACTION).min(largest).max(1);
+            let largest = rows.len() / MAX_BATCH_DIVISOR;
+            let size = (inserted / MAX_GROWTH_DIVISOR).min(largest).max(1);
             let next_layer = sizes.get(builder.layers.len()).copied().unwrap_or(rows.len());
             let batch = &rows[inserted..next_layer.min(inserted + size)];
             builder.insert(batch);

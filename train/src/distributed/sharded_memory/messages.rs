@@ -36,22 +36,20 @@ pub(super) struct Search {
     pub(super) components: usize,
 }
 
-/// A reply.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// For each query, the hits as id, source of the whole memory, and row of the shard. The floats
-    /// are their keys.
+    /// For each query, the hits: id, index of the source in the whole memory, and row of the shard.
+    /// The floats are their keys.
     Hits(Vec<Vec<(i64, u32, u32)>>),
     /// The rows of the shard; `None` for an unknown id.
     Found(Vec<Option<u32>>),
-    /// The entries.
     Entries(Vec<Entry>),
     /// Only floats: keys or values.
     Floats,
 }
 
 impl Search {
-    /// The search of `k` entries for each query, with its floats. `filter.ids` is replaced by `ids`.
+    /// The search of `k` entries for each query, with its floats. `ids` replaces `filter.ids`.
     pub(super) fn new(
         (method, k): (Method, usize),
         queries: &[f32],

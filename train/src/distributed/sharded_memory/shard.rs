@@ -1,4 +1,4 @@
-//! The shard of one rank, and what the other ranks know of it.
+//! The shard of one rank, and its summary for the other ranks.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::messages::{Reply, Request, Search};
 use crate::distributed::message::WithFloats;
 
-/// What all ranks know of a shard.
+/// The summary of a shard, which all ranks have.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Summary {
     pub(super) info: Info,
@@ -32,8 +32,8 @@ impl Summary {
         })
     }
 
-    /// Why the shard cannot be part of the same memory as the shard of rank 0; `None` if it can. Rows
-    /// are counted by entries, so a shard has no deleted rows.
+    /// The reason why the shard does not fit the shard of rank 0; `None` if it fits. A shard must
+    /// have no deleted rows, because rows are counted by entries.
     pub(super) fn difference(&self, first: &Self) -> Option<String> {
         let form = |summary: &Self| {
             let Info { width, normalised, .. } = summary.info;

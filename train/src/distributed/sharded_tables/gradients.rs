@@ -17,7 +17,7 @@ pub(crate) struct TableGradientSum {
     finished: Vec<(Node, Vec<Option<SparseRows>>)>,
 }
 
-/// The summed gradients of a step: those of the parts that this rank keeps.
+/// The summed gradients of a step, for the parts that this rank keeps.
 #[derive(Debug)]
 pub(crate) struct TableGradients {
     /// For each table, whether any micro-batch has a gradient.
@@ -26,7 +26,7 @@ pub(crate) struct TableGradients {
 }
 
 impl TableGradientSum {
-    /// A sum over micro-batches of a step that has `count` of them, over all ranks.
+    /// An empty sum for a step of `count` micro-batches over all ranks.
     pub(crate) fn new(count: usize) -> Self {
         Self { count, finished: Vec::new() }
     }
@@ -50,8 +50,8 @@ impl TableGradientSum {
 }
 
 impl ShardedTables {
-    /// Sends the gradients of this rank's micro-batches to the ranks that keep the rows, which add
-    /// all of them in the order of the tree. All ranks call this function.
+    /// Sends the gradients of this rank's micro-batches to the ranks that keep the rows. These
+    /// ranks add all gradients in the order of the tree. All ranks call this function.
     pub(crate) fn reduce(&self, sum: TableGradientSum) -> Result<TableGradients> {
         let count = sum.count;
         let mut messages = vec![vec![sum.finished.len() as u32]; self.ranks.size()];
@@ -91,7 +91,7 @@ impl ShardedTables {
         }
     }
 
-    /// The rows of tables as rows of the groups of each rank.
+    /// The rows of tables by rank and group, with the row numbers of the group.
     fn by_group(&self, of_tables: &[Option<SparseRows>]) -> Vec<Vec<SparseRows>> {
         let mut of_groups = self.layout.lists::<SparseRows>();
         for (table, (rows, pieces)) in of_tables.iter().zip(&self.layout.of_tables).enumerate() {
@@ -109,7 +109,7 @@ impl ShardedTables {
         of_groups
     }
 
-    /// Reads the nodes of a rank, and which tables have a gradient. `None` if the message is damaged.
+    /// Reads the nodes of a rank, and which tables have a gradient. `None` for a damaged message.
     fn read_nodes(
         &self,
         words: &mut Reader<'_>,

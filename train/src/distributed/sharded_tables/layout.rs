@@ -27,7 +27,6 @@ pub(super) struct Piece {
 /// The positions of all parts on all ranks.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// The pieces by table.
     pub(super) of_tables: Vec<Vec<Piece>>,
     /// The groups by rank.
     pub(super) groups: Vec<Vec<GroupShape>>,
@@ -71,12 +70,12 @@ impl Piece {
         self.first_row..self.first_row + self.part.rows.len()
     }
 
-    /// The indices of those of the ascending ids of the table that are in this piece.
+    /// The index range of this piece's ids in an ascending list of ids of the table.
     pub(super) fn find(&self, ids: &[u32]) -> Range<usize> {
         find(&self.part.rows, ids)
     }
 
-    /// The indices of those of the ascending rows of the group that are in this piece.
+    /// The index range of this piece's rows in an ascending list of rows of the group.
     pub(super) fn find_rows(&self, rows: &[u32]) -> Range<usize> {
         find(&self.rows(), rows)
     }
@@ -92,7 +91,7 @@ impl Piece {
     }
 }
 
-/// The indices of those of the ascending numbers that are in a range.
+/// The index range, in an ascending list, of the numbers that lie in `range`.
 fn find(range: &Range<usize>, numbers: &[u32]) -> Range<usize> {
     let before = |end: usize| numbers.partition_point(|number| (*number as usize) < end);
     before(range.start)..before(range.end)

@@ -10,14 +10,13 @@ use crate::error::Result;
 const BLOCK: usize = 1 << 14;
 
 impl ShardedTables {
-    /// Returns the sum of squares of each table's gradient, in f64: 0 for a table without a gradient.
-    /// Give it to
-    /// [`Gradients::global_norm_with`](engram_models::gradients::Gradients::global_norm_with). All
-    /// ranks call this function.
+    /// Returns the sum of squares of each table's gradient, in f64, for
+    /// [`Gradients::global_norm_with`](engram_models::gradients::Gradients::global_norm_with); 0
+    /// for a table without a gradient. All ranks call this function.
     ///
-    /// A sum of floating-point numbers depends on their order. So each block of a gradient is summed
-    /// on one rank, to which the others send their values of the block. These are few, except for
-    /// tables in column slices.
+    /// A sum of floating-point numbers depends on their order. So each block of a gradient is
+    /// summed on one rank, to which the others send their values of the block. These are few,
+    /// except for tables in column slices.
     pub(crate) fn sums_of_squares(&self, gradients: &TableGradients) -> Result<Vec<f64>> {
         let mut messages = vec![Vec::new(); self.ranks.size()];
         for piece in self.layout.of_rank(self.ranks.rank()) {

@@ -2,8 +2,8 @@
 //!
 //! The rules are those of Distributed-Embeddings (NVIDIA): large tables are split by row over all
 //! ranks, or into column slices; a strategy then places slices and whole tables. The placement
-//! depends only on its arguments, so all ranks compute the same. A row split has contiguous ranges:
-//! if frequent words come first, rank 0 sends more than the others.
+//! depends only on its arguments, so all ranks compute the same. A row split gives each rank a
+//! contiguous range. If frequent words come first, rank 0 therefore sends the most rows.
 
 use std::ops::Range;
 
@@ -42,8 +42,8 @@ impl Part {
 }
 
 impl EmbeddingTableSettings {
-    /// The parts of each rank, by table, then by row, then by column. Each value of each table is in
-    /// one part of one rank. A rank may have no part.
+    /// The parts of each rank, by table, then by row, then by column. Each value of each table is
+    /// in one part of one rank. A rank may have no part.
     pub(crate) fn parts(&self, tables: &[Table], ranks: usize) -> Vec<Vec<Part>> {
         let mut of_ranks = vec![Vec::new(); ranks];
         let mut units = Vec::new();

@@ -54,7 +54,7 @@ pub(super) fn sorted(mut ids: Vec<u32>) -> Vec<u32> {
 /// A gradient, once the backward pass has computed it.
 type StoredGradient = Arc<Mutex<Option<Vec<f32>>>>;
 
-/// The rows of one table that one micro-batch uses. After the backward pass, they hold their gradients.
+/// The rows of one table that one micro-batch uses, with their gradients after the backward pass.
 #[derive(Debug)]
 pub(crate) struct TableRows {
     pub(super) width: usize,
@@ -67,7 +67,7 @@ pub(crate) struct TableRows {
 }
 
 impl TableRows {
-    /// The rows of ids that are among those of `source`.
+    /// Selects the rows with these ids, all of which `source` has.
     pub(super) fn select(width: usize, source: &SparseRows, ids: &[u32]) -> Result<Self> {
         let ids = sorted(ids.to_vec());
         let mut values: Vec<f32> = Vec::with_capacity(ids.len() * width);

@@ -25,8 +25,8 @@ struct PartTensor<'a> {
 
 /// One tensor of a table: [`ShardedTables::gather_whole`].
 pub(crate) struct WholeTensor {
-    /// `values`, `mean` (the moving average), or the name of a state tensor of the update rule, such
-    /// as `first_moment`. Each has the shape of the table.
+    /// `values`, `mean` (the moving average), or the name of a state tensor of the update rule,
+    /// such as `first_moment`. Each has the shape of the table.
     pub(crate) name: &'static str,
     /// The index of the table.
     pub(crate) table: usize,
@@ -97,8 +97,8 @@ impl ShardedTables {
         Ok(tensors)
     }
 
-    /// Restores the parts of this rank after `steps` steps. `read(name, table)` returns the tensor of
-    /// this name, `[V, D]`, of the table with this index. The tensors are those of
+    /// Restores the parts of this rank after `steps` steps. `read(name, table)` returns the tensor
+    /// of this name, `[V, D]`, of the table with this index. The tensors are those of
     /// [`ShardedTables::gather_whole`]; placement and number of ranks may have been others.
     pub(crate) fn restore(
         &mut self,
@@ -128,8 +128,8 @@ impl ShardedTables {
     }
 }
 
-/// Copies the bits of a table's pieces into the whole tensor. `None` if their number is not that of
-/// the pieces' values.
+/// Copies the bits of a table's pieces into the whole tensor. `None` if there are too few or too
+/// many bits for the pieces.
 fn write_pieces<'a>(
     pieces: impl Iterator<Item = &'a Piece>,
     mut words: &[u32],

@@ -1,4 +1,4 @@
-//! Second moments: one value per value of the parameter, or means of rows and of columns.
+//! Second moments: one value for each value of the parameter, or only row and column means.
 
 use candle_core::Tensor;
 use multiversion::multiversion;
@@ -263,7 +263,7 @@ fn add_squares(
     }
 }
 
-/// Divides gradients by the root of their second moment. The values are the results.
+/// Divides gradients by the root of their second moment. The results replace the rule's values.
 #[derive(Clone, Copy)]
 struct FullMoment {
     gradient_scale: f32,

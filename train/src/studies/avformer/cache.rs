@@ -1,7 +1,7 @@
 //! Files of results in the folder `data.cache`, so that later runs need not compute them again.
 //!
-//! A file has the SHA-256 of the rest, and then a header with floats. If several runs write a file,
-//! only the results of the last run remain.
+//! A file has a header and floats, after the SHA-256 of both. If several runs write a file, only
+//! the results of the last run remain.
 
 use std::path::{Path, PathBuf};
 

@@ -107,7 +107,7 @@ pub struct TestMetrics {
     /// The most often rescued words, in descending order; `test/rescued.jsonl` has all of them.
     pub rescued_words: Vec<RescuedWord>,
     /// The share of the decoder's cross-attention that goes to the visual tokens of the right
-    /// frames, in clips with rescued words and in the other clips; `None` for a decoder without
+    /// frames: first in clips with rescued words, then in other clips. `None` for a decoder without
     /// cross-attention, and if this was not tested.
     pub attention_to_frames: Option<[Measure; 2]>,
     /// The error rates by signal-to-noise ratio; empty if they were not measured.
@@ -312,8 +312,8 @@ impl AvformerStudy {
 }
 
 impl Test<'_> {
-    /// Measures the frozen model, if it is tested, and the adapted model with each input on a set of
-    /// utterances. Writes texts and items, and adds the results to the metrics.
+    /// Measures the frozen model, if it is tested, and the adapted model with each input on a set
+    /// of utterances. Writes texts and items, and adds the results to the metrics.
     fn measure<'c>(
         &mut self,
         utterances: &'c str,

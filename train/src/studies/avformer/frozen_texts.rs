@@ -13,7 +13,6 @@ use super::cache;
 use crate::error::Result;
 use crate::program::Program;
 
-/// Clips per batch.
 const CLIPS_PER_BATCH: usize = 8;
 /// Batches between two saves of the file. A stopped run loses at most this many batches.
 const BATCHES_PER_SAVE: usize = 16;

@@ -25,7 +25,6 @@ pub(super) struct Manifest {
     pub(super) skipped: Vec<String>,
 }
 
-/// A clip of a manifest.
 pub(super) struct ManifestClip {
     pub(super) clip: Clip,
     /// The duration of the audio.

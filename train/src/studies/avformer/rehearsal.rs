@@ -64,9 +64,9 @@ impl AvformerStudy {
         Ok(embedded)
     }
 
-    /// The distillation loss of the rehearsal clips in a batch, and the mean distance. The distance
-    /// is between the adapted encoder's output states and the frozen encoder's. `None` if the batch
-    /// has no rehearsal clip or the phase has no distillation.
+    /// The distillation loss of the rehearsal clips in a batch, and the mean distance between the
+    /// output states of the adapted and the frozen encoder. `None` if the batch has no rehearsal
+    /// clip or the phase has no distillation.
     pub(super) fn distance_loss(
         &self,
         batch: &[&EmbeddedClip],

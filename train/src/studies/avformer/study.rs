@@ -220,7 +220,6 @@ impl AvformerStudy {
         Ok(Some(to_host(&self.encoder_inputs(&clips)?.states.mean(0)?)?))
     }
 
-    /// The embedded clip of a drawn example.
     fn embedded_clip(&self, drawn: &DrawnExample) -> &EmbeddedClip {
         if drawn.is_rehearsal { &self.rehearsal[drawn.clip] } else { &self.clips()[drawn.clip] }
     }

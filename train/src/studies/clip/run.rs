@@ -54,7 +54,8 @@ struct NoFeed {}
 /// Trains an image encoder by a recipe, and tests it.
 ///
 /// # Errors
-/// [`TrainError::Recipe`](crate::TrainError::Recipe) naming the invalid setting; the errors of [`train`](crate::train).
+/// [`TrainError::Recipe`](crate::TrainError::Recipe) naming the invalid setting; the errors of
+/// [`train`](crate::train).
 pub fn train_clip(recipe: &mut Recipe, options: &RunOptions) -> Result<ClipSummary> {
     recipe.expect_study(NAME)?;
     let (data, model) = settings(recipe)?;

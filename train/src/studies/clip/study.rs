@@ -105,7 +105,7 @@ impl ClipStudy {
         embed(&tower.vision, &views, &step.mode())
     }
 
-    /// Returns the contrastive loss of embeddings of images and the names with these indices.
+    /// Returns the contrastive loss between image embeddings and the names with these indices.
     fn contrast(
         &self,
         images: &Tensor,

@@ -49,15 +49,16 @@ const RECALL_AT_10: MetricInfo = MetricInfo::higher("recall_at_10", Unit::Fracti
 /// [`SWAPPED`].
 const SWAPPED_ANSWER: MetricInfo = MetricInfo::higher("swapped_answer", Unit::Fraction);
 /// The mean log-probability of an answer while its retrieved entries are deleted one by one, in one
-/// of the orders in [`ORDERS`]. A lower area means that the order deletes important entries earlier.
+/// of the orders in [`ORDERS`]. A lower area means that the order deletes important entries
+/// earlier.
 const DELETION_AREA: MetricInfo = MetricInfo::lower("area_under_deletion_curve", Unit::Points);
-/// The old answer before facts change in the memory, the old and the new answer after it, and the old
-/// or new answer after the facts are deleted.
+/// The systems of [`SWAPPED_ANSWER`]: the old answer before facts change in the memory, the old and
+/// the new answer after the change, and either answer after the facts are deleted.
 const SWAPPED: [&str; 4] = ["old_before", "old_after", "new_after", "any_deleted"];
 /// The sizes of needle-in-a-haystack tasks, for the metric [`PLAIN`]: needles and other images.
 const HAYSTACKS: [&str; 4] = ["1_in_10", "1_in_100", "1_in_1000", "3_in_1000"];
-/// The orders in which a configuration with `deletions` deletes retrieved entries: at random, by the
-/// attribution that is estimated from the gradient, and by leaving one out. The last one orders
+/// The orders in which a configuration with `deletions` deletes retrieved entries: at random, by
+/// the attribution that is estimated from the gradient, and by leaving one out. The last one orders
 /// entries by the quantity that deletion measures, so it is a bound.
 const ORDERS: [&str; 3] = ["random_order", "gradient_order", "leave_one_out_order"];
 /// All systems.
@@ -190,8 +191,8 @@ struct Evaluation {
     k: Option<usize>,
     /// Sources whose entries are removed from the memory.
     without_sources: Vec<String>,
-    /// Instead of answering all questions: the number of answers whose retrieved entries are deleted
-    /// one by one, for attribution.
+    /// Instead of answering all questions: the number of answers whose retrieved entries are
+    /// deleted one by one, for attribution.
     deletions: Option<usize>,
 }
 
@@ -425,8 +426,8 @@ struct Origin {
 }
 
 impl Origin {
-    /// The origin of answers that this program gives for a configuration with a finished run, and the
-    /// run's seed.
+    /// The origin of answers that this program gives for a configuration with a finished run, and
+    /// the run's seed.
     fn of(configuration: &Configuration, run: &Path) -> Result<(Self, u64)> {
         let RevealSummary { recipe_hash, seed, .. } = RevealSummary::read(run)?;
         let (configuration, program) = (configuration.clone(), Program::running()?);

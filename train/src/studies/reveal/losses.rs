@@ -105,8 +105,8 @@ fn generation_loss(
     Ok(cross_entropy(&logits, options)?.mean_all()?)
 }
 
-/// The contrastive loss of queries and keys `[images, key_dim]`, where query `i` matches key `i`:
-/// those of the micro-batch, or of the step with its features.
+/// The contrastive loss of queries and keys `[images, key_dim]`, where query `i` matches key `i`.
+/// With `features`, they are joined with those of the step's other micro-batches.
 pub fn contrast(
     [queries, keys]: [&Tensor; 2],
     temperature: f64,

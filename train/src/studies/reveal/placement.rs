@@ -1,8 +1,9 @@
 //! Where the run's memory is kept: in the run's folder, an object store for its values
 //! (`memory.values`), or servers (`memory.server`).
 //!
-//! On servers, the memory has an owner: a random name in the file `memory-owner.txt` of the run, and in
-//! the memory's record of the model that encoded its keys. A run replaces no memory of another owner.
+//! A memory on servers has an owner: a random name, which is in the run's file `memory-owner.txt`
+//! and in the memory's record of the model that encoded its keys. A run never replaces the memory
+//! of another owner.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -33,12 +34,12 @@ pub(super) enum Placement {
     Folder,
     /// An object store for the values. The keys are in the run's folder.
     Values(Arc<dyn ValueStorage>),
-    /// Servers.
+    /// Servers, with the owner of the memory there.
     Server { server: Arc<dyn MemoryServer>, owner: String, owner_file: PathBuf },
 }
 
 impl Placement {
-    /// Opens the storage that `[memory]` names. A memory of another owner on the servers is an error.
+    /// Opens the storage that `[memory]` names. Another owner's memory on the servers is an error.
     pub(super) fn open(memory: &RevealMemory, options: &RunOptions) -> Result<Self> {
         let (key, address, feature) = match (&memory.values, &memory.server) {
             (None, None) => return Ok(Self::Folder),
@@ -110,7 +111,7 @@ impl Placement {
             }
             Self::Server { server, owner, owner_file } => {
                 let exists = find_own(server.as_ref(), owner)?.is_some();
-                // Written before the push, so that a killed run recognises its memory when it is resumed.
+                // Written before the push, so that a killed run recognises its memory later.
                 write_file(owner_file, owner.as_bytes())?;
                 server.push(&Memory::open(folder)?.generation(), encoders, exists)?
             }

@@ -8,8 +8,8 @@
 //!
 //! On several ranks, each encodes and refreshes only its share of the entries: see [`shards`].
 //!
-//! A memory on servers is built in the run's folder, and copied to the servers. Its refreshes are
-//! written there. Its readers see each state as a whole.
+//! A memory on servers is built in the run's folder and copied to the servers. Its refreshes are
+//! written there. A reader sees each refresh completely or not at all.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,8 +84,8 @@ struct Saved {
 }
 
 impl RunMemory {
-    /// The state before the first memory is built, on a single rank. The memory will be in the run's
-    /// folder, and its entries are encoded on `compute`.
+    /// The state before the first memory is built, on a single rank. The memory will be in the
+    /// run's folder, and its entries are encoded on `compute`.
     pub fn new(
         run: &Path,
         settings: RevealMemory,

@@ -13,7 +13,7 @@ use crate::distributed::sharded_memory::{ShardedMemory, shard_of};
 use crate::study::StudyResult;
 use crate::{Stop, Stopped};
 
-// The shards have whole sums of drifts, so that the mean does not depend on the number of ranks.
+// Each sum of drifts is of one shard, so that the mean does not depend on the number of ranks.
 const _: () = assert!(ENTRIES_PER_BATCH.is_multiple_of(ENTRIES_PER_DRIFT_SUM));
 
 /// Encodes the entries of this rank into a new memory in `folder`, and opens the memory of all

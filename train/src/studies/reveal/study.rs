@@ -119,8 +119,8 @@ fn tokenizer_of_run(run: &Path) -> StudyResult<T5Tokenizer> {
 
 impl RevealStudy {
     /// The study of a recipe's settings, with its data. The memory is in the run folder `run`, and
-    /// its entries are encoded on `compute`. The tokenizer is that of the run `tokenizer_of`; if it
-    /// is `None`, that of `model.t5`, or else a new one.
+    /// its entries are encoded on `compute`. The tokenizer comes from the run `tokenizer_of`, else
+    /// from `model.t5`, else it is new.
     ///
     /// # Errors
     /// Errors of reading the data.

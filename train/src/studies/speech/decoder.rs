@@ -84,7 +84,7 @@ impl Default for DecoderSettings {
 }
 
 impl DecoderSettings {
-    /// Whether the decoder is the default, which recipes do not name.
+    /// Whether the decoder is the default, so that a resolved recipe omits it.
     pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }

@@ -13,7 +13,7 @@ use crate::recipe::table;
 /// The smallest number of word pieces: the letters.
 const MIN_WORD_PIECES: usize = 28;
 
-/// Whether a number is 0, which recipes do not name.
+/// Whether a number is the default 0, so that a resolved recipe omits it.
 fn is_zero(number: &usize) -> bool {
     *number == 0
 }

@@ -142,7 +142,6 @@ impl SpeechStudy {
         Ok((frames, targets))
     }
 
-    /// The frames of utterances.
     fn frames(&self, utterances: &[Utterance]) -> Vec<Frames> {
         utterances.par_iter().map(|utterance| self.mel.frames(&utterance.samples, 0)).collect()
     }

@@ -13,7 +13,6 @@ use engram_memory::{Entry, Kind};
 use crate::studies::reveal::settings::RevealData;
 use crate::study::StudyResult;
 
-/// An image with its captions.
 pub(super) struct CaptionedImage {
     /// The id of the image.
     pub(super) document: String,

@@ -16,7 +16,6 @@ pub(super) struct ImageWithExamples<'a> {
     pub(super) document: &'a str,
     /// The split that the recipe gives all images of the file; `None` to draw it.
     pub(super) split: Option<Split>,
-    /// The file.
     pub(super) file: &'a str,
 }
 

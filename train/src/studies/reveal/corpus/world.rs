@@ -54,7 +54,6 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
     })
 }
 
-/// The example of a question.
 fn example(question: &Question, world: &World, items: &[CorpusEntry]) -> Example {
     let own_entry = items.binary_search_by_key(&question.entry, |item| item.entry.id).ok();
     Example {
