@@ -250,7 +250,7 @@ fn a_run_on_a_server_writes_the_same_bytes_while_others_search_its_memory() {
 fn a_killed_or_stopped_run_continues_to_the_same_bytes() {
     let [_, second] = Server::shared();
     let (local, folder) = (&*LOCAL, &Folder::new());
-    for (signal, lines) in [("-KILL", 1), ("-KILL", 8), ("-INT", 12), ("-KILL", 16)] {
+    for (signal, lines) in [("-KILL", 1), ("-KILL", 8), ("-INT", 12), ("-KILL", 14)] {
         let name = format!("ended{lines}");
         let (run, url) = (folder.join(&name), second.url(&name));
         let arguments = train(&run, &server(&url));

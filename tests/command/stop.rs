@@ -10,7 +10,7 @@ use crate::running::{Folder, command, errors, send_signal, until_logged};
 /// A patent run with enough steps to be stopped during training.
 fn train_command(run: &Path, options: &[&str]) -> Command {
     let train = "train patent --recipe patent/world --tiny --quiet --threads 1 \
-                 --set phase.0.epochs=40 --set checkpoint.every_steps=1000 --run";
+                 --set phase.0.epochs=100 --set checkpoint.every_steps=1000 --run";
     let mut command = command(run.parent().unwrap(), train);
     command.arg(run).args(options).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
