@@ -19,8 +19,63 @@ use engram_textfile::{Input, Lines, TextError, shortened};
 use serde::Deserialize;
 
 use super::json::{Item, Lists, WHOLE, read_lists, read_members};
-use super::{Collector, Entry, Note, Reason};
+use super::{
+    Argument, ArgumentKind, Collector, DataSet, Entry, Note, Reason, Request, Rule, Sample,
+};
 use crate::DataError;
+
+/// The data set for the command and the tests.
+pub const DATA_SET: DataSet = DataSet {
+    name: "wikidata",
+    about: "Convert triples and entity descriptions of Wikidata or another knowledge graph",
+    source: "wikidata",
+    arguments: &[
+        Argument::new(ArgumentKind::Files, "triples", "TRIPLES", "Files of triples")
+            .read_twice_with("reverse"),
+        Argument::file("labels", "File of labels of entities, relations or both (repeatable)")
+            .read_twice_with("descriptions"),
+        Argument::switch(
+            "keep-ids",
+            "Use the id of an entity without a label, instead of stopping with an error",
+        )
+        .rule(Rule::With("labels")),
+        Argument::switch(
+            "reverse",
+            "Also add the reverse of each triple, with `_R` after its relation, unless 10,000 or \
+             more triples have the same relation and object",
+        ),
+        Argument::switch(
+            "descriptions",
+            "Also add a passage `label: description` for each label with a description",
+        )
+        .rule(Rule::With("labels")),
+    ],
+    formats: "\
+Triples: [[subject, relation, object], ...] as in REVEAL, or lines
+`subject TAB relation TAB object`.
+Labels: {id: label}, {id: {\"label\": ..., \"description\": ...}}, or lines
+`id TAB label [TAB alias ...]`.",
+    examples: &[
+        "wikidata5m_transductive_train.txt --labels wikidata5m_entity.txt \\
+      --labels wikidata5m_relation.txt --reverse --out wikidata.jsonl",
+        "--labels entity2wikidata.json --descriptions --out passages.jsonl",
+    ],
+    samples: &[
+        Sample { line: "triples.txt", files: &[("triples.txt", "Q1\tP1\tQ2\nQ1\tP1\tQ1\n")] },
+        Sample {
+            line: "triples.json --labels labels.json --reverse --descriptions",
+            files: &[("triples.json", r#"[["Q1", "P1", "Q2"]]"#), ("labels.json", LABEL_SAMPLE)],
+        },
+        Sample {
+            line: "--labels labels.json --descriptions",
+            files: &[("labels.json", LABEL_SAMPLE)],
+        },
+    ],
+    read: read_files,
+};
+
+const LABEL_SAMPLE: &str = r#"{"Q1": {"label": "Ada", "description": "writer"}, "Q2": "person",
+"P1": {"label": "is"}}"#;
 
 /// Edges with a relation and object at least this frequent get no reverse edge
 /// (`MAX_REL_PER_ENTITY`).
@@ -207,6 +262,36 @@ impl TripleOptions<'_> {
         }
         label.unwrap_or(id).to_owned()
     }
+}
+
+fn read_files(request: &Request<'_>, collector: &mut Collector<'_>) -> Result<(), DataError> {
+    if !request.has("triples") && !request.has("descriptions") {
+        let reason = "no triples and no --descriptions".to_owned();
+        let remedy = "give files of triples, or --labels with --descriptions";
+        return Err(DataError::Arguments { reason, remedy });
+    }
+    let mut labels = Labels::default();
+    for input in request.inputs("labels") {
+        labels.read(input?, &mut collector.discarding())?;
+    }
+    if request.has("descriptions") {
+        for input in request.inputs("labels") {
+            read_descriptions(input?, &request.source, collector)?;
+        }
+    }
+    let mut counts = ObjectCounts::default();
+    if request.has("reverse") {
+        for input in request.inputs("triples") {
+            counts.read(input?, &mut collector.discarding())?;
+        }
+    }
+    let options = TripleOptions {
+        source: &request.source,
+        labels: request.has("labels").then_some(&labels),
+        keep_ids: request.has("keep-ids"),
+        reverse: request.has("reverse").then_some(&counts),
+    };
+    request.inputs("triples").try_for_each(|input| read_triples(input?, &options, collector))
 }
 
 #[derive(Deserialize)]

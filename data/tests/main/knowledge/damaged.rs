@@ -3,21 +3,16 @@
 use std::io::Write;
 
 use engram_data::knowledge::coco::CocoOptions;
-use engram_data::knowledge::web::WebOptions;
 use engram_data::knowledge::wikidata::TripleOptions;
-use engram_data::knowledge::{Input, coco, web, wikidata};
+use engram_data::knowledge::{coco, web, wikidata};
 
-use super::reading::{assert_refused, input, read};
+use super::reading::{assert_refused, input, read, read_line};
 use crate::gzip;
 
 #[test]
 fn gzip_files_are_decompressed_or_reported() {
     let text = "http://a\tb\n".repeat(1000);
-    let web = |bytes: &[u8]| {
-        read(true, |collector| {
-            web::read(Input::new("data.file", bytes)?, &WebOptions::default(), collector)
-        })
-    };
+    let web = |bytes: &[u8]| read_line(&web::DATA_SET, true, "data.file", &[("data.file", bytes)]);
     let compressed = gzip(text.as_bytes());
     assert_eq!(web(&compressed).unwrap().0.len(), 1000);
     let both = [gzip(b"http://a\tb\n"), compressed.clone()].concat();
