@@ -34,9 +34,7 @@ pub use engram_entry::{Entry, EntryLine, Kind};
 pub use engram_textfile::Input;
 
 pub use self::collector::{Collector, Counts, Note, Reason};
-pub use self::data_set::{
-    Argument, DataSet, Kind as ArgumentKind, Open, Request, Rule, Sample, Values,
-};
+pub use self::data_set::{Argument, ArgumentKind, DataSet, Open, Request, Rule, Sample, Values};
 
 /// All data sets, in the order of the help.
 pub const DATA_SETS: &[DataSet] =

@@ -35,8 +35,6 @@ pub enum Reason {
     TooShort,
     /// An edge from an entity to itself.
     SelfLoop,
-    /// A second label of an id; the first is used.
-    SecondLabel,
 }
 
 impl fmt::Display for Reason {
@@ -52,7 +50,6 @@ impl fmt::Display for Reason {
             Self::NoQuestion => "without their question",
             Self::TooShort => "too short",
             Self::SelfLoop => "from an entity to itself",
-            Self::SecondLabel => "second labels",
         })
     }
 }

@@ -42,12 +42,12 @@ impl DataSet {
         let mut words = line.split_whitespace();
         while let Some(word) = words.next() {
             let is_named = |argument: &&Argument| match argument.kind {
-                Kind::Files => !word.starts_with("--"),
+                ArgumentKind::Files => !word.starts_with("--"),
                 _ => word.strip_prefix("--") == Some(argument.name),
             };
             let argument = self.arguments.iter().find(is_named).expect("a known argument");
             let value = match argument.kind {
-                Kind::Files | Kind::Switch => word,
+                ArgumentKind::Files | ArgumentKind::Switch => word,
                 _ => words.next().expect("a value"),
             };
             values.entry(argument.name).or_default().push(value.into());
@@ -62,8 +62,8 @@ pub struct Argument {
     /// The name, which is also the name of the flag.
     pub name: &'static str,
     /// What the argument accepts.
-    pub kind: Kind,
-    /// The name of its value in the help; empty for a [`Kind::Switch`].
+    pub kind: ArgumentKind,
+    /// The name of its value in the help; empty for a [`ArgumentKind::Switch`].
     pub value_name: &'static str,
     /// The help, in one phrase.
     pub help: &'static str,
@@ -75,7 +75,7 @@ pub struct Argument {
 
 /// What an argument accepts.
 #[derive(Debug, Clone, Copy)]
-pub enum Kind {
+pub enum ArgumentKind {
     /// Input files, without a flag.
     Files,
     /// An input file; repeatable.
@@ -110,7 +110,7 @@ pub enum Rule {
 impl Argument {
     /// Creates an optional argument. A switch has no `value_name`.
     pub const fn new(
-        kind: Kind,
+        kind: ArgumentKind,
         name: &'static str,
         value_name: &'static str,
         help: &'static str,
@@ -120,12 +120,12 @@ impl Argument {
 
     /// Creates an argument for an input file; repeatable.
     pub const fn file(name: &'static str, help: &'static str) -> Self {
-        Self::new(Kind::File, name, "FILE", help)
+        Self::new(ArgumentKind::File, name, "FILE", help)
     }
 
     /// Creates a flag without a value.
     pub const fn switch(name: &'static str, help: &'static str) -> Self {
-        Self::new(Kind::Switch, name, "", help)
+        Self::new(ArgumentKind::Switch, name, "", help)
     }
 
     /// Sets the rule.

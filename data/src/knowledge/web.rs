@@ -49,9 +49,6 @@ const REMEDY: &str = "use lines `URL<TAB>caption` (CC12M), or say that captions 
 
 /// Passes each line to `collector`, as an image (by its URL) with its caption. The document of an
 /// entry is the URL.
-///
-/// # Errors
-/// [`DataError::Text`], and the errors of the collector's sink; see [`Collector::new`].
 fn read(
     input: Input<'_>,
     request: &Request<'_>,

@@ -84,9 +84,6 @@ impl Columns {
 
 /// Passes each row to `collector`, as an image (by its URL) with its text. The document of an entry
 /// is the page.
-///
-/// # Errors
-/// `Text`; the errors of the collector
 fn read(
     input: Input<'_>,
     request: &Request<'_>,

@@ -358,7 +358,8 @@ mod tests {
         };
         let [input, out] = [&input, &out].map(|path| path.to_str().expect("a path"));
         let entries_of_file =
-            entries(&[input, "--document", "d", "--source", "mine", "--out", out]).expect("arguments");
+            entries(&[input, "--document", "d", "--source", "mine", "--out", out])
+                .expect("arguments");
         assert_eq!(entries_of_file.run().expect("entries"), Outcome::Done);
         assert_eq!(
             fs::read_to_string(out).expect("entries"),

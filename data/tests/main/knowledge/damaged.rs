@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use engram_data::knowledge::coco::CocoOptions;
-use engram_data::knowledge::wikidata::TripleOptions;
 use engram_data::knowledge::{coco, web, wikidata};
 
 use super::reading::{assert_refused, input, read, read_line};
@@ -45,8 +44,7 @@ fn a_decompression_bomb_does_not_fill_the_memory() {
         read(false, |collector| coco::read(input(&compressed), &CocoOptions::default(), collector));
     assert_refused(result, "data.file: unpacks to more than 256 MiB and 100 times its size");
     let overlong = format!("[\"{}\"]", "a".repeat(17 << 20));
-    let result = read(true, |collector| {
-        wikidata::read_triples(input(&overlong), &TripleOptions::default(), collector)
-    });
+    let files = [("data.file", overlong.as_bytes())];
+    let result = read_line(&wikidata::DATA_SET, true, "data.file", &files);
     assert_refused(result, "data.file: an item of more than 16 MiB");
 }
