@@ -106,7 +106,7 @@ fn print_samples() -> anyhow::Result<()> {
 
 /// The subcommand of a data set.
 fn subcommand(data_set: &'static DataSet) -> Command {
-    let command = Command::new(data_set.name).about(data_set.about);
+    let command = Command::new(data_set.name);
     let command = command.args(data_set.arguments.iter().map(clap_argument));
     let formats = match data_set.formats {
         "" => String::new(),
@@ -115,7 +115,9 @@ fn subcommand(data_set: &'static DataSet) -> Command {
     let plural = if data_set.examples.len() == 1 { "" } else { "s" };
     let line = |example| format!("\n  engram data entries {} {example}", data_set.name);
     let lines: String = data_set.examples.iter().map(line).collect();
-    Output::augment_args(command).after_help(format!("{formats}Example{plural}:{lines}"))
+    Output::augment_args(command)
+        .about(data_set.about)
+        .after_help(format!("{formats}Example{plural}:{lines}"))
 }
 
 fn clap_argument(argument: &'static Argument) -> Arg {
