@@ -1,17 +1,15 @@
 //! The checks that the fuzzer, the corpus replay and the property tests share. No input may cause a
 //! panic; a reader accepts an input or returns a readable error.
 
+use std::io::Cursor;
+use std::path::Path;
+
 use engram_data::DataError;
 use engram_data::audio::AudioReader;
 use engram_data::hub::{FileMetadata, HubSettings, WeightsLocation};
 use engram_data::image::DecodedImage;
-use engram_data::knowledge::coco::CocoOptions;
-use engram_data::knowledge::vqa::VqaOptions;
-use engram_data::knowledge::web::WebOptions;
-use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TripleOptions};
-use engram_data::knowledge::wit::WitOptions;
 use engram_data::knowledge::{
-    Collector, Counts, EntryLine, Input, Reason, coco, vqa, web, wikidata, wit,
+    Collector, Counts, DATA_SETS, DataSet, EntryLine, Input, Reason, Sample,
 };
 use engram_data::text_to_text::T5Tokenizer;
 use engram_data::tokenizer::{SegmentTokenizer, TextForm};
@@ -23,18 +21,12 @@ const FILE: &str = "input.file";
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 11] = [
-    ("aokvqa", aokvqa),
+pub const TARGETS: [Target; 5] = [
     ("audio", audio),
-    ("coco", coco),
-    ("edges", edges),
     ("hub", hub),
     ("image", image),
-    ("labels", labels),
+    ("knowledge", knowledge),
     ("tokenizer", tokenizer),
-    ("vqa", vqa),
-    ("web", web),
-    ("wit", wit),
 ];
 
 /// Runs the target called `name`.
@@ -43,13 +35,29 @@ pub fn run(name: &str, bytes: &[u8]) {
     target.expect("a known target").1(bytes);
 }
 
-type Reader<'r> = &'r dyn Fn(Input<'_>, &mut Collector<'_>) -> Result<(), DataError>;
+/// Reads the bytes as files of every data set. A zero byte separates the files; the remaining files
+/// are as in the sample.
+fn knowledge(bytes: &[u8]) {
+    for data_set in DATA_SETS {
+        for sample in data_set.samples {
+            let mut parts = bytes.splitn(sample.files.len(), |byte| *byte == 0);
+            let contents = sample.files.iter().map(|(_, content)| content.as_bytes());
+            let contents: Vec<_> = contents.map(|own| parts.next().unwrap_or(own)).collect();
+            check_sample(data_set, sample, &contents);
+        }
+    }
+}
 
-/// Reads the input twice, with malformed rows as errors (strict) and with malformed rows skipped
-/// (lenient), and checks both results.
-fn check(bytes: &[u8], read: Reader<'_>) {
-    let strict = read_all(bytes, false, read);
-    let lenient = read_all(bytes, true, read);
+/// Reads a sample with these contents of its files twice, with malformed records as errors (strict)
+/// and with malformed records skipped (lenient), and checks both results. Returns the entries of the
+/// strict reading.
+pub fn check_sample(
+    data_set: &DataSet,
+    sample: &Sample,
+    contents: &[&[u8]],
+) -> Option<Vec<EntryLine>> {
+    let strict = read_sample(data_set, sample, contents, false);
+    let lenient = read_sample(data_set, sample, contents, true);
     if let Some((entries, counts)) = &lenient {
         assert_eq!(entries.len() as u64, counts.entries);
         for entry in entries {
@@ -59,29 +67,36 @@ fn check(bytes: &[u8], read: Reader<'_>) {
             assert_eq!(read_back, *entry);
         }
     }
-    match (strict, lenient) {
-        (Some(strict), Some(lenient)) => assert_eq!(strict, lenient),
+    match (&strict, lenient) {
+        (Some(strict), Some(lenient)) => assert_eq!(*strict, lenient),
         (Some(_), None) => {
             panic!("the strict reader accepts an input that the lenient reader refuses")
         }
         (None, Some((_, counts))) => assert!(counts.skipped.contains_key(&Reason::Malformed)),
         (None, None) => {}
     }
+    strict.map(|(entries, _)| entries)
 }
 
-fn read_all(
-    bytes: &[u8],
+fn read_sample(
+    data_set: &DataSet,
+    sample: &Sample,
+    contents: &[&[u8]],
     skip_malformed: bool,
-    read: Reader<'_>,
 ) -> Option<(Vec<EntryLine>, Counts)> {
+    let open = |path: &Path| -> Result<Input<'static>, DataError> {
+        let index = sample.files.iter().position(|(name, _)| path == Path::new(name));
+        let content = contents[index.expect("a file of the sample")].to_vec();
+        Ok(Input::new(format!("{FILE}.{}", path.display()), Cursor::new(content))?)
+    };
+    let request = data_set.request(sample.line, &open);
     let mut entries = Vec::new();
     let mut collector = Collector::new(|entry| {
         entries.push(entry);
         Ok(())
     })
     .skip_malformed(skip_malformed);
-    let input = Input::new(FILE, bytes).map_err(DataError::from);
-    let result = input.and_then(|input| read(input, &mut collector));
+    let result = (data_set.read)(&request, &mut collector);
     let counts = collector.counts().clone();
     drop(collector);
     match result {
@@ -100,27 +115,6 @@ fn check_message(error: &str) {
     assert!(error.contains("; "), "{error:?} has no remedy");
     assert!(error.chars().count() < 1000, "{} bytes: {error:.700}", error.len());
     assert!(!error.contains(char::is_control), "{error:?} holds control characters");
-}
-
-fn edges(bytes: &[u8]) {
-    check(bytes, &|input, collector| {
-        wikidata::read_triples(input, &TripleOptions::default(), collector)
-    });
-    let mut counts = ObjectCounts::default();
-    let mut labels = Labels::default();
-    let label_lines = "Q1\tone\nP1\tis\n";
-    let mut discarding = Collector::new(|_| Ok(())).skip_malformed(true);
-    let input = Input::new(FILE, label_lines.as_bytes()).expect("lines");
-    labels.read(input, &mut discarding).expect("labels");
-    let Ok(input) = Input::new(FILE, bytes) else { return };
-    if counts.read(input, &mut discarding).is_ok() {
-        let options = TripleOptions {
-            labels: Some(&labels),
-            reverse: Some(&counts),
-            ..TripleOptions::default()
-        };
-        check(bytes, &|input, collector| wikidata::read_triples(input, &options, collector));
-    }
 }
 
 /// Checks that a `tokenizer.json` encodes texts or is refused. Panics of the `tokenizers` library
@@ -144,60 +138,6 @@ fn tokenizer(bytes: &[u8]) {
                 Err(error) => check_message(&error.to_string()),
             }
         }
-    }
-}
-
-fn labels(bytes: &[u8]) {
-    check(bytes, &|input, collector| wikidata::read_descriptions(input, "wikidata", collector));
-    check(bytes, &|input, collector| Labels::default().read(input, collector));
-}
-
-fn wit(bytes: &[u8]) {
-    for language in [None, Some("en".to_owned())] {
-        let options = WitOptions { language, ..WitOptions::default() };
-        check(bytes, &|input, collector| wit::read(input, &options, collector));
-    }
-}
-
-fn web(bytes: &[u8]) {
-    for (caption_first, min_characters) in [(false, 0), (true, 5)] {
-        let options = WebOptions { caption_first, min_characters, ..WebOptions::default() };
-        check(bytes, &|input, collector| web::read(input, &options, collector));
-    }
-}
-
-fn coco(bytes: &[u8]) {
-    for (join, splits) in [(false, vec![]), (true, vec![]), (true, vec!["train".to_owned()])] {
-        let folder = Some("images/".to_owned());
-        let options = CocoOptions { folder, join, splits, ..CocoOptions::default() };
-        check(bytes, &|input, collector| coco::read(input, &options, collector));
-        check(bytes, &|input, collector| {
-            coco::read(Input::new(format!("{FILE}.csv"), input)?, &options, collector)
-        });
-    }
-}
-
-/// Options with and without grouping by image.
-fn vqa_options() -> [VqaOptions; 2] {
-    let image_name = Some("%012d.jpg".parse().expect("a pattern"));
-    [VqaOptions::default(), VqaOptions { image_name, per_image: true, ..VqaOptions::default() }]
-}
-
-/// Questions and annotations, separated by a zero byte.
-fn vqa(bytes: &[u8]) {
-    let mut parts = bytes.splitn(2, |byte| *byte == 0);
-    let questions = parts.next().unwrap_or_default();
-    let annotations = parts.next().unwrap_or(questions);
-    for options in vqa_options() {
-        check(questions, &|input, collector| {
-            vqa::read(input, Some(Input::new(FILE, annotations)?), &options, collector)
-        });
-    }
-}
-
-fn aokvqa(bytes: &[u8]) {
-    for options in vqa_options() {
-        check(bytes, &|input, collector| vqa::read(input, None, &options, collector));
     }
 }
 

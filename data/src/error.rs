@@ -65,6 +65,10 @@ pub enum DataError {
     ImageTooLarge { path: PathBuf, width: u32, height: u32, max: u64 },
 
     // Settings
+    /// The arguments for a data set do not fit together.
+    #[error("{reason}; {remedy}")]
+    Arguments { reason: String, remedy: &'static str },
+
     /// A setting is out of range.
     #[error("{what} is {value}; {wanted}")]
     OutOfRange { what: &'static str, value: String, wanted: &'static str },

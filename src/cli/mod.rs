@@ -118,7 +118,7 @@ impl Cli {
 /// Parses the command line. Exits with a usage message if it is invalid. Returns an error if a path
 /// cannot be used.
 pub fn parse() -> anyhow::Result<Cli> {
-    let mut command = command();
+    let mut command = data::with_sample_listing(command());
     let matches = command.try_get_matches_from_mut(std::env::args_os());
     let matches = matches.unwrap_or_else(|error| log::usage_error(&error));
     let cli = Cli::from_arg_matches(&matches)

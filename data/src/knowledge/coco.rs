@@ -14,8 +14,66 @@ use engram_textfile::{Input, TextError, shortened};
 use serde::Deserialize;
 
 use super::json::{Id, Item, Lists, missing_list, read_lists};
-use super::{Collector, Entry, Reason, SEPARATOR};
+use super::{Argument, ArgumentKind, Collector, DataSet, Entry, Reason, Rule, SEPARATOR, Sample};
 use crate::DataError;
+
+/// The data set for the command and the tests.
+pub const DATA_SET: DataSet = DataSet {
+    name: "coco",
+    about: "Convert captions of COCO or NoCaps, also from Karpathy's files or from a CSV",
+    source: "coco",
+    arguments: &[
+        Argument::new(
+            ArgumentKind::Files,
+            "files",
+            "FILES",
+            "Caption files; a CSV has the columns image, caption and optionally split",
+        )
+        .rule(Rule::Required),
+        Argument::new(
+            ArgumentKind::Text,
+            "folder",
+            "NAME",
+            "Folder name to put before the image file names",
+        ),
+        Argument::switch("join", "Join all captions of an image to one entry"),
+        Argument::new(
+            ArgumentKind::List,
+            "split",
+            "NAME",
+            "Keep only these splits of a CSV or of Karpathy's file (train, restval, val, test)",
+        ),
+    ],
+    formats: "",
+    examples: &[
+        "captions_train2017.json --folder train2017 --out coco.jsonl",
+        "dataset_coco.json --split train,restval --join --out coco.jsonl",
+        "captions.csv --out captions.jsonl",
+    ],
+    samples: &[
+        Sample { line: "coco.json --folder images/", files: &[("coco.json", OFFICIAL_SAMPLE)] },
+        Sample { line: "coco.json --join", files: &[("coco.json", OFFICIAL_SAMPLE)] },
+        Sample { line: "coco.json --join --split train", files: &[("coco.json", KARPATHY_SAMPLE)] },
+        Sample {
+            line: "captions.csv --join --split train",
+            files: &[("captions.csv", "image,caption,split\n1.jpg,a door,train\n")],
+        },
+    ],
+    read: |request, collector| {
+        let options = CocoOptions {
+            source: request.source.clone(),
+            folder: request.text("folder"),
+            join: request.has("join"),
+            splits: request.texts("split"),
+        };
+        request.inputs("files").try_for_each(|input| read(input?, &options, collector))
+    },
+};
+
+const OFFICIAL_SAMPLE: &str = r#"{"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [
+{"image_id": 1, "caption": "a dog"}, {"image_id": 1, "caption": "a cat"}]}"#;
+const KARPATHY_SAMPLE: &str = r#"{"images": [{"cocoid": 5, "filename": "a.jpg",
+"filepath": "val2014", "split": "train", "sentences": [{"raw": "a man"}, {"raw": " "}]}]}"#;
 
 const LISTS: Lists = Lists { names: &["images", "annotations"], remedy: REMEDY };
 const REMEDY: &str = "use the captions of COCO or NoCaps ({\"images\": [{\"id\", \"file_name\"}], \

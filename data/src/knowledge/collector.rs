@@ -35,8 +35,6 @@ pub enum Reason {
     TooShort,
     /// An edge from an entity to itself.
     SelfLoop,
-    /// A second label of an id; the first is used.
-    SecondLabel,
 }
 
 impl fmt::Display for Reason {
@@ -52,7 +50,6 @@ impl fmt::Display for Reason {
             Self::NoQuestion => "without their question",
             Self::TooShort => "too short",
             Self::SelfLoop => "from an entity to itself",
-            Self::SecondLabel => "second labels",
         })
     }
 }
@@ -113,32 +110,47 @@ impl<'s> Collector<'s> {
         Self { skips_bad_rows, ..self }
     }
 
+    /// Returns a collector that ignores all entries, for files of labels and counts. It also skips
+    /// malformed records if this one does.
+    #[must_use]
+    pub fn discarding(&self) -> Collector<'static> {
+        Collector::new(|_| Ok(())).skip_malformed(self.skips_bad_rows)
+    }
+
     /// Returns the counts so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    pub(super) fn count_record(&mut self) {
+    /// Counts a record.
+    pub fn count_record(&mut self) {
         self.counts.records += 1;
     }
 
     /// Counts an entry and passes it to the sink.
-    pub(super) fn emit(&mut self, entry: EntryLine) -> Result<(), DataError> {
+    ///
+    /// # Errors
+    /// The errors of the sink.
+    pub fn emit(&mut self, entry: EntryLine) -> Result<(), DataError> {
         self.counts.entries += 1;
         (self.sink)(entry)
     }
 
     /// Counts a skipped record.
-    pub(super) fn skip(&mut self, reason: Reason) {
+    pub fn skip(&mut self, reason: Reason) {
         *self.counts.skipped.entry(reason).or_default() += 1;
     }
 
-    pub(super) fn note(&mut self, note: Note) {
+    /// Counts a note.
+    pub fn note(&mut self, note: Note) {
         *self.counts.notes.entry(note).or_default() += 1;
     }
 
     /// Unwraps a record; returns `None` if it is malformed and skipped.
-    pub(super) fn accept<T>(
+    ///
+    /// # Errors
+    /// The error of a malformed record, unless such records are skipped.
+    pub fn accept<T>(
         &mut self,
         record: Result<T, impl Into<DataError>>,
     ) -> Result<Option<T>, DataError> {
@@ -153,7 +165,10 @@ impl<'s> Collector<'s> {
 
     /// Moves a reader to its next well-formed record, and counts all records on the way; returns
     /// `false` at the end.
-    pub(super) fn next_record(
+    ///
+    /// # Errors
+    /// The errors of `advance`, except those of skipped records.
+    pub fn next_record(
         &mut self,
         mut advance: impl FnMut() -> Result<bool, TextError>,
     ) -> Result<bool, DataError> {

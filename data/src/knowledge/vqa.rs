@@ -15,8 +15,63 @@ use engram_textfile::{Input, shortened};
 use serde::Deserialize;
 
 use super::json::{Id, Item, Lists, WHOLE, missing_list, read_lists};
-use super::{Collector, Entry, Reason, SEPARATOR};
+use super::{
+    Argument, ArgumentKind, Collector, DataSet, Entry, Reason, Request, Rule, SEPARATOR, Sample,
+};
 use crate::DataError;
+
+/// The data set for the command and the tests.
+pub const DATA_SET: DataSet = DataSet {
+    name: "vqa",
+    about: "Convert visual questions and answers: VQA, OK-VQA, A-OKVQA",
+    source: "vqa",
+    arguments: &[
+        Argument::file("questions", "Question file of VQA or OK-VQA (repeatable)")
+            .rule(Rule::RequiredUnless("aokvqa")),
+        Argument::file("annotations", "Annotation file for each question file, in the same order"),
+        Argument::file("aokvqa", "A-OKVQA file with questions and answers (repeatable)")
+            .rule(Rule::Without(&["questions", "annotations"])),
+        Argument::new(
+            ArgumentKind::Checked(|pattern| pattern.parse::<ImageName>().map(drop)),
+            "image-name",
+            "PATTERN",
+            "Pattern of image file names, where %012d, %d or %s stands for the image id; give one \
+             for all question files, or one for each",
+        ),
+        Argument::switch(
+            "per-image",
+            "Join all questions of an image to one entry, with REVEAL's text format",
+        ),
+    ],
+    formats: "",
+    examples: &[
+        "--questions train_questions.json --annotations train_annotations.json \\
+      --questions val_questions.json --annotations val_annotations.json \\
+      --image-name COCO_train2014_%012d.jpg --image-name COCO_val2014_%012d.jpg \\
+      --per-image --out vqa.jsonl",
+        "--aokvqa aokvqa_v1p0_val.json --image-name val2017/%012d.jpg \\
+      --out aokvqa.jsonl",
+    ],
+    samples: &[
+        Sample { line: "--questions q.json --annotations a.json", files: SAMPLE },
+        Sample {
+            line: "--questions q.json --annotations a.json --image-name %012d.jpg --per-image",
+            files: SAMPLE,
+        },
+        Sample { line: "--aokvqa q.json", files: AOKVQA_SAMPLE },
+        Sample { line: "--aokvqa q.json --image-name %012d.jpg --per-image", files: AOKVQA_SAMPLE },
+    ],
+    read: read_files,
+};
+
+const SAMPLE: &[(&str, &str)] = &[
+    ("q.json", r#"{"questions": [{"question_id": 1, "image_id": 9, "question": "What?"}]}"#),
+    ("a.json", r#"{"annotations": [{"question_id": 1, "answers": [{"answer": "cat"}]}]}"#),
+];
+const AOKVQA_SAMPLE: &[(&str, &str)] = &[(
+    "q.json",
+    r#"[{"question_id": "a", "image_id": 9, "question": "What?", "direct_answers": ["cat"]}]"#,
+)];
 
 const ANNOTATIONS: Lists = Lists {
     names: &["annotations"],
@@ -36,24 +91,6 @@ const AOKVQA: Lists = Lists {
 
 /// The maximum number of digits in a file name.
 const MAX_DIGITS: usize = 64;
-
-/// Options for reading questions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VqaOptions {
-    /// The source name of the entries.
-    pub source: String,
-    /// The pattern of image file names; with `None`, the entries have no image.
-    pub image_name: Option<ImageName>,
-    /// Whether all questions of an image become one entry, with REVEAL's text. Otherwise each
-    /// question becomes an entry.
-    pub per_image: bool,
-}
-
-impl Default for VqaOptions {
-    fn default() -> Self {
-        Self { source: "vqa".to_owned(), image_name: None, per_image: false }
-    }
-}
 
 /// A pattern for image file names, from the image id: `COCO_val2014_%012d.jpg`.
 ///
@@ -154,35 +191,55 @@ pub struct VisualQuestion {
 /// `None` for A-OKVQA. `collector` only counts records and receives no entries.
 ///
 /// # Errors
-/// The errors of [`read`].
+/// [`DataError::Malformed`] and [`DataError::Text`].
 pub fn read_questions(
     questions: Input<'_>,
     annotations: Option<Input<'_>>,
     collector: &mut Collector<'_>,
     each: &mut dyn FnMut(VisualQuestion),
 ) -> Result<(), DataError> {
-    let options = VqaOptions::default();
-    let mut entries = Entries { each: Some(each), ..Entries::new(&options) };
+    let mut entries = Entries { each: Some(each), ..Entries::default() };
     add_all(questions, annotations, &mut entries, collector)
 }
 
-/// Passes the questions of VQA v1, VQA v2 or OK-VQA with their answers to `collector`, in the order
-/// of the questions. Without `annotations`, the file is of A-OKVQA, and has the answers. With
-/// `per_image`, entries are in the order of the images' first questions. The document of an entry
-/// is the image id. Each question is one record of the counts.
-///
-/// # Errors
-/// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see
-/// [`Collector::new`].
-pub fn read(
-    questions: Input<'_>,
-    annotations: Option<Input<'_>>,
-    options: &VqaOptions,
-    collector: &mut Collector<'_>,
-) -> Result<(), DataError> {
-    let mut entries = Entries::new(options);
-    add_all(questions, annotations, &mut entries, collector)?;
-    entries.finish(collector)
+/// Passes the questions with their answers to `collector`, in the order of the questions. With
+/// `per-image`, entries are in the order of the images' first questions. The document of an entry is
+/// the image id. Each question is one record of the counts.
+fn read_files(request: &Request<'_>, collector: &mut Collector<'_>) -> Result<(), DataError> {
+    let [questions, annotations] = ["questions", "annotations"].map(|name| request.inputs(name));
+    let aokvqa = request.inputs("aokvqa");
+    if questions.len() != annotations.len() {
+        let (questions, annotations) = (questions.len(), annotations.len());
+        let reason = format!("{questions} question files, {annotations} annotation files");
+        let remedy = "give one of each, in the same order";
+        return Err(DataError::Arguments { reason, remedy });
+    }
+    let count = questions.len() + aokvqa.len();
+    let image_names = request.texts("image-name");
+    let names: Vec<Option<&String>> = match image_names.len() {
+        0 => vec![None; count],
+        1 => vec![image_names.first(); count],
+        given if given == count => image_names.iter().map(Some).collect(),
+        given => {
+            let reason = format!("{given} image names for {count} question files");
+            let remedy = "give one, or one for each file";
+            return Err(DataError::Arguments { reason, remedy });
+        }
+    };
+    let pairs = annotations.zip(questions).map(|(annotations, questions)| {
+        // The annotations are opened first.
+        annotations.and_then(|annotations| Ok((questions?, Some(annotations))))
+    });
+    let files = pairs.chain(aokvqa.map(|questions| Ok((questions?, None))));
+    for (file, name) in files.zip(names) {
+        let (questions, annotations) = file?;
+        let image_name = name.map(|name| name.parse()).transpose()?;
+        let (source, per_image) = (&*request.source, request.has("per-image"));
+        let mut entries = Entries { source, image_name, per_image, ..Entries::default() };
+        add_all(questions, annotations, &mut entries, collector)?;
+        entries.finish(collector)?;
+    }
+    Ok(())
 }
 
 fn add_all(
@@ -248,8 +305,15 @@ fn check_first(item: &Item<'_>, id: &Id, is_first: bool) -> Result<(), DataError
 }
 
 /// Makes entries from questions.
+#[derive(Default)]
 struct Entries<'o> {
-    options: &'o VqaOptions,
+    /// The source name of the entries.
+    source: &'o str,
+    /// The pattern of image file names; with `None`, the entries have no image.
+    image_name: Option<ImageName>,
+    /// Whether all questions of an image become one entry, with REVEAL's text. Otherwise each
+    /// question becomes an entry.
+    per_image: bool,
     /// The ids of the questions so far.
     seen: HashSet<Id>,
     /// The id and the text of each image.
@@ -260,12 +324,7 @@ struct Entries<'o> {
     each: Option<&'o mut dyn FnMut(VisualQuestion)>,
 }
 
-impl<'o> Entries<'o> {
-    fn new(options: &'o VqaOptions) -> Self {
-        let (seen, image_indices) = (HashSet::new(), HashMap::new());
-        Self { options, seen, images: Vec::new(), image_indices, each: None }
-    }
-
+impl Entries<'_> {
     fn add_question(
         &mut self,
         item: &Item<'_>,
@@ -290,7 +349,7 @@ impl<'o> Entries<'o> {
         } else if let Some(each) = &mut self.each {
             let (id, image_id) = (question_id.0.to_string(), image_id.0.to_string());
             each(VisualQuestion { id, image_id, text: question.to_owned(), answers });
-        } else if self.options.per_image {
+        } else if self.per_image {
             let index = *self.image_indices.entry(image_id.clone()).or_insert(self.images.len());
             if index == self.images.len() {
                 self.images.push((image_id, String::new()));
@@ -300,7 +359,7 @@ impl<'o> Entries<'o> {
             answers.iter().for_each(|answer| text.extend([answer, ", "]));
             text.push_str(SEPARATOR);
         } else {
-            let entry = Entry::question_answer(&self.options.source, image, question, answers);
+            let entry = Entry::question_answer(self.source, image, question, answers);
             collector.emit(entry.of_document(image_id.0))?;
         }
         Ok(())
@@ -308,10 +367,9 @@ impl<'o> Entries<'o> {
 
     fn finish(mut self, collector: &mut Collector<'_>) -> Result<(), DataError> {
         for (id, text) in std::mem::take(&mut self.images) {
-            let VqaOptions { source, image_name, .. } = &self.options;
-            let entry = match image_name.as_ref().and_then(|name| name.of(&id.0)) {
-                Some(image) => Entry::image_text(source, image, text),
-                None => Entry::passage(source, text),
+            let entry = match self.image_name.as_ref().and_then(|name| name.of(&id.0)) {
+                Some(image) => Entry::image_text(self.source, image, text),
+                None => Entry::passage(self.source, text),
             };
             collector.emit(entry.of_document(id.0))?;
         }
@@ -320,7 +378,7 @@ impl<'o> Entries<'o> {
 
     /// Returns the image file name, if there is a pattern.
     fn image_file(&self, id: &Id) -> Result<Option<String>, String> {
-        let Some(name) = &self.options.image_name else { return Ok(None) };
+        let Some(name) = &self.image_name else { return Ok(None) };
         let reason = || format!("image id {} is not a number", shortened(&id.0, 60));
         name.of(&id.0).map(Some).ok_or_else(reason)
     }

@@ -4,46 +4,61 @@
 //! # Source   `data/cc12m_table_dataset.py` of REVEAL's released code (google-research/scenic,
 //! `projects/knowledge_visual_language`, commit 03c3032): the caption, unchanged. For its web pairs
 //! in pre-training, REVEAL keeps captions of more than 32 characters
-//! ([`WebOptions::min_characters`] = 33); its memory keeps all captions.
+//! (`--min-characters 33`); its memory keeps all captions.
 
 use engram_textfile::{Input, Lines, TextError};
 
-use super::{Collector, Entry, Reason};
+use super::{Argument, ArgumentKind, Collector, DataSet, Entry, Reason, Request, Rule, Sample};
 use crate::DataError;
+
+/// The data set for the command and the tests.
+pub const DATA_SET: DataSet = DataSet {
+    name: "web",
+    about: "Convert web images with captions: CC12M, CC3M",
+    source: "cc12m",
+    arguments: &[
+        Argument::new(ArgumentKind::Files, "files", "FILES", "Files with lines `URL TAB caption`")
+            .rule(Rule::Required),
+        Argument::switch("caption-first", "Read lines `caption TAB URL`, as in CC3M"),
+        Argument::new(
+            ArgumentKind::Number,
+            "min-characters",
+            "N",
+            "Skip captions with fewer than N characters; REVEAL's code uses 33 for web pairs in \
+             pre-training",
+        ),
+    ],
+    formats: "",
+    examples: &[
+        "cc12m.tsv --out cc12m.jsonl",
+        "Train_GCC-training.tsv --caption-first --source cc3m --out cc3m.jsonl",
+    ],
+    samples: &[
+        Sample { line: "web.tsv", files: &[("web.tsv", "http://a/1.jpg\ta dog\nhttp://b\tx\n")] },
+        Sample {
+            line: "web.tsv --caption-first --min-characters 5",
+            files: &[("web.tsv", "a dog\thttp://a/1.jpg\nx\thttp://b\n")],
+        },
+    ],
+    read: |request, collector| {
+        request.inputs("files").try_for_each(|input| read(input?, request, collector))
+    },
+};
 
 const REMEDY: &str = "use lines `URL<TAB>caption` (CC12M), or say that captions come first (CC3M)";
 
-/// Options for reading captions.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WebOptions {
-    /// The source name of the entries.
-    pub source: String,
-    /// Whether the caption comes before the URL, as in CC3M.
-    pub caption_first: bool,
-    /// The minimum number of characters of a caption; 0 keeps all captions.
-    pub min_characters: usize,
-}
-
-impl Default for WebOptions {
-    fn default() -> Self {
-        Self { source: "cc12m".to_owned(), caption_first: false, min_characters: 0 }
-    }
-}
-
 /// Passes each line to `collector`, as an image (by its URL) with its caption. The document of an
 /// entry is the URL.
-///
-/// # Errors
-/// [`DataError::Text`], and the errors of the collector's sink; see [`Collector::new`].
-pub fn read(
+fn read(
     input: Input<'_>,
-    options: &WebOptions,
+    request: &Request<'_>,
     collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
+    let caption_first = request.has("caption-first");
+    let min_characters = request.number("min-characters");
     let mut lines = Lines::new(input);
     while collector.next_record(|| lines.advance())? {
-        let Some((image, caption)) =
-            collector.accept(url_and_caption(&lines, options.caption_first))?
+        let Some((image, caption)) = collector.accept(url_and_caption(&lines, caption_first))?
         else {
             continue;
         };
@@ -51,11 +66,11 @@ pub fn read(
             collector.skip(Reason::NoImage);
         } else if caption.is_empty() {
             collector.skip(Reason::NoText);
-        } else if caption.chars().take(options.min_characters).count() < options.min_characters {
+        } else if caption.chars().take(min_characters).count() < min_characters {
             collector.skip(Reason::TooShort);
         } else {
             collector
-                .emit(Entry::image_text(&options.source, image, caption).of_document(image))?;
+                .emit(Entry::image_text(&request.source, image, caption).of_document(image))?;
         }
     }
     Ok(())

@@ -13,18 +13,73 @@
 //! Unlike in that code, an edge that occurs twice in the file gives two entries.
 
 use std::borrow::Cow;
-use std::collections::hash_map::{self, HashMap};
+use std::collections::HashMap;
 
 use engram_textfile::{Input, Lines, TextError, shortened};
 use serde::Deserialize;
 
 use super::json::{Item, Lists, WHOLE, read_lists, read_members};
-use super::{Collector, Entry, Note, Reason};
+use super::{
+    Argument, ArgumentKind, Collector, DataSet, Entry, Note, Reason, Request, Rule, Sample,
+};
 use crate::DataError;
+
+/// The data set for the command and the tests.
+pub const DATA_SET: DataSet = DataSet {
+    name: "wikidata",
+    about: "Convert triples and entity descriptions of Wikidata or another knowledge graph",
+    source: "wikidata",
+    arguments: &[
+        Argument::new(ArgumentKind::Files, "triples", "TRIPLES", "Files of triples")
+            .read_twice_with("reverse"),
+        Argument::file("labels", "File of labels of entities, relations or both (repeatable)")
+            .read_twice_with("descriptions"),
+        Argument::switch(
+            "keep-ids",
+            "Use the id of an entity without a label, instead of stopping with an error",
+        )
+        .rule(Rule::With("labels")),
+        Argument::switch(
+            "reverse",
+            "Also add the reverse of each triple, with `_R` after its relation, unless 10,000 or \
+             more triples have the same relation and object",
+        ),
+        Argument::switch(
+            "descriptions",
+            "Also add a passage `label: description` for each label with a description",
+        )
+        .rule(Rule::With("labels")),
+    ],
+    formats: "\
+Triples: [[subject, relation, object], ...] as in REVEAL, or lines
+`subject TAB relation TAB object`.
+Labels: {id: label}, {id: {\"label\": ..., \"description\": ...}}, or lines
+`id TAB label [TAB alias ...]`.",
+    examples: &[
+        "wikidata5m_transductive_train.txt --labels wikidata5m_entity.txt \\
+      --labels wikidata5m_relation.txt --reverse --out wikidata.jsonl",
+        "--labels entity2wikidata.json --descriptions --out passages.jsonl",
+    ],
+    samples: &[
+        Sample { line: "triples.txt", files: &[("triples.txt", "Q1\tP1\tQ2\nQ1\tP1\tQ1\n")] },
+        Sample {
+            line: "triples.json --labels labels.json --reverse --descriptions",
+            files: &[("triples.json", r#"[["Q1", "P1", "Q2"]]"#), ("labels.json", LABEL_SAMPLE)],
+        },
+        Sample {
+            line: "--labels labels.json --descriptions",
+            files: &[("labels.json", LABEL_SAMPLE)],
+        },
+    ],
+    read: read_files,
+};
+
+const LABEL_SAMPLE: &str = r#"{"Q1": {"label": "Ada", "description": "writer"}, "Q2": "person",
+"P1": {"label": "is"}}"#;
 
 /// Edges with a relation and object at least this frequent get no reverse edge
 /// (`MAX_REL_PER_ENTITY`).
-pub const TOO_FREQUENT: u64 = 10_000;
+const TOO_FREQUENT: u64 = 10_000;
 
 const EDGE_REMEDY: &str = "use edges as [[subject, relation, object], …] or as lines \
                            `subject<TAB>relation<TAB>object`, none of the three empty";
@@ -34,58 +89,9 @@ const LABEL_REMEDY: &str = "use labels as {id: label}, as {id: {\"label\": …, 
 const UNLABELLED_REMEDY: &str = "add its label, keep ids in place of labels, or skip malformed \
                                  lines";
 
-/// The labels of entities and relations, by id.
-#[derive(Debug, Clone, Default)]
-pub struct Labels {
-    labels: HashMap<String, String>,
-}
-
-impl Labels {
-    /// Adds the labels of a file. If an id has several labels, the first is used. `collector` only
-    /// counts records and receives no entries.
-    ///
-    /// # Errors
-    /// [`DataError::Malformed`] and [`DataError::Text`].
-    pub fn read(
-        &mut self,
-        input: Input<'_>,
-        collector: &mut Collector<'_>,
-    ) -> Result<(), DataError> {
-        read_labels(input, collector, &mut |id, label, collector| {
-            match (label.label, self.labels.entry(id.into_owned())) {
-                (None, _) => collector.skip(Reason::NoText),
-                (Some(_), hash_map::Entry::Occupied(_)) => collector.skip(Reason::SecondLabel),
-                (Some(label), hash_map::Entry::Vacant(entry)) => {
-                    entry.insert(label.into_owned());
-                }
-            }
-            Ok(())
-        })
-    }
-
-    /// Returns the label of an id; `None` if it has no label.
-    pub fn get(&self, id: &str) -> Option<&str> {
-        self.labels.get(id).map(String::as_str)
-    }
-
-    /// Returns the number of ids with a label.
-    pub fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    /// Whether there is no label.
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-    }
-}
-
 /// Passes each label with a description to `collector`, as a passage `label: description`. The
 /// document of an entry is the id.
-///
-/// # Errors
-/// [`DataError::Malformed`], [`DataError::Text`], and the errors of the collector's sink; see
-/// [`Collector::new`].
-pub fn read_descriptions(
+fn read_descriptions(
     input: Input<'_>,
     source: &str,
     collector: &mut Collector<'_>,
@@ -103,68 +109,28 @@ pub fn read_descriptions(
     })
 }
 
-/// Counts of each relation with each object, needed to make reverse edges.
-#[derive(Debug, Clone, Default)]
-pub struct ObjectCounts {
-    counts: HashMap<String, u64>,
-}
-
-impl ObjectCounts {
-    /// Adds the edges of a file, without edges from an entity to itself. To read its triples, open
-    /// the file again. `collector` only counts records and receives no entries.
-    ///
-    /// # Errors
-    /// [`DataError::Malformed`] and [`DataError::Text`].
-    pub fn read(
-        &mut self,
-        input: Input<'_>,
-        collector: &mut Collector<'_>,
-    ) -> Result<(), DataError> {
-        read_edges(input, collector, &mut |edge, _| {
-            if edge.subject != edge.object {
-                *self.counts.entry(edge.relation_and_object()).or_default() += 1;
-            }
-            Ok(())
-        })
-    }
-
-    fn get(&self, edge: &Edge<'_>) -> u64 {
-        self.counts.get(&edge.relation_and_object()).copied().unwrap_or(0)
-    }
-}
-
-/// Options for reading edges.
-#[derive(Debug, Clone, Copy)]
-pub struct TripleOptions<'o> {
+/// How edges become triples.
+struct Triples<'r> {
     /// The source name of the entries.
-    pub source: &'o str,
+    source: &'r str,
     /// The labels that replace ids; `None` writes ids.
-    pub labels: Option<&'o Labels>,
+    labels: Option<HashMap<String, String>>,
     /// Whether to write the id of an entity without a label, and count it as a note. Otherwise its
     /// edge is malformed. Without `labels`, it has no effect.
-    pub keep_ids: bool,
-    /// The counts of all files, to make a reverse edge after each edge; `None` makes no reverse
-    /// edges.
-    pub reverse: Option<&'o ObjectCounts>,
-}
-
-impl Default for TripleOptions<'_> {
-    fn default() -> Self {
-        Self { source: "wikidata", labels: None, keep_ids: false, reverse: None }
-    }
+    keep_ids: bool,
+    /// The counts of each relation with each object in all files, to make a reverse edge after each
+    /// edge; `None` makes no reverse edges.
+    object_counts: Option<HashMap<String, u64>>,
 }
 
 /// Passes each edge to `collector`, as a triple. The document of an entry is the subject's id.
-///
-/// # Errors
-/// `Malformed`, also for an entity without a label; `Text`; the errors of the collector
-pub fn read_triples(
+fn read_triples(
     input: Input<'_>,
-    options: &TripleOptions<'_>,
+    options: &Triples<'_>,
     collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let problem = |edge: &Edge<'_>| options.unlabelled_entity(edge);
-    read_checked_edges(input, &problem, collector, &mut |edge, collector| {
+    read_edges(input, &problem, collector, &mut |edge, collector| {
         if edge.subject == edge.object {
             collector.skip(Reason::SelfLoop);
             return Ok(());
@@ -172,9 +138,10 @@ pub fn read_triples(
         let subject = options.label(&edge.subject, Note::EntityWithoutLabel, collector);
         let relation = options.label(&edge.relation, Note::RelationWithoutLabel, collector);
         let object = options.label(&edge.object, Note::EntityWithoutLabel, collector);
-        let reverse = match options.reverse.map(|counts| counts.get(edge)) {
+        let counts = options.object_counts.as_ref();
+        let reverse = match counts.map(|counts| counts.get(&edge.relation_and_object())) {
             None => None,
-            Some(count) if count >= TOO_FREQUENT => {
+            Some(Some(&count)) if count >= TOO_FREQUENT => {
                 collector.note(Note::TooFrequentToReverse);
                 None
             }
@@ -188,25 +155,67 @@ pub fn read_triples(
     })
 }
 
-impl TripleOptions<'_> {
+impl Triples<'_> {
     /// Returns the error message for an edge with an unlabelled entity; `None` if the edge is
     /// valid.
     fn unlabelled_entity(&self, edge: &Edge<'_>) -> Option<String> {
-        let labels = self.labels.filter(|_| !self.keep_ids && edge.subject != edge.object)?;
+        let labels =
+            self.labels.as_ref().filter(|_| !self.keep_ids && edge.subject != edge.object)?;
         let mut ids = [("subject", &edge.subject), ("object", &edge.object)].into_iter();
-        let (role, id) = ids.find(|(_, id)| labels.get(id).is_none())?;
+        let (role, id) = ids.find(|(_, id)| !labels.contains_key(&***id))?;
         Some(format!("the {role} {} has no label", shortened(id, 60)))
     }
 
     /// Returns the label of an id, or the id if it has no label or no labels are used. Counts
     /// `if_missing` for an id without a label.
     fn label(&self, id: &str, if_missing: Note, collector: &mut Collector<'_>) -> String {
-        let label = self.labels.and_then(|labels| labels.get(id));
+        let label = self.labels.as_ref().and_then(|labels| labels.get(id));
         if label.is_none() && self.labels.is_some() {
             collector.note(if_missing);
         }
-        label.unwrap_or(id).to_owned()
+        label.map_or(id, String::as_str).to_owned()
     }
+}
+
+fn read_files(request: &Request<'_>, collector: &mut Collector<'_>) -> Result<(), DataError> {
+    if !request.has("triples") && !request.has("descriptions") {
+        let reason = "no triples and no --descriptions".to_owned();
+        let remedy = "give files of triples, or --labels with --descriptions";
+        return Err(DataError::Arguments { reason, remedy });
+    }
+    let mut labels = HashMap::new();
+    for input in request.inputs("labels") {
+        read_labels(input?, &mut collector.discarding(), &mut |id, label, _| {
+            if let Some(label) = label.label {
+                // If an id has several labels, the first is used.
+                labels.entry(id.into_owned()).or_insert_with(|| label.into_owned());
+            }
+            Ok(())
+        })?;
+    }
+    if request.has("descriptions") {
+        for input in request.inputs("labels") {
+            read_descriptions(input?, &request.source, collector)?;
+        }
+    }
+    let mut object_counts = HashMap::new();
+    if request.has("reverse") {
+        for input in request.inputs("triples") {
+            read_edges(input?, &|_| None, &mut collector.discarding(), &mut |edge, _| {
+                if edge.subject != edge.object {
+                    *object_counts.entry(edge.relation_and_object()).or_default() += 1;
+                }
+                Ok(())
+            })?;
+        }
+    }
+    let options = Triples {
+        source: &request.source,
+        labels: request.has("labels").then_some(labels),
+        keep_ids: request.has("keep-ids"),
+        object_counts: request.has("reverse").then_some(object_counts),
+    };
+    request.inputs("triples").try_for_each(|input| read_triples(input?, &options, collector))
 }
 
 #[derive(Deserialize)]
@@ -229,16 +238,8 @@ impl Edge<'_> {
 
 type EachEdge<'e> = &'e mut dyn FnMut(&Edge<'_>, &mut Collector<'_>) -> Result<(), DataError>;
 
-fn read_edges(
-    input: Input<'_>,
-    collector: &mut Collector<'_>,
-    each: EachEdge<'_>,
-) -> Result<(), DataError> {
-    read_checked_edges(input, &|_| None, collector, each)
-}
-
 /// Reads edges. An edge for which `problem` returns a message is malformed.
-fn read_checked_edges(
+fn read_edges(
     mut input: Input<'_>,
     problem: &dyn Fn(&Edge<'_>) -> Option<String>,
     collector: &mut Collector<'_>,

@@ -10,23 +10,44 @@
 
 use engram_textfile::{Input, Table, TextError};
 
-use super::{Collector, Entry, Reason, SEPARATOR};
+use super::{
+    Argument, ArgumentKind, Collector, DataSet, Entry, Reason, Request, Rule, SEPARATOR, Sample,
+};
 use crate::DataError;
 
-/// Options for reading WIT.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WitOptions {
-    /// The source name of the entries.
-    pub source: String,
-    /// The language to keep, such as `en`; `None` keeps all.
-    pub language: Option<String>,
-}
+/// The data set for the command and the tests.
+pub const DATA_SET: DataSet = DataSet {
+    name: "wit",
+    about: "Convert WIT: images of Wikipedia with the texts around them",
+    source: "wit",
+    arguments: &[
+        Argument::new(ArgumentKind::Files, "files", "FILES", "WIT files, .tsv or .tsv.gz")
+            .rule(Rule::Required),
+        Argument::new(
+            ArgumentKind::Text,
+            "language",
+            "CODE",
+            "Keep only this language, for example en; default: all",
+        ),
+    ],
+    formats: "",
+    examples: &["wit_v1.train.all-0000*.tsv.gz --language en --out wit.jsonl"],
+    samples: &[
+        Sample { line: "wit.tsv", files: &[("wit.tsv", SAMPLE)] },
+        Sample { line: "wit.tsv --language en", files: &[("wit.tsv", SAMPLE)] },
+    ],
+    read: |request, collector| {
+        request.inputs("files").try_for_each(|input| read(input?, request, collector))
+    },
+};
 
-impl Default for WitOptions {
-    fn default() -> Self {
-        Self { source: "wit".to_owned(), language: None }
-    }
-}
+const SAMPLE: &str = "\
+language\tpage_url\timage_url\thierarchical_section_title\tcontext_section_description\t\
+context_page_description\tcaption_reference_description\tcaption_alt_text_description\t\
+caption_attribution_description
+en\thttps://a/Camel\thttps://a/c.jpg\tCamel\t\t\"A \"\"large\"\"\nanimal\"\t\t\tEnglish: A camel
+de\thttps://a/Kamel\thttps://a/c.jpg\t\t\t\t\t\t
+";
 
 /// The indices of the columns to read.
 struct Columns {
@@ -63,20 +84,18 @@ impl Columns {
 
 /// Passes each row to `collector`, as an image (by its URL) with its text. The document of an entry
 /// is the page.
-///
-/// # Errors
-/// `Text`; the errors of the collector
-pub fn read(
+fn read(
     input: Input<'_>,
-    options: &WitOptions,
+    request: &Request<'_>,
     collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut table = Table::tsv(input, true)?;
     let columns = Columns::find(&table)?;
+    let requested = request.text("language");
     while collector.next_record(|| table.advance())? {
         let row = &table;
         let language = row.field(columns.language);
-        if options.language.as_deref().is_some_and(|requested| requested != language) {
+        if requested.as_deref().is_some_and(|requested| requested != language) {
             collector.skip(Reason::OtherLanguage);
             continue;
         }
@@ -89,7 +108,7 @@ pub fn read(
             collector.skip(Reason::NoText);
             continue;
         };
-        let entry = Entry::image_text(&options.source, image, text);
+        let entry = Entry::image_text(&request.source, image, text);
         collector.emit(match row.field(columns.page_url).trim() {
             "" => entry,
             page => entry.of_document(page),

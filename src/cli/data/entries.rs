@@ -1,45 +1,39 @@
 //! `engram data entries`: published data sets as memory entries.
 
 use engram_data::messages::counted;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args, Subcommand};
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use engram_data::DataError;
-use engram_data::knowledge::coco::CocoOptions;
-use engram_data::knowledge::vqa::{ImageName, VqaOptions};
-use engram_data::knowledge::web::WebOptions;
-use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TripleOptions};
-use engram_data::knowledge::wit::WitOptions;
-use engram_data::knowledge::{Collector, Counts, Input, coco, vqa, web, wikidata, wit};
-use indicatif::ProgressBar;
+use engram_data::knowledge::{
+    Argument, ArgumentKind, Collector, Counts, DATA_SETS, DataSet, Input, Request, Rule, Sample,
+    Values,
+};
 use serde::Serialize;
 
-use super::super::paths::{InputFile, OutputFile, path_list};
+use super::super::paths::{InputFile, OutputFile};
 use super::super::{Outcome, output};
 
-/// Convert a published data set to memory entries (JSON lines).
-#[derive(Debug, Subcommand)]
-#[command(after_help = "\
-Files may be gzipped. docs/reference/formats.md has the differences from REVEAL's code.
+/// The name of the command that lists the samples of all data sets.
+const SAMPLES: &str = "samples";
 
-Examples:
-  engram data entries wit wit_v1.train.all-0000*.tsv.gz --language en --out wit.jsonl
-  engram data entries web cc12m.tsv --out cc12m.jsonl
-  engram memory build --keys keys.npy --entries wit.jsonl --out memory")]
+/// A parsed command.
+#[derive(Debug)]
 pub enum Entries {
-    Wikidata(Wikidata),
-    Wit(Wit),
-    Web(Web),
-    Coco(Coco),
-    Vqa(Vqa),
+    /// Reads a data set.
+    Read { data_set: &'static DataSet, values: Values, output: Output },
+    /// Lists the samples.
+    Samples,
 }
 
 /// The output options of all formats.
 #[derive(Debug, Args)]
-struct Output {
+pub struct Output {
     /// Output file for the entries (JSON lines)
     #[arg(long, value_name = "FILE")]
     out: OutputFile,
@@ -54,173 +48,155 @@ struct Output {
     json: bool,
 }
 
-/// Convert triples and entity descriptions of Wikidata or another knowledge graph.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Triples: [[subject, relation, object], ...] as in REVEAL, or lines
-`subject TAB relation TAB object`.
-Labels: {id: label}, {id: {\"label\": ..., \"description\": ...}}, or lines
-`id TAB label [TAB alias ...]`.
+impl Subcommand for Entries {
+    fn augment_subcommands(command: Command) -> Command {
+        command.subcommands(DATA_SETS.iter().map(subcommand)).after_help(
+            "\
+Files may be gzipped. docs/reference/formats.md has the differences from REVEAL's code.
 
 Examples:
-  engram data entries wikidata wikidata5m_transductive_train.txt --labels wikidata5m_entity.txt \\
-      --labels wikidata5m_relation.txt --reverse --out wikidata.jsonl
-  engram data entries wikidata --labels entity2wikidata.json --descriptions --out passages.jsonl")]
-pub struct Wikidata {
-    /// Files of triples
-    triples: Vec<InputFile>,
-    /// File of labels of entities, relations or both (repeatable)
-    #[arg(long, value_name = "FILE")]
-    labels: Vec<InputFile>,
-    /// Use the id of an entity without a label, instead of stopping with an error
-    #[arg(long, requires = "labels")]
-    keep_ids: bool,
-    /// Also add the reverse of each triple, with `_R` after its relation, unless 10,000 or more
-    /// triples have the same relation and object
-    #[arg(long)]
-    reverse: bool,
-    /// Also add a passage `label: description` for each label with a description
-    #[arg(long, requires = "labels")]
-    descriptions: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// Convert WIT: images of Wikipedia with the texts around them.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Example:
-  engram data entries wit wit_v1.train.all-0000*.tsv.gz --language en --out wit.jsonl")]
-pub struct Wit {
-    /// WIT files, .tsv or .tsv.gz
-    #[arg(required = true)]
-    files: Vec<InputFile>,
-    /// Keep only this language, for example en; default: all
-    #[arg(long, value_name = "CODE")]
-    language: Option<String>,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// Convert web images with captions: CC12M, CC3M.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
+  engram data entries wit wit_v1.train.all-0000*.tsv.gz --language en --out wit.jsonl
   engram data entries web cc12m.tsv --out cc12m.jsonl
-  engram data entries web Train_GCC-training.tsv --caption-first --source cc3m --out cc3m.jsonl")]
-pub struct Web {
-    /// Files with lines `URL TAB caption`
-    #[arg(required = true)]
-    files: Vec<InputFile>,
-    /// Read lines `caption TAB URL`, as in CC3M
-    #[arg(long)]
-    caption_first: bool,
-    /// Skip captions with fewer than N characters; REVEAL's code uses 33 for web pairs in
-    /// pre-training
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    min_characters: usize,
-    #[command(flatten)]
-    output: Output,
-}
+  engram memory build --keys keys.npy --entries wit.jsonl --out memory",
+        )
+    }
 
-/// Convert captions of COCO or NoCaps, also from Karpathy's files or from a CSV.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  engram data entries coco captions_train2017.json --folder train2017 --out coco.jsonl
-  engram data entries coco dataset_coco.json --split train,restval --join --out coco.jsonl
-  engram data entries coco captions.csv --out captions.jsonl")]
-pub struct Coco {
-    /// Caption files; a CSV has the columns image, caption and optionally split
-    #[arg(required = true)]
-    files: Vec<InputFile>,
-    /// Folder name to put before the image file names
-    #[arg(long, value_name = "NAME")]
-    folder: Option<String>,
-    /// Join all captions of an image to one entry
-    #[arg(long)]
-    join: bool,
-    /// Keep only these splits of a CSV or of Karpathy's file (train, restval, val, test)
-    #[arg(long = "split", value_name = "NAME", value_delimiter = ',')]
-    splits: Vec<String>,
-    #[command(flatten)]
-    output: Output,
-}
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Self::augment_subcommands(command)
+    }
 
-/// Convert visual questions and answers: VQA, OK-VQA, A-OKVQA.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  engram data entries vqa --questions train_questions.json --annotations train_annotations.json \\
-      --questions val_questions.json --annotations val_annotations.json \\
-      --image-name COCO_train2014_%012d.jpg --image-name COCO_val2014_%012d.jpg \\
-      --per-image --out vqa.jsonl
-  engram data entries vqa --aokvqa aokvqa_v1p0_val.json --image-name val2017/%012d.jpg \\
-      --out aokvqa.jsonl")]
-pub struct Vqa {
-    /// Question file of VQA or OK-VQA (repeatable)
-    #[arg(long, value_name = "FILE", required_unless_present = "aokvqa")]
-    questions: Vec<InputFile>,
-    /// Annotation file for each question file, in the same order
-    #[arg(long, value_name = "FILE")]
-    annotations: Vec<InputFile>,
-    /// A-OKVQA file with questions and answers (repeatable)
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["questions", "annotations"])]
-    aokvqa: Vec<InputFile>,
-    /// Pattern of image file names, where %012d, %d or %s stands for the image id; give one for all
-    /// question files, or one for each
-    #[arg(long = "image-name", value_name = "PATTERN")]
-    image_names: Vec<ImageName>,
-    /// Join all questions of an image to one entry, with REVEAL's text format
-    #[arg(long)]
-    per_image: bool,
-    #[command(flatten)]
-    output: Output,
-}
-
-impl Entries {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        match self {
-            Self::Wikidata(command) => command.run()?,
-            Self::Wit(Wit { files, language, output }) => {
-                let options = WitOptions { source: output.source("wit"), language };
-                output.convert_files(&path_list(&files), |input, collector| {
-                    wit::read(input, &options, collector)
-                })?;
-            }
-            Self::Web(Web { files, caption_first, min_characters, output }) => {
-                let source = output.source("cc12m");
-                let options = WebOptions { source, caption_first, min_characters };
-                output.convert_files(&path_list(&files), |input, collector| {
-                    web::read(input, &options, collector)
-                })?;
-            }
-            Self::Coco(Coco { files, folder, join, splits, output }) => {
-                let options = CocoOptions { source: output.source("coco"), folder, join, splits };
-                output.convert_files(&path_list(&files), |input, collector| {
-                    coco::read(input, &options, collector)
-                })?;
-            }
-            Self::Vqa(command) => command.run()?,
-        }
-        Ok(Outcome::Done)
+    fn has_subcommand(name: &str) -> bool {
+        DATA_SETS.iter().any(|data_set| data_set.name == name)
     }
 }
 
-impl Wikidata {
-    fn run(self) -> anyhow::Result<()> {
-        let Self { keep_ids, reverse, descriptions, output, .. } = self;
-        let source = output.source("wikidata");
-        let (triples, labels) = (path_list(&self.triples), path_list(&self.labels));
-        if triples.is_empty() && !descriptions {
-            anyhow::bail!(
-                "no triples and no --descriptions; give files of triples, or --labels with \
-                 --descriptions"
-            );
+impl FromArgMatches for Entries {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        match matches.subcommand_name() {
+            Some(SAMPLES) => Ok(Self::Samples),
+            _ => Self::of_data_sets(DATA_SETS, matches),
         }
-        let mut read_twice = Vec::new();
-        read_twice.extend(triples.iter().filter(|_| reverse).cloned());
-        read_twice.extend(labels.iter().filter(|_| descriptions).cloned());
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Adds `engram data entries samples` to the command line, for the torture suite. The help, the manual
+/// pages and the completions are made without it.
+pub fn with_sample_listing(command: Command) -> Command {
+    command.mut_subcommand("data", |data| {
+        data.mut_subcommand("entries", |entries| {
+            entries.subcommand(Command::new(SAMPLES).hide(true))
+        })
+    })
+}
+
+/// Prints a list of all samples as JSON: the arguments and the files.
+fn print_samples() -> anyhow::Result<()> {
+    let mut samples = Vec::new();
+    for DataSet { name, samples: of_data_set, .. } in DATA_SETS {
+        let sample = |sample: &Sample| (format!("{name} {}", sample.line), sample.files);
+        samples.extend(of_data_set.iter().map(sample));
+    }
+    output::print(&serde_json::to_string(&samples)?)
+}
+
+/// The subcommand of a data set.
+fn subcommand(data_set: &'static DataSet) -> Command {
+    let command = Command::new(data_set.name);
+    let command = command.args(data_set.arguments.iter().map(clap_argument));
+    let formats = match data_set.formats {
+        "" => String::new(),
+        formats => format!("{formats}\n\n"),
+    };
+    let plural = if data_set.examples.len() == 1 { "" } else { "s" };
+    let line = |example| format!("\n  engram data entries {} {example}", data_set.name);
+    let lines: String = data_set.examples.iter().map(line).collect();
+    Output::augment_args(command)
+        .about(data_set.about)
+        .after_help(format!("{formats}Example{plural}:{lines}"))
+}
+
+fn clap_argument(argument: &'static Argument) -> Arg {
+    let Argument { name, kind, value_name, .. } = *argument;
+    let mut arg = Arg::new(name).help(argument.help);
+    if !matches!(kind, ArgumentKind::Files) {
+        arg = arg.long(name);
+    }
+    if !matches!(kind, ArgumentKind::Switch) {
+        arg = arg.value_name(value_name);
+    }
+    let arg = match kind {
+        ArgumentKind::Files => {
+            arg.action(ArgAction::Append).num_args(1..).value_parser(value_parser!(InputFile))
+        }
+        ArgumentKind::File => arg.action(ArgAction::Append).value_parser(value_parser!(InputFile)),
+        ArgumentKind::Switch => arg.action(ArgAction::SetTrue),
+        ArgumentKind::Text => arg,
+        ArgumentKind::List => arg.action(ArgAction::Append).value_delimiter(','),
+        ArgumentKind::Checked(check) => arg
+            .action(ArgAction::Append)
+            .value_parser(move |text: &str| check(text).map(|()| text.to_owned())),
+        ArgumentKind::Number => arg.value_parser(value_parser!(usize)).default_value("0"),
+    };
+    match argument.rule {
+        Rule::Optional => arg,
+        Rule::Required => arg.required(true),
+        Rule::RequiredUnless(other) => arg.required_unless_present(other),
+        Rule::With(other) => arg.requires(other),
+        Rule::Without(others) => arg.conflicts_with_all(others),
+    }
+}
+
+/// The given values of an argument.
+fn given_values(argument: &Argument, matches: &ArgMatches) -> Vec<OsString> {
+    match argument.kind {
+        ArgumentKind::Files | ArgumentKind::File => {
+            let files = matches.get_many::<InputFile>(argument.name).into_iter().flatten();
+            files.map(|file| file.as_os_str().to_owned()).collect()
+        }
+        ArgumentKind::Switch if !matches.get_flag(argument.name) => Vec::new(),
+        _ => matches.get_raw(argument.name).into_iter().flatten().map(OsString::from).collect(),
+    }
+}
+
+impl Entries {
+    /// Finds the data set of the parsed arguments.
+    fn of_data_sets(
+        data_sets: &'static [DataSet],
+        matches: &ArgMatches,
+    ) -> Result<Self, clap::Error> {
+        let selected = matches.subcommand().and_then(|(name, matches)| {
+            Some((data_sets.iter().find(|data_set| data_set.name == name)?, matches))
+        });
+        let Some((data_set, matches)) = selected else {
+            return Err(clap::Error::new(ErrorKind::MissingSubcommand));
+        };
+        let arguments = data_set.arguments.iter();
+        let values = arguments.map(|argument| (argument.name, given_values(argument, matches)));
+        let values = values.filter(|(_, values)| !values.is_empty()).collect();
+        Ok(Self::Read { data_set, values, output: Output::from_arg_matches(matches)? })
+    }
+
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let Self::Read { data_set, values, output } = self else {
+            print_samples()?;
+            return Ok(Outcome::Done);
+        };
+        let (mut files, mut read_twice) = (Vec::new(), Vec::new());
+        for Argument { name, kind, read_twice_with, .. } in data_set.arguments {
+            if !matches!(kind, ArgumentKind::Files | ArgumentKind::File) {
+                continue;
+            }
+            let given = values.get(name).into_iter().flatten().map(PathBuf::from);
+            if read_twice_with.is_some_and(|switch| values.contains_key(switch)) {
+                read_twice.extend(given.clone());
+            }
+            files.extend(given);
+        }
         if let Some(pipe) = read_twice
             .iter()
             .find(|path| fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()))
@@ -231,93 +207,21 @@ impl Wikidata {
                  file"
             );
         }
-        let files = [&triples[..], &labels, &read_twice].concat();
-        output.write(&files, |inputs, collector| {
-            let mut label_table = Labels::default();
-            for path in &labels {
-                label_table.read(inputs.open(path)?, &mut inputs.discarding_collector())?;
-            }
-            if descriptions {
-                for path in &labels {
-                    wikidata::read_descriptions(inputs.open(path)?, &source, collector)?;
-                }
-            }
-            let mut counts = ObjectCounts::default();
-            if reverse {
-                for path in &triples {
-                    counts.read(inputs.open(path)?, &mut inputs.discarding_collector())?;
-                }
-            }
-            let options = TripleOptions {
-                source: &source,
-                labels: (!labels.is_empty()).then_some(&label_table),
-                keep_ids,
-                reverse: reverse.then_some(&counts),
-            };
-            triples.iter().try_for_each(|path| {
-                wikidata::read_triples(inputs.open(path)?, &options, collector)
-            })
-        })
-    }
-}
-
-impl Vqa {
-    fn run(self) -> anyhow::Result<()> {
-        let Self { image_names, per_image, output, .. } = self;
-        let source = output.source("vqa");
-        let [questions, annotations, aokvqa] =
-            [self.questions, self.annotations, self.aokvqa].map(|files| path_list(&files));
-        if questions.len() != annotations.len() {
-            let (questions, annotations) = (questions.len(), annotations.len());
-            anyhow::bail!(
-                "{questions} question files, {annotations} annotation files; give one of each, in \
-                 the same order"
-            );
-        }
-        let count = questions.len() + aokvqa.len();
-        let names: Vec<Option<ImageName>> = match image_names.len() {
-            0 => vec![None; count],
-            1 => vec![image_names.into_iter().next(); count],
-            given if given == count => image_names.into_iter().map(Some).collect(),
-            given => anyhow::bail!(
-                "{given} --image-name for {count} question files; give one, or one for each file"
-            ),
+        let sizes = files.iter().chain(&read_twice).filter_map(|path| fs::metadata(path).ok());
+        let bar = output::byte_progress_bar(sizes.map(|file| file.len()).sum());
+        let open = |path: &Path| -> Result<Input<'static>, DataError> {
+            let file = File::open(path);
+            let file = file.map_err(|source| DataError::Io { path: path.to_owned(), source })?;
+            Ok(Input::new(path, bar.wrap_read(file))?)
         };
-        let options: Vec<VqaOptions> = names
-            .into_iter()
-            .map(|image_name| VqaOptions { source: source.clone(), image_name, per_image })
-            .collect();
-        let files = [&questions[..], &annotations, &aokvqa].concat();
-        output.write(&files, |inputs, collector| {
-            for ((questions, annotations), options) in
-                questions.iter().zip(&annotations).zip(&options)
-            {
-                let annotations = Some(inputs.open(annotations)?);
-                vqa::read(inputs.open(questions)?, annotations, options, collector)?;
-            }
-            aokvqa.iter().zip(&options).try_for_each(|(path, options)| {
-                vqa::read(inputs.open(path)?, None, options, collector)
-            })
-        })
-    }
-}
-
-/// Opens input files and shows progress.
-struct InputFiles {
-    bar: ProgressBar,
-    skip_bad_lines: bool,
-}
-
-impl InputFiles {
-    fn open(&self, path: &Path) -> Result<Input<'static>, DataError> {
-        let file = File::open(path);
-        let file = file.map_err(|source| DataError::Io { path: path.to_owned(), source })?;
-        Ok(Input::new(path, self.bar.wrap_read(file))?)
-    }
-
-    /// A collector that writes no entries, for files of labels and counts.
-    fn discarding_collector(&self) -> Collector<'static> {
-        Collector::new(|_| Ok(())).skip_malformed(self.skip_bad_lines)
+        let source = output.source.clone().unwrap_or_else(|| data_set.source.to_owned());
+        let request = Request { source, values, open: &open };
+        output.write(&files, |collector| {
+            let result = (data_set.read)(&request, collector);
+            bar.finish_and_clear();
+            result
+        })?;
+        Ok(Outcome::Done)
     }
 }
 
@@ -330,33 +234,12 @@ struct Summary<'a> {
 }
 
 impl Output {
-    /// The source name of the entries.
-    fn source(&self, default: &str) -> String {
-        self.source.clone().unwrap_or_else(|| default.to_owned())
-    }
-
-    /// Reads files one after the other and writes their entries.
-    fn convert_files(
-        &self,
-        files: &[PathBuf],
-        mut read: impl FnMut(Input<'static>, &mut Collector<'_>) -> Result<(), DataError>,
-    ) -> anyhow::Result<()> {
-        self.write(files, |inputs, collector| {
-            files.iter().try_for_each(|path| read(inputs.open(path)?, collector))
-        })
-    }
-
-    /// Writes the entries that `read` produces, then prints the counts. `files` has every file that
-    /// `read` opens, repeated if it opens the file several times.
+    /// Writes the entries that `read` produces, then prints the counts.
     fn write(
         &self,
         files: &[PathBuf],
-        read: impl FnOnce(&InputFiles, &mut Collector<'_>) -> Result<(), DataError>,
+        read: impl FnOnce(&mut Collector<'_>) -> Result<(), DataError>,
     ) -> anyhow::Result<()> {
-        let bytes = files.iter().filter_map(|path| fs::metadata(path).ok()).map(|f| f.len()).sum();
-        let bar = output::byte_progress_bar(bytes);
-        let inputs = InputFiles { bar, skip_bad_lines: self.skip_bad_lines };
-
         let not_written = |error| output::not_written(&self.out, error);
         let mut file = BufWriter::new(output::AtomicFile::create(&self.out).map_err(not_written)?);
         let mut write_error = None;
@@ -369,10 +252,9 @@ impl Output {
             })
         })
         .skip_malformed(self.skip_bad_lines);
-        let result = read(&inputs, &mut collector);
+        let result = read(&mut collector);
         let counts = collector.counts().clone();
         drop(collector);
-        inputs.bar.finish_and_clear();
         if let Some(error) = write_error {
             return Err(not_written(error));
         }
@@ -427,4 +309,70 @@ fn counts_text(counts: &Counts) -> String {
         text += &format!("; {count} {note}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use engram_data::knowledge::Entry;
+
+    use super::*;
+
+    /// A data set with a passage on each line.
+    static OWN: [DataSet; 1] = [DataSet {
+        name: "passages",
+        about: "Convert passages",
+        source: "own",
+        arguments: &[
+            Argument::new(ArgumentKind::Files, "files", "FILES", "Files of passages")
+                .rule(Rule::Required),
+            Argument::new(ArgumentKind::Text, "document", "NAME", "Document of the passages"),
+        ],
+        formats: "One passage on each line.",
+        examples: &["passages.txt --out passages.jsonl"],
+        samples: &[],
+        read: |request, collector| {
+            let document = request.text("document").unwrap_or_default();
+            for input in request.inputs("files") {
+                let mut text = String::new();
+                input?.read_to_string(&mut text).expect("text");
+                for line in text.lines() {
+                    collector.count_record();
+                    let entry = Entry::passage(&request.source, line);
+                    collector.emit(entry.of_document(&*document))?;
+                }
+            }
+            Ok(())
+        },
+    }];
+
+    #[test]
+    fn a_data_set_is_one_value() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [input, out] = ["a.txt", "out.jsonl"].map(|name| folder.path().join(name));
+        fs::write(&input, "one\ntwo\n").expect("a file");
+        let command = || Command::new("entries").subcommands(OWN.iter().map(subcommand));
+        let entries = |arguments: &[&str]| {
+            let matches =
+                command().try_get_matches_from([&["entries", "passages"], arguments].concat());
+            matches.and_then(|matches| Entries::of_data_sets(&OWN, &matches))
+        };
+        let [input, out] = [&input, &out].map(|path| path.to_str().expect("a path"));
+        let entries_of_file =
+            entries(&[input, "--document", "d", "--source", "mine", "--out", out])
+                .expect("arguments");
+        assert_eq!(entries_of_file.run().expect("entries"), Outcome::Done);
+        assert_eq!(
+            fs::read_to_string(out).expect("entries"),
+            "{\"source\":\"mine\",\"document\":\"d\",\"text\":\"one\"}\n\
+             {\"source\":\"mine\",\"document\":\"d\",\"text\":\"two\"}\n"
+        );
+        let error = entries(&["--out", out]).expect_err("a file is required").to_string();
+        assert!(error.contains("<FILES>..."), "{error}");
+        let help = subcommand(&OWN[0]).render_long_help().to_string();
+        for part in ["Convert passages", "One passage on each line.\n\nExample:\n  engram data"] {
+            assert!(help.contains(part), "{help}");
+        }
+    }
 }

@@ -7,6 +7,7 @@ mod entries;
 mod speech;
 mod world;
 
+pub(super) use entries::with_sample_listing;
 pub(super) use speech::wav;
 
 use clap::{Args, Subcommand, ValueEnum};

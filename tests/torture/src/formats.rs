@@ -1,4 +1,5 @@
-//! Every format that the command reads (`formats.txt`), with a good example.
+//! Every format that the command reads, with a good example: those of `formats.txt`, and the samples
+//! of the data sets.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::inputs;
-use crate::program::checkout;
+use crate::program::{Engram, checkout};
 use crate::report::Report;
 use crate::scratch;
 use crate::subjects::{Shared, table};
@@ -27,7 +28,7 @@ pub enum Promise {
 
 /// A format: a folder with a good example, and a command that reads it.
 pub struct Format {
-    pub name: &'static str,
+    pub name: String,
     /// The folder with the example.
     pub example: PathBuf,
     /// Endings of the paths of the files to change; empty for all files.
@@ -68,7 +69,7 @@ pub fn all_formats(report: &Report, shared: &Shared) -> Result<Vec<Format>> {
             other => bail!("formats.txt: {other}: no such promise"),
         };
         formats.push(Format {
-            name,
+            name: name.to_owned(),
             example,
             only: only.split_whitespace().collect(),
             promise: promise_kind,
@@ -77,7 +78,25 @@ pub fn all_formats(report: &Report, shared: &Shared) -> Result<Vec<Format>> {
             line: shared.fill(line),
         });
     }
+    add_data_sets(shared, &mut formats)?;
     Ok(formats)
+}
+
+/// Adds the samples of the data sets that `engram data entries` reads.
+fn add_data_sets(shared: &Shared, formats: &mut Vec<Format>) -> Result<()> {
+    let listing = Engram::line("data entries samples").must_run()?.stdout;
+    let samples: Vec<(String, Vec<(String, String)>)> = serde_json::from_str(&listing)?;
+    for (number, (name, files)) in samples.into_iter().enumerate() {
+        let example = shared.folder.join(format!("formats/sample-{number}"));
+        let mut line = format!("data entries {name} --out {{o}}/out.jsonl --quiet");
+        for (file, content) in files {
+            write_file(&example.join(&file), content.as_bytes())?;
+            line = line.replace(&file, &format!("{{}}/{file}"));
+        }
+        let (only, promise, in_place, seconds) = (Vec::new(), Promise::Any, false, 0.02);
+        formats.push(Format { name, example, only, promise, in_place, seconds, line });
+    }
+    Ok(())
 }
 
 /// Writes the examples below `formats/` of the shared folder.
@@ -95,7 +114,6 @@ fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
         &path("csv/facts.csv"),
         b"id,source,text\n1,tools,\"a bolt, long\"\n2,parts,a pane\n",
     )?;
-    write_file(&path("captions/captions.csv"), b"image,caption,split\n1.jpg,a door,train\n")?;
     write_file(&path("trn/a.trn"), b"turn the light on (a)\nplay some jazz (b)\n")?;
     write_file(&path("caption/references.json"), REFERENCES.as_bytes())?;
     write_file(&path("caption/results.json"), CAPTIONS.as_bytes())?;
@@ -103,15 +121,11 @@ fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
     write_file(&path("aokvqa/predictions.json"), ANSWERS.as_bytes())?;
     let recipe = checkout().join("train/recipes/patent/world.toml");
     write_file(&path("recipe/recipe.toml"), &fs::read(recipe)?)?;
-    for (corpus, names) in [
-        ("eval", &["vqa/annotations", "vqa/results", "retrieval/queries"][..]),
-        ("eval", &["haystack/replies", "items/ratio"]),
-        ("data", &["coco/good", "wit/good", "web/good", "labels/good"]),
-    ] {
-        for name in names {
-            let file = checkout().join(corpus).join("fuzz/corpus").join(name);
-            write_file(&path(name), &fs::read(file)?)?;
-        }
+    for name in
+        ["vqa/annotations", "vqa/results", "retrieval/queries", "haystack/replies", "items/ratio"]
+    {
+        let file = checkout().join("eval/fuzz/corpus").join(name);
+        write_file(&path(name), &fs::read(file)?)?;
     }
     let seen = shared.folder.join("seen");
     for extension in ["wav", "flac", "mp3", "ogg", "m4a"] {

@@ -3,21 +3,15 @@
 use std::io::Write;
 
 use engram_data::knowledge::coco::CocoOptions;
-use engram_data::knowledge::web::WebOptions;
-use engram_data::knowledge::wikidata::TripleOptions;
-use engram_data::knowledge::{Input, coco, web, wikidata};
+use engram_data::knowledge::{coco, web, wikidata};
 
-use super::reading::{assert_refused, input, read};
+use super::reading::{assert_refused, input, read, read_line};
 use crate::gzip;
 
 #[test]
 fn gzip_files_are_decompressed_or_reported() {
     let text = "http://a\tb\n".repeat(1000);
-    let web = |bytes: &[u8]| {
-        read(true, |collector| {
-            web::read(Input::new("data.file", bytes)?, &WebOptions::default(), collector)
-        })
-    };
+    let web = |bytes: &[u8]| read_line(&web::DATA_SET, true, "data.file", &[("data.file", bytes)]);
     let compressed = gzip(text.as_bytes());
     assert_eq!(web(&compressed).unwrap().0.len(), 1000);
     let both = [gzip(b"http://a\tb\n"), compressed.clone()].concat();
@@ -50,8 +44,7 @@ fn a_decompression_bomb_does_not_fill_the_memory() {
         read(false, |collector| coco::read(input(&compressed), &CocoOptions::default(), collector));
     assert_refused(result, "data.file: unpacks to more than 256 MiB and 100 times its size");
     let overlong = format!("[\"{}\"]", "a".repeat(17 << 20));
-    let result = read(true, |collector| {
-        wikidata::read_triples(input(&overlong), &TripleOptions::default(), collector)
-    });
+    let files = [("data.file", overlong.as_bytes())];
+    let result = read_line(&wikidata::DATA_SET, true, "data.file", &files);
     assert_refused(result, "data.file: an item of more than 16 MiB");
 }

@@ -3,6 +3,7 @@
 
 mod coco;
 mod damaged;
+mod data_sets;
 mod reading;
 mod vqa;
 mod web;

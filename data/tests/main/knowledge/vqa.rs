@@ -1,10 +1,9 @@
 //! Tests of VQA, OK-VQA and A-OKVQA questions.
 
-use engram_data::knowledge::vqa::VqaOptions;
-use engram_data::knowledge::{Collector, Input, Reason, vqa};
+use engram_data::knowledge::{Counts, Reason, vqa};
 use serde_json::{Value, json};
 
-use super::reading::{assert_refused, input, read, skip_counts};
+use super::reading::{assert_refused, read_line, skip_counts};
 use crate::real_data;
 
 const QUESTIONS: &str = r#"{"questions": [{"image_id": 42, "question": "What?", "question_id": 1},
@@ -17,17 +16,16 @@ const ANSWERS: &str = r#"{"annotations": [
         {"answer": "dog"}, {"answer": "dog"}, {"answer": ""}]},
     {"question_id": 2, "answers": [{"answer": "Ada"}]}, {"question_id": 9, "answers": []}]}"#;
 
+fn vqa(questions: &str, answers: &str, options: &str) -> Result<(Vec<String>, Counts), String> {
+    let files = [("q", questions.as_bytes()), ("a", answers.as_bytes())];
+    let line = format!("--questions q --annotations a {options}");
+    read_line(&vqa::DATA_SET, false, &line, &files)
+}
+
 #[test]
 fn questions_come_with_their_answers() {
-    let name = Some("COCO_val2014_%012d.jpg".parse().unwrap());
-    let mut options = VqaOptions { image_name: name, ..VqaOptions::default() };
-    let vqa = |options: &VqaOptions| {
-        read(false, |collector| {
-            vqa::read(input(QUESTIONS), Some(input(ANSWERS)), options, collector)
-        })
-        .unwrap()
-    };
-    let (lines, counts) = vqa(&options);
+    let image_name = "--image-name COCO_val2014_%012d.jpg";
+    let (lines, counts) = vqa(QUESTIONS, ANSWERS, image_name).unwrap();
     assert_eq!(
         lines[0],
         concat!(
@@ -37,8 +35,7 @@ fn questions_come_with_their_answers() {
     );
     assert_eq!((lines.len(), counts.records), (3, 4));
     assert_eq!(counts.skipped, skip_counts([(Reason::NoAnswer, 1), (Reason::NoQuestion, 1)]));
-    options = VqaOptions { per_image: true, ..VqaOptions::default() };
-    let (lines, _) = vqa(&options);
+    let (lines, _) = vqa(QUESTIONS, ANSWERS, "--per-image").unwrap();
     // From the string operations of REVEAL's `get_vqa_knowledge`.
     assert_eq!(
         lines,
@@ -54,24 +51,18 @@ fn questions_come_with_their_answers() {
 
 #[test]
 fn bad_question_files_are_reported() {
-    let options = VqaOptions::default();
-    let vqa = |questions: &str, answers: &str| {
-        read(false, |collector| {
-            vqa::read(input(questions), Some(input(answers)), &options, collector)
-        })
-    };
+    let not_numeric = QUESTIONS.replace("7", "\"x\"");
+    assert_refused(
+        vqa(&not_numeric, ANSWERS, "--image-name %d"),
+        "item 2 of `questions`: image id x is not a number",
+    );
+    let vqa = |questions: &str, answers: &str| vqa(questions, answers, "");
     assert_refused(vqa(QUESTIONS, QUESTIONS), "has no list `annotations`");
     assert_refused(vqa(ANSWERS, ANSWERS), "has no list `questions`");
     let duplicate = QUESTIONS.replace("\"question_id\": 2", "\"question_id\": 1");
     assert_refused(vqa(&duplicate, ANSWERS), "item 2 of `questions`: question 1 appears twice");
     let duplicate = ANSWERS.replace("\"question_id\": 2", "\"question_id\": 1");
     assert_refused(vqa(QUESTIONS, &duplicate), "item 3 of `annotations`: question 1 appears twice");
-    let with_pattern = VqaOptions { image_name: Some("%d".parse().unwrap()), ..options.clone() };
-    let not_numeric = QUESTIONS.replace("7", "\"x\"");
-    let result = read(false, |collector| {
-        vqa::read(input(&not_numeric), Some(input(ANSWERS)), &with_pattern, collector)
-    });
-    assert_refused(result, "item 2 of `questions`: image id x is not a number");
 }
 
 #[test]
@@ -79,13 +70,9 @@ fn aokvqa_is_one_list() {
     let file = r#"[{"split": "val", "image_id": 1, "question_id": "a", "question": "What?",
         "choices": ["x"], "correct_choice_idx": 0, "direct_answers": ["x", "y", "y"]},
         {"image_id": 1, "question_id": "b", "question": "Who?"}]"#;
-    let options = VqaOptions { source: "aokvqa".to_owned(), ..VqaOptions::default() };
-    let (lines, counts) =
-        read(false, |collector| vqa::read(input(file), None, &options, collector)).unwrap();
-    assert_eq!(
-        lines,
-        [r#"{"source":"aokvqa","document":"1","question":"What?","answer":["y","x"]}"#]
-    );
+    let files = [("q", file.as_bytes())];
+    let (lines, counts) = read_line(&vqa::DATA_SET, false, "--aokvqa q", &files).unwrap();
+    assert_eq!(lines, [r#"{"source":"vqa","document":"1","question":"What?","answer":["y","x"]}"#]);
     assert_eq!(counts.skipped, skip_counts([(Reason::NoAnswer, 1)]));
 }
 
@@ -93,15 +80,13 @@ fn aokvqa_is_one_list() {
 #[ignore = "needs ENGRAM_DATA: aokvqa"]
 fn real_questions_of_aokvqa_are_read() {
     let folder = real_data("aokvqa");
-    let aokvqa = |name: &str, per_image| {
-        let image_name = Some("val2017/%012d.jpg".parse().unwrap());
-        let options = VqaOptions { image_name, per_image, ..VqaOptions::default() };
-        let input = Input::open(folder.join(name)).unwrap();
-        read(false, |collector| vqa::read(input, None, &options, collector)).unwrap()
+    let aokvqa = |name: &str| {
+        let line = format!("--image-name val2017/%012d.jpg --aokvqa {}/{name}", folder.display());
+        read_line(&vqa::DATA_SET, false, &line, &[]).unwrap()
     };
-    assert_eq!(aokvqa("aokvqa_v1p0_val.json", false).0.len(), 1_145);
-    assert_eq!(aokvqa("aokvqa_v1p0_val.json", true).0.len(), 1_122);
-    let (lines, counts) = aokvqa("aokvqa_v1p0_test.json", false);
+    assert_eq!(aokvqa("aokvqa_v1p0_val.json").0.len(), 1_145);
+    assert_eq!(aokvqa("aokvqa_v1p0_val.json --per-image").0.len(), 1_122);
+    let (lines, counts) = aokvqa("aokvqa_v1p0_test.json");
     assert_eq!((lines.len(), counts.records), (0, 6_702));
     assert_eq!(counts.skipped, skip_counts([(Reason::NoAnswer, 6_702)]));
 }
@@ -115,13 +100,10 @@ fn real_questions_of_okvqa_are_read() {
     let answer = |question: &Value| json!({"question_id": question["question_id"], "answers": [{"answer": "x"}]});
     let answers: Vec<_> = questions["questions"].as_array().unwrap().iter().map(answer).collect();
     let answers = json!({ "annotations": answers }).to_string();
-    for (per_image, entries) in [(false, 5_046), (true, 5_033)] {
-        let options = VqaOptions { per_image, ..VqaOptions::default() };
-        let questions = Input::open(&path).unwrap();
-        let read = |collector: &mut Collector<'_>| {
-            vqa::read(questions, Some(input(&answers)), &options, collector)
-        };
-        let (lines, counts) = super::reading::read(false, read).unwrap();
+    for (option, entries) in [("", 5_046), ("--per-image", 5_033)] {
+        let line = format!("--questions {} --annotations a {option}", path.display());
+        let files = [("a", answers.as_bytes())];
+        let (lines, counts) = read_line(&vqa::DATA_SET, false, &line, &files).unwrap();
         assert_eq!((lines.len(), counts.skipped.len()), (entries, 0));
     }
 }

@@ -1,10 +1,9 @@
 //! Tests of Wikidata labels, descriptions and edges.
 
-use engram_data::knowledge::wikidata::{Labels, ObjectCounts, TOO_FREQUENT, TripleOptions};
-use engram_data::knowledge::{Collector, Input, Note, Reason, wikidata};
+use engram_data::knowledge::{Counts, Note, Reason, wikidata};
 use proptest::prelude::*;
 
-use super::reading::{assert_refused, input, read, skip_counts};
+use super::reading::{assert_refused, read_line, skip_counts};
 use crate::real_data;
 
 const EDGES: [&str; 3] = [
@@ -13,33 +12,33 @@ const EDGES: [&str; 3] = [
     "\u{feff}Q1\tP31\tQ5\r\n\nQ2\tP31\tQ5\r\nQ5\tP31\tQ5",
 ];
 
+/// Reads triples with two files of labels, `l` and `more`.
+fn triples(
+    triples: &str,
+    labels: [&str; 2],
+    options: &str,
+    skip_malformed: bool,
+) -> Result<(Vec<String>, Counts), String> {
+    let files = [("data.file", triples), ("l", labels[0]), ("more", labels[1])];
+    let files = files.map(|(name, text)| (name, text.as_bytes()));
+    read_line(&wikidata::DATA_SET, skip_malformed, &format!("data.file {options}"), &files)
+}
+
+/// Reads the descriptions of labels.
+fn descriptions(labels: &str) -> Result<(Vec<String>, Counts), String> {
+    let files = [("data.file", labels.as_bytes())];
+    read_line(&wikidata::DATA_SET, false, "--labels data.file --descriptions", &files)
+}
+
 #[test]
 fn edges_become_triples_with_labels() {
-    let mut labels = Labels::default();
-    let mut collector = Collector::new(|_| Ok(()));
-    labels.read(input("Q1\tAda\tAda L.\nQ1\tAgain\nQ9\t\nP31\tis a\n"), &mut collector).unwrap();
-    assert_eq!(
-        collector.counts().skipped,
-        skip_counts([(Reason::NoText, 1), (Reason::SecondLabel, 1)])
-    );
-    assert_eq!((labels.len(), labels.get("Q1")), (2, Some("Ada")));
-    labels
-        .read(
-            input(r#"{"Q5": {"label": "human", "description": null}, "Q2": "Bob"}"#),
-            &mut collector,
-        )
-        .unwrap();
+    let labels = [
+        "Q1\tAda\tAda L.\nQ1\tAgain\nQ9\t\nP31\tis a\n",
+        r#"{"Q5": {"label": "human", "description": null}, "Q2": "Bob"}"#,
+    ];
     for edges in EDGES {
-        let mut counts = ObjectCounts::default();
-        counts.read(input(edges), &mut collector).unwrap();
-        let options = TripleOptions {
-            labels: Some(&labels),
-            reverse: Some(&counts),
-            ..TripleOptions::default()
-        };
         let (lines, counts) =
-            read(false, |collector| wikidata::read_triples(input(edges), &options, collector))
-                .unwrap();
+            triples(edges, labels, "--labels l --labels more --reverse", false).unwrap();
         assert_eq!(
             lines,
             [
@@ -57,13 +56,8 @@ fn edges_become_triples_with_labels() {
 
 #[test]
 fn ids_without_labels_are_counted() {
-    let mut labels = Labels::default();
-    labels.read(input("Q1\tAda\n"), &mut Collector::new(|_| Ok(()))).unwrap();
-    let options =
-        TripleOptions { labels: Some(&labels), keep_ids: true, ..TripleOptions::default() };
     let (lines, counts) =
-        read(false, |collector| wikidata::read_triples(input(EDGES[0]), &options, collector))
-            .unwrap();
+        triples(EDGES[0], ["Q1\tAda\n", ""], "--labels l --keep-ids", false).unwrap();
     assert!(lines[0].ends_with(r#""subject":"Ada","relation":"P31","object":"Q5"}"#), "{lines:?}");
     let notes = [(Note::EntityWithoutLabel, 3), (Note::RelationWithoutLabel, 2)];
     assert_eq!(counts.notes, notes.into());
@@ -71,13 +65,8 @@ fn ids_without_labels_are_counted() {
 
 #[test]
 fn a_triple_with_an_unlabelled_entity_is_reported_or_counted() {
-    let mut labels = Labels::default();
-    labels.read(input("Q1\tAda\nQ5\thuman\n"), &mut Collector::new(|_| Ok(()))).unwrap();
-    let options = TripleOptions { labels: Some(&labels), ..TripleOptions::default() };
     for edges in EDGES {
-        let triples = |skips| {
-            read(skips, |collector| wikidata::read_triples(input(edges), &options, collector))
-        };
+        let triples = |skips| triples(edges, ["Q1\tAda\nQ5\thuman\n", ""], "--labels l", skips);
         let error = triples(false).unwrap_err().to_string();
         assert!(error.contains("the subject Q2 has no label"), "{error}");
         assert!(error.contains("item 2") || error.contains("data.file:"), "{error}");
@@ -89,15 +78,10 @@ fn a_triple_with_an_unlabelled_entity_is_reported_or_counted() {
 
 #[test]
 fn frequent_objects_get_no_reverse_edge() {
-    for (count, reverse_edges) in [(TOO_FREQUENT - 1, TOO_FREQUENT - 1), (TOO_FREQUENT, 0)] {
+    for (count, reverse_edges) in [(9_999, 9_999), (10_000, 0)] {
         let edges: String = (0..count).map(|i| format!("Q{i}\tP31\thuman\n")).collect();
         let edges = edges + "Q1\tP1\tother\n";
-        let mut counts = ObjectCounts::default();
-        counts.read(input(&edges), &mut Collector::new(|_| Ok(()))).unwrap();
-        let options = TripleOptions { reverse: Some(&counts), ..TripleOptions::default() };
-        let (_, counts) =
-            read(false, |collector| wikidata::read_triples(input(&edges), &options, collector))
-                .unwrap();
+        let (_, counts) = triples(&edges, ["", ""], "--reverse", false).unwrap();
         assert_eq!(counts.entries, count + 2 + reverse_edges);
         let notes = counts.notes.get(&Note::TooFrequentToReverse).copied();
         assert_eq!(notes.unwrap_or(0), count - reverse_edges);
@@ -108,9 +92,7 @@ fn frequent_objects_get_no_reverse_edge() {
 fn descriptions_become_passages() {
     let labels = r#"{"Q1": {"label": "Bern", "description": "capital"}, "Q2": {"label": "x"},
         "Q3": {"description": "nameless"}, "Q4": "y"}"#;
-    let (lines, counts) =
-        read(false, |collector| wikidata::read_descriptions(input(labels), "wikidata", collector))
-            .unwrap();
+    let (lines, counts) = descriptions(labels).unwrap();
     assert_eq!(
         lines,
         [
@@ -133,10 +115,7 @@ fn bad_edges_and_labels_are_reported_or_counted() {
             "item 2: not a list of 3 ids",
         ),
     ] {
-        let triples = |skip| {
-            let options = TripleOptions::default();
-            read(skip, |collector| wikidata::read_triples(input(edges), &options, collector))
-        };
+        let triples = |skips| triples(edges, ["", ""], "", skips);
         assert_refused(triples(false), expected);
         let (lines, counts) = triples(true).unwrap();
         assert_eq!(lines.len() as u64, counts.records - 1);
@@ -148,16 +127,10 @@ fn bad_edges_and_labels_are_reported_or_counted() {
         (r#"[["a","b","c"]] x"#, ":1: trailing characters (column 17)"),
         (r#"{"a": 1}"#, "invalid type: map, expected a list"),
     ] {
-        let options = TripleOptions::default();
-        assert_refused(
-            read(true, |collector| wikidata::read_triples(input(edges), &options, collector)),
-            expected,
-        );
+        assert_refused(triples(edges, ["", ""], "", true), expected);
     }
     let labels = "{\"Q1\": \"a\",\n \"Q2\": 5}";
-    let result =
-        read(false, |collector| wikidata::read_descriptions(input(labels), "w", collector));
-    assert_refused(result, "data.file, entry `Q2`: expected an object, found 5");
+    assert_refused(descriptions(labels), "data.file, entry `Q2`: expected an object, found 5");
 }
 
 proptest! {
@@ -165,12 +138,7 @@ proptest! {
     fn both_formats_of_edges_give_the_same_triples(edges in prop::collection::vec(("Q[0-9]", "[PX\"\\\\é]{1,3}", "Q[0-9]"), 1..30)) {
         let lines: String = edges.iter().map(|(s, r, o)| format!("{s}\t{r}\t{o}\n")).collect();
         let json = serde_json::to_string(&edges).unwrap();
-        let triples = |text: &str| {
-            let mut counts = ObjectCounts::default();
-            counts.read(input(text), &mut Collector::new(|_| Ok(()))).unwrap();
-            let options = TripleOptions { reverse: Some(&counts), ..TripleOptions::default() };
-            read(false, |collector| wikidata::read_triples(input(text), &options, collector)).unwrap()
-        };
+        let triples = |text: &str| triples(text, ["", ""], "--reverse", false).unwrap();
         let (triples_of_lines, counts) = triples(&lines);
         let loops = edges.iter().filter(|(s, _, o)| s == o).count();
         prop_assert_eq!(triples_of_lines.len(), 2 * (edges.len() - loops));
@@ -182,13 +150,8 @@ proptest! {
 #[ignore = "needs ENGRAM_DATA: wikidata-sample"]
 fn real_labels_are_read() {
     let path = real_data("wikidata-sample/entity2wikidata.json");
-    let mut labels = Labels::default();
-    labels.read(Input::open(&path).unwrap(), &mut Collector::new(|_| Ok(()))).unwrap();
-    assert_eq!((labels.len(), labels.get("/m/010016")), (14_515, Some("Denton")));
-    let (lines, counts) = read(false, |collector| {
-        wikidata::read_descriptions(Input::open(&path)?, "wikidata", collector)
-    })
-    .unwrap();
+    let line = format!("--labels {} --descriptions", path.display());
+    let (lines, counts) = read_line(&wikidata::DATA_SET, false, &line, &[]).unwrap();
     assert_eq!((lines.len(), counts.records), (13_666, 14_515));
     assert_eq!(counts.skipped, skip_counts([(Reason::NoDescription, 849)]));
     let first = r#"{"source":"wikidata","document":"/m/010016","text":"Denton: city in Texas, United States"}"#;

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use engram_data::knowledge::wit::WitOptions;
-use engram_data::knowledge::{Reason, wit};
+use engram_data::knowledge::{Counts, Reason, wit};
 
-use super::reading::{assert_refused, input, read, skip_counts};
+use super::reading::{assert_refused, read_line, skip_counts};
 
 const COLUMNS: [&str; 17] = [
     "language",
@@ -36,6 +35,10 @@ fn wit_file(rows: &[&[(&str, &str)]]) -> String {
     [COLUMNS.join("\t")].into_iter().chain(rows).map(|row| row + "\n").collect()
 }
 
+fn wit(file: &str, options: &str) -> Result<(Vec<String>, Counts), String> {
+    read_line(&wit::DATA_SET, false, &format!("f {options}"), &[("f", file.as_bytes())])
+}
+
 #[test]
 fn wit_rows_become_images_with_six_texts() {
     let file = wit_file(&[
@@ -57,9 +60,7 @@ fn wit_rows_become_images_with_six_texts() {
             ("caption_alt_text_description", "x"),
         ],
     ]);
-    let options = WitOptions { language: Some("en".to_owned()), ..WitOptions::default() };
-    let (lines, counts) =
-        read(false, |collector| wit::read(input(&file), &options, collector)).unwrap();
+    let (lines, counts) = wit(&file, "--language en").unwrap();
     assert_eq!(
         lines,
         [concat!(
@@ -70,17 +71,13 @@ fn wit_rows_become_images_with_six_texts() {
     );
     assert_eq!((counts.records, counts.entries), (3, 1));
     assert_eq!(counts.skipped, skip_counts([(Reason::OtherLanguage, 1), (Reason::NoImage, 1)]));
-    let (_, counts) =
-        read(false, |collector| wit::read(input(&file), &WitOptions::default(), collector))
-            .unwrap();
+    let (_, counts) = wit(&file, "").unwrap();
     assert_eq!(counts.skipped, skip_counts([(Reason::NoText, 1), (Reason::NoImage, 1)]));
 }
 
 #[test]
 fn bad_wit_files_are_reported() {
-    let wit = |file: &str| {
-        read(false, |collector| wit::read(input(file), &WitOptions::default(), collector))
-    };
+    let wit = |file: &str| wit(file, "");
     assert_refused(
         wit("language\tpage_url\n"),
         ":1: column `image_url` is missing; the header has: language, page_url",
