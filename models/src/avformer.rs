@@ -17,6 +17,8 @@
 
 mod frozen;
 mod state_distance;
+#[cfg(test)]
+mod tests;
 mod visual_projection;
 
 use candle_core::Tensor;
