@@ -1,7 +1,8 @@
 //! Readers of published data sets, which make the entries of a memory.
 //!
 //! A reader opens each [`Input`] (plain or gzip) of a [`Request`] and passes its entries to a
-//! [`Collector`], which counts the skipped records by reason. This example skips a caption that is too short:
+//! [`Collector`], which counts the skipped records by reason. This example skips a caption that is
+//! too short:
 //!
 //! ```
 //! use engram_data::knowledge::{Collector, Input, Open, Reason, web::DATA_SET};

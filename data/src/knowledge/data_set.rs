@@ -23,7 +23,7 @@ pub struct DataSet {
     /// A description of the file formats for the help, with lines of at most 100 characters; may be
     /// empty.
     pub formats: &'static str,
-    /// The arguments of example commands.
+    /// Example commands, without `engram data entries NAME`.
     pub examples: &'static [&'static str],
     /// Small files with valid records. The tests read them, whole and damaged.
     pub samples: &'static [Sample],

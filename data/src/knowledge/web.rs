@@ -4,7 +4,7 @@
 //! # Source   `data/cc12m_table_dataset.py` of REVEAL's released code (google-research/scenic,
 //! `projects/knowledge_visual_language`, commit 03c3032): the caption, unchanged. For its web pairs
 //! in pre-training, REVEAL keeps captions of more than 32 characters
-//! (`--min-characters 33`); its memory keeps all captions.
+//! (`min-characters` = 33); its memory keeps all captions.
 
 use engram_textfile::{Input, Lines, TextError};
 
