@@ -13,6 +13,7 @@ mod checksums;
 pub mod distributed;
 mod ema;
 mod error;
+mod exact;
 pub mod grid;
 mod layer_rate;
 mod log;

@@ -6,6 +6,6 @@ mod tensorboard;
 
 pub(crate) use engram_data::messages::message as print;
 pub use metrics::METRICS;
-pub(crate) use metrics::{Exact, LogPosition, Metrics, Timing, Window};
+pub(crate) use metrics::{LogPosition, Metrics, Timing, Window};
 pub(crate) use progress::Progress;
 pub(crate) use tensorboard::EventWriter;

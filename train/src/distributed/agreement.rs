@@ -12,6 +12,7 @@ use super::{Ranks, failed};
 use crate::Stopped;
 use crate::checkpoint::Checkpoints;
 use crate::error::{Result, TrainError};
+use crate::exact::Exact;
 use crate::log::LogPosition;
 use crate::study::{Evaluation, StudyResult};
 use crate::trainer::State;
@@ -27,10 +28,10 @@ struct Sent {
     files: Vec<(String, u64)>,
 }
 
-/// An evaluation, with the bits of its metrics: JSON has no NaN and no infinity.
+/// An evaluation, as a message.
 #[derive(Serialize, Deserialize)]
 struct SentEvaluation {
-    metrics: Vec<(String, u64)>,
+    metrics: Vec<(String, Exact)>,
     counts: Vec<(String, u64)>,
 }
 
@@ -89,7 +90,7 @@ impl Ranks {
             }
             match evaluate() {
                 Ok(Evaluation { metrics, counts }) => {
-                    let metrics = metrics.into_iter().map(|(name, value)| (name, value.to_bits()));
+                    let metrics = metrics.into_iter().map(|(name, value)| (name, Exact(value)));
                     Ok(Some(SentEvaluation { metrics: metrics.collect(), counts }))
                 }
                 Err(error) if Stopped::is_cause_of(&*error) => Ok(None),
@@ -97,7 +98,7 @@ impl Ranks {
             }
         })?;
         let SentEvaluation { metrics, counts } = self.broadcast(sent)?.ok_or(Stopped)?;
-        let metrics = metrics.into_iter().map(|(name, bits)| (name, f64::from_bits(bits)));
+        let metrics = metrics.into_iter().map(|(name, value)| (name, value.0));
         Ok(Evaluation { metrics: metrics.collect(), counts })
     }
 

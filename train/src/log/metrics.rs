@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use engram_durable as durable;
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::error::{Result, TrainError};
+use crate::exact::Exact;
 
 /// The metrics file of a run.
 pub const METRICS: &str = "metrics.jsonl";
@@ -93,41 +93,6 @@ pub(crate) struct Window {
     loss: Exact,
     gradient_norm: Exact,
     parts: Vec<(String, Exact)>,
-}
-
-/// A number that JSON keeps bit by bit. JSON has no NaN and no infinity, so these are the digits of
-/// their bits, as text.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Exact(pub(crate) f64);
-
-/// The two forms of an [`Exact`].
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum NumberOrBits {
-    Number(f64),
-    Bits(String),
-}
-
-impl Serialize for Exact {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let form = match self.0.is_finite() {
-            true => NumberOrBits::Number(self.0),
-            false => NumberOrBits::Bits(format!("{:016x}", self.0.to_bits())),
-        };
-        form.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Exact {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match NumberOrBits::deserialize(deserializer)? {
-            NumberOrBits::Number(number) => Ok(Self(number)),
-            NumberOrBits::Bits(bits) => {
-                let bits = u64::from_str_radix(&bits, 16).map_err(D::Error::custom)?;
-                Ok(Self(f64::from_bits(bits)))
-            }
-        }
-    }
 }
 
 impl Window {

@@ -16,7 +16,8 @@ use crate::Stopped;
 use crate::checkpoint::{self, Contents, Reason};
 use crate::distributed::sharded_tables::PartValues;
 use crate::error::{Result, StudyError, TrainError};
-use crate::log::{Exact, Progress, Window};
+use crate::exact::Exact;
+use crate::log::{Progress, Window};
 use crate::recipe::{Phase, Recipe};
 use crate::study::{Evaluation, EvaluationContext, StudyExtension, epoch_rng};
 

@@ -18,6 +18,7 @@ use crate::distributed::sharded_tables::{TableGradients, TableRows};
 use crate::distributed::tree::share;
 use crate::distributed::{MicroBatchSum, Ranks};
 use crate::error::{Result, TrainError};
+use crate::exact::Exact;
 use crate::optimiser::StepSize;
 use crate::recipe::Negatives;
 use crate::step_features::{Features, StepFeatures};
@@ -45,11 +46,11 @@ impl Pass {
         let mut first_examples = None;
         for MicroBatch { loss, examples, tokens, parts } in micro_batches {
             first_examples.get_or_insert(examples.max(1));
-            sum.loss += f64::from_bits(loss) * examples as f64;
+            sum.loss += loss.0 * examples as f64;
             sum.examples += examples;
             sum.tokens += tokens;
             for (name, value) in parts {
-                let value = f64::from_bits(value) * examples as f64;
+                let value = value.0 * examples as f64;
                 match sum.parts.iter_mut().find(|(existing, _)| *existing == name) {
                     Some((_, total)) => *total += value,
                     None => sum.parts.push((name, value)),
@@ -85,13 +86,13 @@ fn records(before: String, all: &[RankPasses]) -> Vec<String> {
     std::iter::once(before).chain(records).collect()
 }
 
-/// The loss of one micro-batch. Numbers are stored as bits, because JSON has no NaN or infinity.
+/// The loss of one micro-batch.
 #[derive(Serialize, Deserialize)]
 struct MicroBatch {
-    loss: u64,
+    loss: Exact,
     examples: usize,
     tokens: usize,
-    parts: Vec<(String, u64)>,
+    parts: Vec<(String, Exact)>,
 }
 
 /// The gradients of a phase's parameters and tables.
@@ -275,9 +276,9 @@ impl<S: StudyExtension> RunningPass<'_, S> {
         if let Some((rows, selected)) = self.rows.as_mut().zip(self.selected.take()) {
             rows.sum.add(micro_batch, &selected);
         }
-        let parts = batch.parts.into_iter().map(|(name, value)| (name, value.to_bits()));
+        let parts = batch.parts.into_iter().map(|(name, value)| (name, Exact(value)));
         self.passes.micro_batches.push(MicroBatch {
-            loss: loss.to_bits(),
+            loss: Exact(loss),
             examples,
             tokens: batch.tokens,
             parts: parts.collect(),

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::log::{Exact, LogPosition, Window};
+use crate::exact::Exact;
+use crate::log::{LogPosition, Window};
 
 /// The training state in a checkpoint.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
