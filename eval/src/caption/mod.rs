@@ -239,7 +239,9 @@ fn tokenized_corpus(
     let references = pairs.iter().flat_map(|(image, _)| &image.references);
     let references: Vec<&str> = references.map(String::as_str).collect();
     let captions: Vec<&str> = pairs.iter().map(|(_, caption)| *caption).collect();
-    let mut sentences = Sentences::default();
+    let all_captions = || references.iter().chain(&captions);
+    let bytes = all_captions().map(|caption| caption.len()).sum();
+    let mut sentences = Sentences::with_capacity(all_captions().count(), bytes);
     for (captions, file) in [&references, &captions].into_iter().zip(files) {
         warn_of_line_ends(captions, file, warnings);
         let end = sentences.len() + captions.len();

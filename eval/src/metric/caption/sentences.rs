@@ -31,6 +31,13 @@ pub(crate) struct Sentences {
 pub(super) struct Vocabulary(HashMap<Box<str>, u32, RandomState>);
 
 impl Sentences {
+    /// Allocates memory for `sentences` sentences with `bytes` bytes in total.
+    pub(crate) fn with_capacity(sentences: usize, bytes: usize) -> Self {
+        // An English word and its space take five to six bytes.
+        let (words, ends) = (Vec::with_capacity(bytes / 4), Vec::with_capacity(sentences));
+        Self { words, ends, ..Self::default() }
+    }
+
     /// Number of sentences.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
