@@ -10,7 +10,7 @@ struct AdamwTensor {
   float* second;
   const float* gradient;
   unsigned long long count;
-  float gradient_scale, keep, beta1, beta2, step, correction, epsilon, unused;
+  float gradient_scale, keep, first_rest, beta2, second_rest, step, correction, epsilon;
 };
 
 // A chunk of a tensor, one per block.
@@ -27,8 +27,8 @@ extern "C" __global__ void adamw(const AdamwTensor* tensors, const Chunk* chunks
   const unsigned long long end = start + chunk_size < t.count ? start + chunk_size : t.count;
   for (unsigned long long i = start + threadIdx.x; i < end; i += blockDim.x) {
     const float g = t.gradient[i] * t.gradient_scale;
-    const float m = fmaf(1.0f - t.beta1, g - t.first[i], t.first[i]);
-    const float v = fmaf(t.beta2, t.second[i], (1.0f - t.beta2) * g * g);
+    const float m = fmaf(t.first_rest, g - t.first[i], t.first[i]);
+    const float v = fmaf(t.beta2, t.second[i], t.second_rest * g * g);
     t.first[i] = m;
     t.second[i] = v;
     t.values[i] = fmaf(t.step, m / (sqrtf(v) / t.correction + t.epsilon), t.values[i] * t.keep);

@@ -81,7 +81,7 @@ impl Ema {
 /// `min(decay, (1 + step) / (10 + step))`.
 pub(crate) fn value_weight(decay: f64, step: u64) -> f32 {
     let step = step as f64;
-    1.0 - decay.min((1.0 + step) / (10.0 + step)) as f32
+    (1.0 - decay.min((1.0 + step) / (10.0 + step))) as f32
 }
 
 /// Moves an average towards the values.

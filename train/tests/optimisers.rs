@@ -175,6 +175,45 @@ fn results_do_not_depend_on_the_thread_count() -> TestResult {
     Ok(())
 }
 
+/// In f32, `1 − 0.999` differs by 1.3e-5 from its value in f64, which the references use.
+#[test]
+fn running_means_of_a_thousand_steps_equal_those_of_the_references() -> TestResult {
+    const DECAY: f64 = 0.999;
+    let adamw = AdamwSettings { betas: [DECAY, DECAY], ..AdamwSettings::default() };
+    let lion = LionSettings { betas: [0.9, DECAY], ..LionSettings::default() };
+    let muon = MuonSettings { momentum: DECAY, ..MuonSettings::default() };
+    let rmsprop = RmspropSettings { decay: DECAY, ..RmspropSettings::default() };
+    for (name, rule) in [
+        ("adamw", RuleSettings::Adamw(adamw)),
+        ("lion", RuleSettings::Lion(lion)),
+        ("muon", RuleSettings::Muon(muon)),
+        ("rmsprop", RuleSettings::Rmsprop(rmsprop)),
+    ] {
+        let parameters = parameters(&[vec![64, 64]])?;
+        let parameter = parameters.iter().next().expect("the parameter").tensor().clone();
+        let mut gradients = Gradients::new(&parameters);
+        let mut optimiser = Optimiser::new(&rules(&rule), &parameters);
+        for step in 0..1000 {
+            let gradient: Vec<f32> =
+                formula(64 * 64, 100 * (step + 1)).into_iter().map(|g| g + 1.0).collect();
+            let gradient = Tensor::from_vec(gradient, (64, 64), parameter.device())?;
+            gradients.clear();
+            gradients.backward(&(&parameter * gradient)?.sum_all()?)?;
+            let size = StepSize { learning_rate: 1e-4, gradient_scale: 1.0 };
+            optimiser.step(&parameters, &gradients, &[1.0], size)?;
+        }
+        let expected: Vec<f64> = serde_json::from_value(expected()["running_means"][name].clone())?;
+        let state = optimiser.state()?;
+        assert_eq!(state.len(), expected.len(), "{name}");
+        for ((state_name, mean), expected) in state.iter().zip(expected) {
+            // The sum of many elements averages the rounding errors of single steps.
+            let ratio = mean.iter().map(|m| f64::from(*m)).sum::<f64>() / expected;
+            assert!((ratio - 1.0).abs() < 2e-6, "{name}: {state_name}: {ratio}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_parameter_without_a_gradient_is_unchanged() -> TestResult {
     let builder = ParameterBuilder::on_cpu(0);

@@ -21,9 +21,9 @@ pub struct AdamwUpdate {
     pub moments: [Tensor; 2],
     /// The gradient.
     pub gradient: Tensor,
-    /// The gradient's scale, the factor on the parameter, both betas, the step, the correction and
-    /// epsilon, as in `AdamwTensor` of `models/cuda/adamw.cu`.
-    pub factors: [f32; 7],
+    /// The gradient's scale, the factor on the parameter, `1 − beta1`, `beta2`, `1 − beta2`, the
+    /// step, the correction and epsilon, as in `AdamwTensor` of `models/cuda/adamw.cu`.
+    pub factors: [f32; 8],
 }
 
 /// Takes AdamW steps, in place.
@@ -37,9 +37,9 @@ pub fn adamw(updates: &[AdamwUpdate]) -> Result<()> {
         }
         let mut numbers = tensors.map(address_of_f32).into_iter().collect::<Result<Vec<_>>>()?;
         numbers.push(update.values.elem_count() as u64);
-        let [a, b, c, d, e, f, g] = update.factors;
+        let [a, b, c, d, e, f, g, h] = update.factors;
         numbers.extend(
-            [(a, b), (c, d), (e, f), (g, 0.0)].map(|(low, high)| {
+            [(a, b), (c, d), (e, f), (g, h)].map(|(low, high)| {
                 u64::from(f32::to_bits(low)) | u64::from(f32::to_bits(high)) << 32
             }),
         );

@@ -13,7 +13,7 @@ mod second_moment;
 
 use candle_core::Tensor;
 
-use super::lanes::{DecayedStep, ElementRule, Lane, StateValues, update_all};
+use super::lanes::{DecayedStep, ElementRule, Lane, MeanWeights, StateValues, update_all};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::{State, Step, UpdateRule, decay_of, sum_of_squares};
 use crate::error::Result as TrainResult;
@@ -84,7 +84,7 @@ impl Adafactor {
     fn step(&self, scale: f32, step: &Step) -> AdafactorStep {
         let decay = (1.0 - step.rate_factor * self.settings.weight_decay) as f32;
         let rate_factor = step.rate_factor as f32;
-        let momentum = self.settings.momentum as f32;
+        let momentum = MeanWeights::new(self.settings.momentum);
         AdafactorStep { scale, momentum, decay, rate_factor }
     }
 }
@@ -93,7 +93,7 @@ impl Adafactor {
 #[derive(Clone, Copy)]
 struct AdafactorStep {
     scale: f32,
-    momentum: f32,
+    momentum: MeanWeights,
     decay: f32,
     rate_factor: f32,
 }
@@ -116,8 +116,7 @@ impl ElementRule<1> for AdafactorStep {
         update: &L,
         [mean]: [&L; 1],
     ) -> Result<(L, [L; 1]), L::Error> {
-        let update = update.times(self.scale)?.times(1.0 - self.momentum)?;
-        let mean = mean.times_plus(self.momentum, &update)?;
+        let mean = self.momentum.mean(mean, &update.times(self.scale)?)?;
         let step = DecayedStep { decay: self.decay, step: -self.rate_factor };
         Ok((step.of(value, &mean)?, [mean]))
     }
@@ -133,10 +132,10 @@ impl UpdateRule for Adafactor {
     ) -> TrainResult<()> {
         scratch.resize(gradient.len(), 0.0);
         let update = &mut scratch[..];
-        let second_moment_decay = self.second_moment_decay(step);
+        let decay = self.second_moment_decay(step);
         let gradient_scale = step.size.gradient_scale as f32;
         let epsilon = self.settings.epsilon as f32;
-        self.moment.scale(gradient, update, gradient_scale, epsilon, second_moment_decay as f32)?;
+        self.moment.scale(gradient, update, gradient_scale, epsilon, decay)?;
         let scale = self.scale(root_mean_square(update), root_mean_square(values), step);
         let rule = self.step(scale, step);
         match &mut self.momentum {
@@ -152,7 +151,7 @@ impl UpdateRule for Adafactor {
         gradient: &Tensor,
         step: &Step,
     ) -> candle_core::Result<Tensor> {
-        let decay = self.second_moment_decay(step) as f32;
+        let decay = self.second_moment_decay(step);
         let gradient = (gradient * step.size.gradient_scale)?;
         let update = self.moment.scaled(&gradient, self.settings.epsilon as f32, decay)?;
         let root_mean_square = |x: &Tensor| -> candle_core::Result<f64> {

@@ -7,7 +7,9 @@ use candle_core::Tensor;
 use engram_models::cuda::AdamwUpdate;
 use rayon::prelude::*;
 
-use super::lanes::{DecayedStep, ElementRule, ElementSettings, ElementWise, Lane, UpdateSlice};
+use super::lanes::{
+    DecayedStep, ElementRule, ElementSettings, ElementWise, Lane, MeanWeights, UpdateSlice,
+};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::{BLOCK, State, Step, UpdateRule, decay_of};
 use crate::error::Result as TrainResult;
@@ -55,8 +57,8 @@ struct AdamW {
 #[derive(Clone, Copy)]
 pub(super) struct AdamwStep {
     gradient_scale: f32,
-    beta1: f32,
-    beta2: f32,
+    first: MeanWeights,
+    second: MeanWeights,
     /// `decay` is `1 − learning_rate · weight_decay`. `step` is the factor on the ratio of the
     /// first moment to the second moment's root, at step `t`: `−learning_rate / (1 − beta1^t)`.
     step: DecayedStep,
@@ -84,8 +86,8 @@ impl ElementSettings for AdamwSettings {
         let learning_rate = step.learning_rate();
         AdamwStep {
             gradient_scale: step.size.gradient_scale as f32,
-            beta1: beta1 as f32,
-            beta2: beta2 as f32,
+            first: MeanWeights::new(beta1),
+            second: MeanWeights::new(beta2),
             step: DecayedStep {
                 decay: (1.0 - learning_rate * self.weight_decay) as f32,
                 step: (-learning_rate / correction1) as f32,
@@ -105,9 +107,9 @@ impl ElementRule<2> for AdamwStep {
         [first, second]: [&L; 2],
     ) -> Result<(L, [L; 2]), L::Error> {
         let gradient = gradient.times(self.gradient_scale)?;
-        let first = gradient.minus(first)?.times_plus(1.0 - self.beta1, first)?;
-        let square = gradient.times(1.0 - self.beta2)?.product(&gradient)?;
-        let second = second.times_plus(self.beta2, &square)?;
+        let first = gradient.minus(first)?.times_plus(self.first.rest, first)?;
+        let square = gradient.times(self.second.rest)?.product(&gradient)?;
+        let second = second.times_plus(self.second.decay, &square)?;
         let root = second.root_over(self.correction)?.plus_number(self.epsilon)?;
         let value = self.step.of(value, &first.over(&root)?)?;
         Ok((value, [first, second]))
@@ -178,8 +180,9 @@ impl UpdateRule for AdamW {
             factors: [
                 f.gradient_scale,
                 f.step.decay,
-                f.beta1,
-                f.beta2,
+                f.first.rest,
+                f.second.decay,
+                f.second.rest,
                 f.step.step,
                 f.correction,
                 f.epsilon,

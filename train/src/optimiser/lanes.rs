@@ -120,6 +120,27 @@ impl ElementRule<0> for DecayedStep {
     }
 }
 
+/// The weights of a running mean: `decay · mean + rest · x`.
+///
+/// `rest` is `1 − decay`, computed in f64. In f32, the rounding of a decay near 1 would be a large
+/// part of the rest: 1.3e-5 of it for 0.999.
+#[derive(Clone, Copy)]
+pub(super) struct MeanWeights {
+    pub(super) decay: f32,
+    pub(super) rest: f32,
+}
+
+impl MeanWeights {
+    pub(super) fn new(decay: f64) -> Self {
+        Self { decay: decay as f32, rest: (1.0 - decay) as f32 }
+    }
+
+    #[inline(always)]
+    pub(super) fn mean<L: Lane>(&self, mean: &L, x: &L) -> Result<L, L::Error> {
+        mean.times_plus(self.decay, &x.times(self.rest)?)
+    }
+}
+
 /// Updates slices of equal length. Implemented for each number of state values that a rule has.
 pub(super) trait UpdateSlice<const N: usize>: Copy + Send + Sync {
     /// Applies the rule to each value.

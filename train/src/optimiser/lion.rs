@@ -1,6 +1,6 @@
 //! Lion (Chen et al., arXiv 2302.06675), as in `optax.lion`.
 
-use super::lanes::{DecayedStep, ElementRule, ElementSettings, ElementWise, Lane};
+use super::lanes::{DecayedStep, ElementRule, ElementSettings, ElementWise, Lane, MeanWeights};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one};
 use super::{Step, UpdateRule, decay_of};
 use crate::recipe::table;
@@ -35,7 +35,7 @@ impl Settings for LionSettings {
 #[derive(Clone, Copy)]
 pub(super) struct LionStep {
     gradient_scale: f32,
-    betas: [f32; 2],
+    means: [MeanWeights; 2],
     step: DecayedStep,
 }
 
@@ -47,7 +47,7 @@ impl ElementSettings for LionSettings {
         let decay = (1.0 - learning_rate * self.weight_decay) as f32;
         LionStep {
             gradient_scale: step.size.gradient_scale as f32,
-            betas: self.betas.map(|beta| beta as f32),
+            means: self.betas.map(MeanWeights::new),
             step: DecayedStep { decay, step: -(learning_rate as f32) },
         }
     }
@@ -61,10 +61,9 @@ impl ElementRule<1> for LionStep {
         gradient: &L,
         [momentum]: [&L; 1],
     ) -> Result<(L, [L; 1]), L::Error> {
-        let [beta1, beta2] = self.betas;
         let gradient = gradient.times(self.gradient_scale)?;
-        let direction = momentum.times_plus(beta1, &gradient.times(1.0 - beta1)?)?;
-        let momentum = momentum.times_plus(beta2, &gradient.times(1.0 - beta2)?)?;
+        let [direction, momentum] =
+            [self.means[0].mean(momentum, &gradient)?, self.means[1].mean(momentum, &gradient)?];
         Ok((self.step.of(value, &direction.sign()?)?, [momentum]))
     }
 }

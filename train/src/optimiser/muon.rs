@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::adamw::AdamwSettings;
-use super::lanes::{DecayedStep, ElementRule, Lane, StateValues, update_all};
+use super::lanes::{DecayedStep, ElementRule, Lane, MeanWeights, StateValues, update_all};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::{State, Step, UpdateRule, sum_of_squares};
 use crate::error::Result as TrainResult;
@@ -137,7 +137,8 @@ impl UpdateRule for Muon {
 #[derive(Clone, Copy)]
 struct Direction {
     gradient_scale: f32,
-    decay: f32,
+    /// The weight of the gradient in the momentum: `1 − momentum`.
+    gradient_weight: f32,
     /// The weight of the momentum in the update; the gradient has the remaining weight.
     momentum_weight: f32,
 }
@@ -151,7 +152,7 @@ impl ElementRule<1> for Direction {
         [momentum]: [&L; 1],
     ) -> Result<(L, [L; 1]), L::Error> {
         let gradient = gradient.times(self.gradient_scale)?;
-        let momentum = gradient.minus(momentum)?.times_plus(1.0 - self.decay, momentum)?;
+        let momentum = gradient.minus(momentum)?.times_plus(self.gradient_weight, momentum)?;
         let direction = momentum.minus(&gradient)?.times_plus(self.momentum_weight, &gradient)?;
         Ok((direction, [momentum]))
     }
@@ -159,10 +160,10 @@ impl ElementRule<1> for Direction {
 
 impl Muon {
     fn direction(&self, step: &Step) -> Direction {
-        let decay = self.settings.momentum as f32;
+        let MeanWeights { decay, rest } = MeanWeights::new(self.settings.momentum);
         Direction {
             gradient_scale: step.size.gradient_scale as f32,
-            decay,
+            gradient_weight: rest,
             momentum_weight: if self.settings.nesterov { decay } else { 1.0 },
         }
     }

@@ -1,6 +1,6 @@
 //! RMSProp (Tieleman and Hinton, 2012), as in `torch.optim.RMSprop`.
 
-use super::lanes::{ElementRule, ElementSettings, ElementWise, Lane};
+use super::lanes::{ElementRule, ElementSettings, ElementWise, Lane, MeanWeights};
 use super::settings::{InvalidKey, Settings, at_least_zero, below_one, positive};
 use super::{Step, UpdateRule, decay_of};
 use crate::recipe::table;
@@ -43,7 +43,7 @@ impl Settings for RmspropSettings {
 pub(super) struct RmspropStep {
     gradient_scale: f32,
     weight_decay: f32,
-    decay: f32,
+    mean: MeanWeights,
     epsilon: f32,
     momentum: f32,
     learning_rate: f32,
@@ -56,7 +56,7 @@ impl ElementSettings for RmspropSettings {
         RmspropStep {
             gradient_scale: step.size.gradient_scale as f32,
             weight_decay: self.weight_decay as f32,
-            decay: self.decay as f32,
+            mean: MeanWeights::new(self.decay),
             epsilon: self.epsilon as f32,
             momentum: self.momentum as f32,
             learning_rate: step.learning_rate() as f32,
@@ -75,8 +75,8 @@ impl RmspropStep {
     ) -> Result<(L, L), L::Error> {
         let gradient = gradient.times(self.gradient_scale)?;
         let gradient = value.times_plus(self.weight_decay, &gradient)?;
-        let square = gradient.times(1.0 - self.decay)?.product(&gradient)?;
-        let mean_square = mean_square.times_plus(self.decay, &square)?;
+        let square = gradient.times(self.mean.rest)?.product(&gradient)?;
+        let mean_square = mean_square.times_plus(self.mean.decay, &square)?;
         let root = mean_square.square_root()?.plus_number(self.epsilon)?;
         Ok((gradient.over(&root)?, mean_square))
     }

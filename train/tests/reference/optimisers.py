@@ -162,6 +162,31 @@ def adafactor(weight_decay, momentum):
     return samples
 
 
+def running_means():
+    """The sums of the running means of rules with a decay of 0.999, after 1,000 steps."""
+    decay, count = 0.999, 4096
+    p = torch.nn.Parameter(torch.tensor(start(0, [64, 64])))
+    torch_rules = {
+        "adamw": (torch.optim.AdamW([p], betas=(decay, decay)), ["exp_avg", "exp_avg_sq"]),
+        "muon": (torch.optim.Muon([p], momentum=decay), ["momentum_buffer"]),
+        "rmsprop": (torch.optim.RMSprop([p], alpha=decay), ["square_avg"]),
+    }
+    rule = optax.lion(1e-4, b2=decay)
+    lion_state = rule.init(p.detach().numpy())
+    for step in range(1000):
+        g = formula(count, 100 * (step + 1)).reshape(64, 64) + np.float32(1)
+        p.grad = torch.tensor(g)
+        for optimiser, _ in torch_rules.values():
+            optimiser.step()
+        _, lion_state = rule.update(g, lion_state, p.detach().numpy())
+    total = lambda mean: float(np.asarray(mean, dtype=np.float64).sum())
+    sums = {
+        name: [total(optimiser.state[p][state]) for state in states]
+        for name, (optimiser, states) in torch_rules.items()
+    }
+    return {**sums, "lion": [total(lion_state[0].mu)]}
+
+
 print(json.dumps({
     "shapes": SHAPES,
     "rates": RATE_FACTORS,
@@ -179,4 +204,5 @@ print(json.dumps({
     "lion": lion(0.1),
     "muon": with_torch(muon("match_rms_adamw", True), 0.1),
     "muon_original": with_torch(muon("original", False), 0.1),
+    "running_means": running_means(),
 }))

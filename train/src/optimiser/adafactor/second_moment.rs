@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::super::BLOCK;
 use super::super::lanes::StateValues;
-use super::super::lanes::{ElementRule, Lane, update_all};
+use super::super::lanes::{ElementRule, Lane, MeanWeights, update_all};
 use crate::error::Result as TrainResult;
 
 /// The minimum length of both dimensions of a factored second moment.
@@ -89,19 +89,19 @@ impl SecondMoment {
         &mut self,
         gradient: &Tensor,
         epsilon: f32,
-        decay: f32,
+        decay: f64,
     ) -> candle_core::Result<Tensor> {
         match self {
             Self::Full(moment) => {
                 let moment = moment.tensor(gradient.dims(), gradient)?;
-                let rule = FullMoment { gradient_scale: 1.0, epsilon, decay };
+                let mean = MeanWeights::new(decay);
+                let rule = FullMoment { gradient_scale: 1.0, epsilon, mean };
                 let (scaled, [new]) = rule.apply(gradient, gradient, [&*moment])?;
                 *moment = new;
                 Ok(scaled)
             }
             Self::Factored { axes, rows, columns } => {
                 let squares = gradient.square_plus(epsilon)?;
-                let decay = f64::from(decay);
                 let rows = rows.average(&squares.mean_keepdim(axes.largest.dimension)?, decay)?;
                 let columns = columns
                     .average(&squares.mean_keepdim(axes.second_largest.dimension)?, decay)?;
@@ -120,11 +120,12 @@ impl SecondMoment {
         update: &mut [f32],
         gradient_scale: f32,
         epsilon: f32,
-        decay: f32,
+        decay: f64,
     ) -> TrainResult<()> {
+        let mean = MeanWeights::new(decay);
         match self {
             Self::Full(moment) => {
-                let rule = FullMoment { gradient_scale, epsilon, decay };
+                let rule = FullMoment { gradient_scale, epsilon, mean };
                 update_all(rule, update, gradient, [moment.host()?]);
             }
             Self::Factored { axes, rows, columns } => {
@@ -138,8 +139,8 @@ impl SecondMoment {
                     epsilon,
                 );
                 let update_means = |moment: &mut [f32], means: &[f64]| {
-                    for (moment, mean) in moment.iter_mut().zip(means) {
-                        *moment = decay.mul_add(*moment, (1.0 - decay) * *mean as f32);
+                    for (moment, new) in moment.iter_mut().zip(means) {
+                        *moment = mean.decay.mul_add(*moment, mean.rest * *new as f32);
                     }
                 };
                 update_means(rows, &row_means);
@@ -268,7 +269,7 @@ fn add_squares(
 struct FullMoment {
     gradient_scale: f32,
     epsilon: f32,
-    decay: f32,
+    mean: MeanWeights,
 }
 
 impl ElementRule<1> for FullMoment {
@@ -280,8 +281,7 @@ impl ElementRule<1> for FullMoment {
         [moment]: [&L; 1],
     ) -> Result<(L, [L; 1]), L::Error> {
         let gradient = gradient.times(self.gradient_scale)?;
-        let square = gradient.square_plus(self.epsilon)?.times(1.0 - self.decay)?;
-        let moment = moment.times_plus(self.decay, &square)?;
+        let moment = self.mean.mean(moment, &gradient.square_plus(self.epsilon)?)?;
         Ok((gradient.over(&moment.square_root()?)?, [moment]))
     }
 }
