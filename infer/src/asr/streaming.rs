@@ -31,7 +31,7 @@ use std::time::Instant;
 use engram_models::speech::log_mel::{samples_to_seconds, seconds_to_samples};
 use serde::Serialize;
 
-use super::transcript::{Segment, Transcript, Word, to_milliseconds};
+use super::transcript::{MeanProbabilities, Segment, Transcript, Word, to_milliseconds};
 use super::{AsrModel, TranscribeOptions};
 use crate::error::{InferError, Result};
 use agreement::{count_agreed, count_known};
@@ -113,7 +113,7 @@ pub struct FinalWord {
 #[derive(Debug, Clone)]
 pub struct StreamResult {
     /// The transcript with its segments. Its `words` are empty. Its probabilities are means over
-    /// the passes.
+    /// the passes with speech.
     pub transcript: Transcript,
     /// The final words with their latencies.
     pub words: Vec<FinalWord>,
@@ -161,10 +161,7 @@ struct Stream {
     /// Whether a truncated hypothesis gave final words.
     truncated: bool,
     decoded_again: bool,
-    /// The sum of the mean log-probabilities of all passes.
-    log_probability_sum: f64,
-    /// The sum of the no-speech probabilities of all passes.
-    no_speech_sum: f64,
+    means: MeanProbabilities,
 }
 
 impl Stream {
@@ -183,8 +180,7 @@ impl Stream {
             revised_words: 0,
             truncated: false,
             decoded_again: false,
-            log_probability_sum: 0.0,
-            no_speech_sum: 0.0,
+            means: MeanProbabilities::default(),
         }
     }
 
@@ -203,8 +199,7 @@ impl Stream {
         let (final_count, now) = (self.words.len(), self.received_seconds());
         self.clock.pass(now, compute_seconds);
         self.decoded_again |= transcript.decoded_again;
-        self.log_probability_sum += f64::from(transcript.mean_log_probability);
-        self.no_speech_sum += f64::from(transcript.no_speech_probability);
+        self.means.add(transcript.mean_log_probability, transcript.no_speech_probability);
         let from = samples_to_seconds(self.first_sample);
         let mut hypothesis = transcript.words;
         hypothesis = hypothesis.into_iter().map(|word| word.shifted_by(from)).collect();
@@ -325,21 +320,17 @@ impl Stream {
 
     /// The result at the end of the recording.
     fn finish(self) -> StreamResult {
-        let passes = self.clock.passes;
-        let mean = |sum: f64| (sum / passes.max(1) as f64) as f32;
         let texts: Vec<&str> = self.words.iter().map(|word| word.word.text.as_str()).collect();
         StreamResult {
             transcript: Transcript {
                 text: texts.join(" "),
                 segments: segments(&self.words),
-                mean_log_probability: mean(self.log_probability_sum),
-                no_speech_probability: mean(self.no_speech_sum),
                 truncated: self.truncated,
                 decoded_again: self.decoded_again,
-                ..Transcript::empty(self.first_sample + self.samples.len())
+                ..self.means.transcript(self.first_sample + self.samples.len())
             },
             words: self.words,
-            passes,
+            passes: self.clock.passes,
             late_passes: self.clock.late_passes,
             compute_seconds: self.clock.compute_seconds,
             revised_words: self.revised_words,

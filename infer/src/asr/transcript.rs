@@ -91,6 +91,39 @@ impl Transcript {
     }
 }
 
+/// The mean probabilities of the parts of a recording that were decoded. A silent part is not
+/// decoded, so it says nothing about the text.
+#[derive(Debug, Default)]
+pub(super) struct MeanProbabilities {
+    log_probability_sum: f64,
+    no_speech_sum: f64,
+    count: usize,
+}
+
+impl MeanProbabilities {
+    /// Adds a part. A no-speech probability of 1 marks a part that was not decoded.
+    pub(super) fn add(&mut self, mean_log_probability: f32, no_speech_probability: f32) {
+        if no_speech_probability < 1.0 {
+            self.log_probability_sum += f64::from(mean_log_probability);
+            self.no_speech_sum += f64::from(no_speech_probability);
+            self.count += 1;
+        }
+    }
+
+    /// The empty transcript with these means. If no part was decoded, it surely has no speech.
+    pub(super) fn transcript(&self, samples: usize) -> Transcript {
+        let mean = |sum: f64| (sum / self.count as f64) as f32;
+        match self.count {
+            0 => Transcript::empty(samples),
+            _ => Transcript {
+                mean_log_probability: mean(self.log_probability_sum),
+                no_speech_probability: mean(self.no_speech_sum),
+                ..Transcript::empty(samples)
+            },
+        }
+    }
+}
+
 /// Rounds to milliseconds, because further digits are rounding errors.
 pub(super) fn to_milliseconds<S: Serializer>(
     seconds: &f64,

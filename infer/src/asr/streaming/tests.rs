@@ -64,6 +64,28 @@ fn words_are_final_when_two_hypotheses_agree_and_at_the_end() {
 }
 
 #[test]
+fn silent_passes_do_not_count_in_the_mean_probabilities() {
+    let probabilities_after = |passes: &[Transcript]| {
+        let mut stream = Stream::new(OPTIONS, 30.0);
+        for pass in passes {
+            stream.add(&[0.0; 16_000]);
+            stream.update(pass.clone(), 0.1);
+        }
+        let transcript = stream.finish().transcript;
+        (transcript.mean_log_probability, transcript.no_speech_probability)
+    };
+    let decoded = |mean_log_probability, no_speech_probability| Transcript {
+        mean_log_probability,
+        no_speech_probability,
+        ..hypothesis_of("word")
+    };
+    let silent = Transcript::empty(16_000);
+    let passes = [decoded(-0.75, 0.125), silent.clone(), decoded(-0.25, 0.375), silent.clone()];
+    assert_eq!(probabilities_after(&passes), (-0.5, 0.25));
+    assert_eq!(probabilities_after(&[silent]), (0.0, 1.0));
+}
+
+#[test]
 fn latencies_include_the_delay_of_late_passes() {
     let mut stream = Stream::new(OPTIONS, 30.0);
     // Passes end at 1.5, 4, 4.5 and 4.6.

@@ -13,6 +13,7 @@ use engram_models::whisper::WhisperTranscript;
 use super::transcript::{Part, mean_log_probability};
 use super::{Clip, WhisperAsr};
 use crate::asr::speech_detection::is_without_speech;
+use crate::asr::transcript::MeanProbabilities;
 use crate::asr::{Padding, Segment, TranscribeOptions, Transcript, Word};
 use crate::error::{InferError, Result};
 
@@ -41,7 +42,8 @@ impl WhisperAsr {
         // `samples` starts at sample `start` of the recording.
         let (mut samples, mut start, mut has_more) = (Vec::new(), 0usize, true);
         let mut truncated = false;
-        let (mut segments, mut words, mut windows) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut segments, mut words) = (Vec::new(), Vec::new());
+        let mut means = MeanProbabilities::default();
         loop {
             while has_more && samples.len() < max_samples {
                 has_more = read(&mut samples)?;
@@ -79,7 +81,7 @@ impl WhisperAsr {
                 .into_iter()
                 .map(|part| part.segment.shifted_by(samples_to_seconds(start)))
                 .collect();
-            windows.push((decoded[0].no_speech_prob, mean_log_probability(&decoded[0])));
+            means.add(mean_log_probability(&decoded[0]), decoded[0].no_speech_prob);
             truncated |= self.is_truncated(window.len(), &decoded[0], &options);
             samples.drain(..complete);
             start += complete;
@@ -88,22 +90,12 @@ impl WhisperAsr {
         }
         let texts: Vec<&str> =
             segments.iter().map(|segment: &Segment| segment.text.as_str()).collect();
-        // Windows that were not decoded, because they are silent, say nothing about the text. A
-        // recording of silence alone has no speech for certain.
-        if windows.is_empty() {
-            windows.push((1.0, 0.0));
-        }
-        let count = windows.len() as f32;
-        let mean = |of: fn(&(f32, f32)) -> f32| windows.iter().map(of).sum::<f32>() / count;
         Ok(Transcript {
             text: texts.join(" "),
             words,
-            seconds: samples_to_seconds(start),
-            mean_log_probability: mean(|(_, log_probability)| *log_probability),
-            no_speech_probability: mean(|(no_speech, _)| *no_speech),
             truncated,
             segments,
-            ..Transcript::empty(0)
+            ..means.transcript(start)
         })
     }
 

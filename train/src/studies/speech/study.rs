@@ -1,6 +1,6 @@
 //! The [`Study`] of the Conformer ASR model.
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 use engram_data::audio::noise::NoiseKind;
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
@@ -19,7 +19,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-use super::super::reports::hash_of_clips;
+use super::super::reports::{hash_of_clips, rank};
 use super::corpus::{Corpus, Utterance};
 use super::model::SpeechModules;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
@@ -255,8 +255,9 @@ impl SpeechStudy {
 
 /// The number of masked states whose code has the largest logit in its row of `[N, classes]`.
 fn num_correct(logits: &Tensor, masked: &MaskedStates) -> StudyResult<usize> {
-    let predicted: Vec<u32> = logits.argmax(candle_core::D::Minus1)?.to_vec1()?;
-    Ok(predicted.iter().zip(&masked.codes).filter(|(predicted, code)| predicted == code).count())
+    let rows: Vec<Vec<f32>> = logits.to_dtype(DType::F32)?.to_vec2()?;
+    let ranks = rows.iter().zip(&masked.codes).map(|(row, code)| rank(row, *code as usize));
+    Ok(ranks.filter(|rank| *rank == 0).count())
 }
 
 /// Concatenates the frames of clips.
@@ -372,3 +373,17 @@ impl Study for SpeechStudy {
 }
 
 impl StudyExtension for SpeechStudy {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_and_undefined_logits_are_no_hits() -> StudyResult<()> {
+        let logits = [[2.0, 1.0], [1.0, 1.0], [f32::NAN, f32::NAN], [1.0, 2.0]];
+        let logits = Tensor::new(&logits, &Device::Cpu)?;
+        let masked = MaskedStates { states: (0..4).collect(), codes: vec![0; 4] };
+        assert_eq!(num_correct(&logits, &masked)?, 1);
+        Ok(())
+    }
+}
