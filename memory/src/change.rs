@@ -16,7 +16,7 @@ use crate::segment::Batch;
 use crate::segment_writer::{MAX_PACK_BYTES, SegmentWriter, fits_pack};
 use crate::store::Snapshot;
 use crate::sweep::remove_values;
-use crate::writer::check_width;
+use crate::writer::{check_width, random_identity};
 
 /// The maximum number of rows that are copied at once.
 const MAX_COPIED_ROWS: usize = 1024;
@@ -164,6 +164,7 @@ impl Change {
             if change.manifest.values.is_none() || record.values_at.is_some() {
                 return Ok(());
             }
+            change.manifest.identity.get_or_insert_with(random_identity);
             let (number, folder) = (generation.number(), generation.folder());
             let segments = vec![record.clone()];
             let manifest = Manifest { generation: number, segments, ..change.manifest.clone() };

@@ -31,10 +31,11 @@ pub enum MemoryError {
     /// A change was made, but a later step failed.
     #[error(
         "{}: the change is made: generation {generation} is current. A later step failed; \
-         check the memory with `engram memory verify`", .folder.display()
+         check the memory with `engram memory verify` (on a server: `info`). Only a push may be \
+         repeated", .folder.display()
     )]
     ChangeMade {
-        /// The memory's folder.
+        /// The memory's folder or address.
         folder: PathBuf,
         /// The generation that the change created.
         generation: u64,
@@ -117,7 +118,16 @@ pub enum MemoryError {
         /// The address of the memory, without a password.
         location: String,
     },
-    /// An object of an object store is damaged.
+    /// An object store has the values of another memory, and they were not to be replaced.
+    #[error(
+        "{location}: has the values of another memory; give another address, because each memory \
+         needs one of its own, or replace the values"
+    )]
+    ForeignValues {
+        /// The address of the object store.
+        location: String,
+    },
+    /// An object of an object store is missing or damaged.
     #[error(
         "{location}: {reason}; restore a copy of the object; if the memory's folder still has the \
          values, push it again and recheck all shards"

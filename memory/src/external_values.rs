@@ -42,7 +42,8 @@ pub trait ValueStorage: Debug + Send + Sync {
     /// Copies the values of a generation to an address, and returns their location.
     ///
     /// # Errors
-    /// as [`ValueStorage::open`]
+    /// as [`ValueStorage::open`]; [`MemoryError::ForeignValues`] if a memory with another identity
+    /// has its values there
     fn store(&self, address: &str, generation: &Generation) -> Result<ValuesLocation, MemoryError>;
 
     /// The address to which each change moves its values; `None` to leave them in the folder.
@@ -56,8 +57,16 @@ pub trait SegmentValues: Debug + Send + Sync {
     /// Checks that the location has a segment with this identity, number of rows and format.
     ///
     /// # Errors
-    /// [`MemoryError::Remote`] if it does not
+    /// [`MemoryError::DamagedObject`] if it does not
     fn check(&self, id: u64, rows: usize, format: ValueFormat) -> Result<(), MemoryError>;
+
+    /// Checks the objects of segments with these identities. With `all`, reads them and compares
+    /// all checksums, or else reads only the end of each. Returns the errors, one per object that
+    /// is missing or damaged.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`]
+    fn verify(&self, ids: &[u64], all: bool) -> Result<Vec<MemoryError>, MemoryError>;
 
     /// Reads values, one per key.
     ///
@@ -120,6 +129,27 @@ impl Generation {
             }
         }
         entries
+    }
+
+    /// Checks the external values of all segments as [`SegmentValues::verify`] does. Returns the
+    /// errors, one per object that is missing or damaged.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`], [`MemoryError::UnreadableValues`]
+    pub fn verify_external_values(&self, all: bool) -> Result<Vec<MemoryError>, MemoryError> {
+        let mut segments: BTreeMap<&ValuesLocation, Vec<u64>> = BTreeMap::new();
+        for Part { values_at, values_id, .. } in self.parts() {
+            values_at.iter().for_each(|at| segments.entry(at).or_default().push(*values_id));
+        }
+        let mut damaged = Vec::new();
+        for (at, ids) in segments {
+            match self.external().open(at, self).and_then(|values| values.verify(&ids, all)) {
+                Ok(errors) => damaged.extend(errors),
+                Err(error @ MemoryError::DamagedObject { .. }) => damaged.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(damaged)
     }
 
     /// Groups the rows with external values by location.

@@ -48,7 +48,8 @@ impl Memory {
     }
 
     /// Checks all files of the current generation, even if it cannot be opened. Returns the errors,
-    /// one per damaged file; an empty list means that no file is damaged.
+    /// one per damaged file; an empty list means that no file is damaged. Values outside of the
+    /// folder are checked by [`Generation::verify_external_values`].
     ///
     /// # Errors
     /// [`MemoryError::NoMemory`], [`MemoryError::UnknownFormat`]; the error of [`Memory::open`] if

@@ -23,6 +23,7 @@ pub fn encode(
     let mut manifest = Manifest {
         format_version: FORMAT_VERSION,
         generation: description.generation,
+        identity: None,
         width: description.width,
         normalised: description.normalised,
         values: description.values,

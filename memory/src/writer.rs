@@ -4,6 +4,7 @@
 //! a merge of many rows (see `merge`). Any other change writes one file, a pack.
 
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -92,6 +93,7 @@ impl Writer {
         let manifest = Manifest {
             format_version: FORMAT_VERSION,
             generation: 1,
+            identity: None,
             width: format.width,
             normalised: format.normalised,
             values: format.values,
@@ -326,14 +328,32 @@ impl Writer {
         })
     }
 
-    /// Copies the values of the memory to `address`, and makes a generation that reads them there.
-    /// Only segments with files of their own are moved; small segments, which are in packs, keep
-    /// their values. The files are removed as soon as no held generation reads them. Does nothing
-    /// if these values are at the address already.
+    /// Gives a memory with values an identity in its manifest, unless it has one: `identity`, or a
+    /// random one. A build gives none, because equal builds have equal files. A copy of the
+    /// memory's folder has the same identity.
     ///
     /// # Errors
-    /// [`MemoryError::Remote`]; [`MemoryError::InvalidOption`] for a memory without values; the
-    /// memory is then unchanged. [`MemoryError::Write`]
+    /// [`MemoryError::Write`]
+    pub fn identify(&mut self, identity: Option<&str>) -> Result<(), MemoryError> {
+        self.catch_up()?;
+        let mut manifest = self.generation.manifest().clone();
+        if manifest.identity.is_some() || manifest.values.is_none() {
+            return Ok(());
+        }
+        manifest.identity = Some(identity.map_or_else(random_identity, str::to_owned));
+        self.publish(&manifest, |memory, manifest| commit_pack(memory, manifest, |_, _| Ok(())))
+    }
+
+    /// Copies the values of the memory to `address`, and makes a generation that reads them there.
+    /// Only segments with files of their own are moved; small segments, which are in packs, keep
+    /// their values. The files are removed as soon as no held generation reads them. If these
+    /// values are at the address already, only checks that none of their objects is missing or
+    /// truncated; the writer must have been opened with the storage.
+    ///
+    /// # Errors
+    /// [`MemoryError::Remote`], [`MemoryError::ForeignValues`], [`MemoryError::DamagedObject`];
+    /// [`MemoryError::InvalidOption`] for a memory without values; its entries are then unchanged.
+    /// [`MemoryError::Write`]
     pub fn move_values(
         &mut self,
         storage: &dyn ValueStorage,
@@ -341,8 +361,10 @@ impl Writer {
     ) -> Result<ValuesLocation, MemoryError> {
         self.catch_up()?;
         if let Some(at) = self.moved_to(address) {
-            return Ok(at);
+            let damaged = self.generation.verify_external_values(false)?;
+            return damaged.into_iter().next().map_or(Ok(at), Err);
         }
+        self.identify(None)?;
         let at = storage.store(address, &self.generation)?;
         let mut manifest = self.generation.manifest().clone();
         for record in manifest.segments.iter_mut().filter(|record| record.pack.is_none()) {
@@ -354,7 +376,9 @@ impl Writer {
             })?;
             // The files can be removed: a reader that has read the old pointer, but does not hold
             // its generation yet, opens the new generation.
-            sweep(&self.folder, Some(self.generation.manifest()))?;
+            let manifest = self.generation.manifest();
+            sweep(&self.folder, Some(manifest))
+                .map_err(|error| change_made(&self.folder, manifest.generation, error))?;
         }
         Ok(at)
     }
@@ -432,6 +456,13 @@ impl Writer {
         }
         Ok(())
     }
+}
+
+/// A new identity of a memory.
+pub(crate) fn random_identity() -> String {
+    // Each state has other random keys.
+    let [first, second] = [0, 1].map(|part| RandomState::new().hash_one(part));
+    format!("{first:016x}{second:016x}")
 }
 
 /// Returns an error if keys cannot have this width.

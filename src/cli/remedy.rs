@@ -29,6 +29,7 @@ fn remedy(error: &(dyn Error + 'static)) -> Option<&'static str> {
     match error.downcast_ref()? {
         MemoryError::Rows(error) => remedy(error.as_ref()),
         MemoryError::RemoteExists { .. } => Some("--replace replaces it"),
+        MemoryError::ForeignValues { .. } => Some("`engram memory push --replace` does that"),
         MemoryError::DamagedObject { .. } => Some("`engram memory push --recheck` does that"),
         MemoryError::MissingGeneration { .. } => Some("`engram train` resumes with --resume"),
         MemoryError::Columns(_) => Some("--columns names the columns"),

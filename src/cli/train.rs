@@ -175,7 +175,7 @@ impl TrainStudy {
             quiet: output::is_quiet(),
             stop,
             ranks: session.ranks(),
-            value_storages: ValueStorages::new(|address| Ok(value_storage(address, false)?)),
+            value_storages: ValueStorages::new(|address| Ok(value_storage(address, false, false)?)),
             memory_servers: MemoryServers::new(move |urls| Ok(memory_server(urls, server)?)),
             ..RunOptions::default()
         };

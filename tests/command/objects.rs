@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::explorer::{Explorer, copy_reveal};
-use crate::running::{Folder, engram, errors, json, printed, refused, succeeds, write_npy};
+use crate::running::{Folder, copy, engram, errors, json, printed, refused, succeeds, write_npy};
 use base64::Engine;
 use engram::memory::{Memory, Snapshot};
 
@@ -49,12 +49,11 @@ fn values_are_copied_and_moved() {
     let moved = succeeds(folder, &format!("memory push m {address} --move"));
     assert!(moved.contains("generation 1"), "{moved}");
     assert!(!file.exists());
-    let first = |text: &str| text.replace("\"generation\": 2", "\"generation\": 1");
+    // The memory got an identity, and then the address of its values.
+    let first = |text: &str| text.replace("\"generation\": 3", "\"generation\": 1");
     assert_eq!(first(&succeeds(folder, search)), hits);
     let verified = engram(folder, "memory verify m");
-    assert!(verified.status.success());
-    let notes = errors(&verified);
-    assert!(notes.contains("not checked: the values of 1000 entries at "), "{notes}");
+    assert!(verified.status.success() && errors(&verified).is_empty());
 
     // The folder names the address, so a copy there would be confusing. Moved values stay.
     refused(folder, &format!("memory push m {address}"), "add --move");
@@ -67,15 +66,22 @@ fn values_are_copied_and_moved() {
     let is_refused = |parts: &[&str]| {
         refused(folder, "memory compact m", parts);
         assert_eq!(first(&succeeds(folder, search)), hits);
+        let verified = engram(folder, "memory verify m");
+        let faults = String::from_utf8(verified.stdout).unwrap();
+        assert_eq!(verified.status.code(), Some(1), "{faults}");
+        assert!(faults.contains("/store/shards/") && faults.contains(parts[0]), "{faults}");
     };
+    let again = format!("memory push m {address} --move");
     fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
     is_refused(&["truncated or changed", "restore a copy"]);
+    refused(folder, &again, "truncated or changed");
     let mut changed = bytes.clone();
     changed[100] ^= 1;
     fs::write(&shard, changed).unwrap();
     is_refused(&["changed", "restore a copy"]);
     fs::remove_file(&shard).unwrap();
     is_refused(&["is missing", "check the address"]);
+    refused(folder, &again, &["is missing", "restore a copy"]);
 
     // It writes the values into the folder.
     fs::write(&shard, bytes).unwrap();
@@ -108,7 +114,8 @@ fn damaged_values_are_sent_again_and_old_generations_are_removed() {
         succeeds(folder, "memory push m ./store");
     }
     let swept = succeeds(folder, "memory sweep ./store");
-    assert!(swept.contains("removed 1 generation and 0 objects, 0 bytes"), "{swept}");
+    assert!(swept.contains("removed 0 generations and 0 objects, 0 bytes"), "{swept}");
+    assert_eq!(json(folder, "memory sweep ./store --keep 2")["generations"], 1);
     refused(folder, "memory push m ./store --insecure", "leave it out");
     assert_eq!(json(folder, "memory sweep ./store --keep 1")["generations"], 1);
     succeeds(folder, "memory push m ./store --move");
@@ -122,6 +129,42 @@ fn damaged_values_are_sent_again_and_old_generations_are_removed() {
     assert!(printed(&pushed, "push").contains("values of 998 entries"));
     assert!(notes.contains("the values of 2 entries stay in m"), "{notes}");
     succeeds(folder, "memory compact m");
+}
+
+#[test]
+fn a_sweep_keeps_the_values_of_copies_and_of_other_memories() {
+    let folder = &Folder::new();
+    build(folder);
+    write_rows(folder, "b", 5000..5900);
+    succeeds(folder, "memory build --keys b.npy --values b-values.npy --entries b.jsonl --out b");
+    let expected = ["m", "b"].map(|memory| values(&folder.join(memory)));
+    succeeds(folder, "memory push m ./store --move");
+    copy(&folder.join("m"), &folder.join("backup"));
+    let parts = ["/store: has the values of another memory", "push --replace"];
+    refused(folder, "memory push b ./store", &parts);
+    refused(folder, "memory push b ./store --move", &parts);
+    for id in [3, 4] {
+        succeeds(folder, &format!("memory delete m --ids {id}"));
+        succeeds(folder, "memory compact m");
+        succeeds(folder, "memory push m ./store --move");
+    }
+    succeeds(folder, "memory push b ./store --move --replace");
+    succeeds(folder, "memory sweep ./store");
+    copy(&folder.join("backup"), &folder.join("restored"));
+    succeeds(folder, "memory compact restored");
+    assert_eq!(values(&folder.join("restored")), expected[0]);
+
+    // If it keeps one generation of each memory, the copy loses its values.
+    assert_eq!(json(folder, "memory sweep ./store --keep 1")["generations"], 2);
+    let verified = engram(folder, "memory verify backup");
+    let faults = String::from_utf8(verified.stdout).unwrap();
+    let gone = "/generations/0000000001: is missing, because a sweep";
+    assert!(verified.status.code() == Some(1) && faults.contains(gone), "{faults}");
+    refused(folder, "memory compact backup", gone);
+    refused(folder, "memory push backup ./store --move", gone);
+    succeeds(folder, "memory verify m");
+    succeeds(folder, "memory compact b");
+    assert_eq!(values(&folder.join("b")), expected[1]);
 }
 
 #[test]
@@ -163,7 +206,6 @@ fn a_folder_is_a_store_and_other_addresses_are_refused() {
     for (arguments, part) in [
         ("push m elsewhere", "must be an address"),
         ("push m ftp://host/values", "address of an object store"),
-        ("push m ./store --replace", "leave it out"),
         ("push m postgres://host/db --recheck", "leave it out"),
         ("sweep ./elsewhere", "has no values of a memory; check the address"),
     ] {

@@ -73,6 +73,9 @@ fn values_in_a_store_train_to_the_same_bytes() {
     succeeds(folder, &train("remote", &format!("{store} --resume")));
     assert_eq!(fs::read(&summary).unwrap(), before);
 
+    // The values belong to this run.
+    refused(folder, &train("other", store), "/store: has the values of another memory");
+
     let address = folder.join("store").display().to_string();
     let tiers = ValueTiers::new(TierSettings { target: Some(address), ..TierSettings::default() });
     let local = Memory::open(folder.join("local/memory")).unwrap();

@@ -105,6 +105,22 @@ fn a_memory_is_pushed_searched_and_pulled() {
 
 #[test]
 #[ignore = "needs ENGRAM_POSTGRES: the folder of PostgreSQL's binaries"]
+fn a_pull_of_a_memory_with_missing_rows_is_refused() {
+    let [server, _] = Server::shared();
+    let folder = &Folder::new();
+    build(folder);
+    let url = server.url("short");
+    succeeds(folder, &format!("memory push m {url}"));
+    server.sql("memories", "DELETE FROM engram_short.rows_1 WHERE id % 10 = 0");
+    let parts = ["memory=short: has 900 of 1000 entries", "restore a backup"];
+    refused(folder, &format!("memory pull {url} pulled"), &parts);
+    assert!(!folder.join("pulled").exists());
+    succeeds(folder, &format!("memory push m {url} --replace"));
+    succeeds(folder, &format!("memory pull {url} pulled"));
+}
+
+#[test]
+#[ignore = "needs ENGRAM_POSTGRES: the folder of PostgreSQL's binaries"]
 fn errors_name_the_server_the_reason_and_the_remedy() {
     let [server, _] = Server::shared();
     let folder = &Folder::new();

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use engram_memory::MemoryError;
 
+/// The reason of the error for a missing object.
+pub(crate) const MISSING: &str = "is missing";
+
 /// A request that failed, also when it was repeated.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -66,7 +69,7 @@ impl Failure {
                 if matches!(error, NotFound { .. }) || self.status() == Some(404) =>
             {
                 (
-                    "is missing".to_owned(),
+                    MISSING.to_owned(),
                     "check the address; if the generation was swept, open the current one; else push \
                  the memory again",
                 )
@@ -100,7 +103,12 @@ pub(crate) fn remote(
     MemoryError::Remote { location: location.to_owned(), reason: reason.into(), remedy }
 }
 
-/// The error for a damaged object.
+/// Whether the error is that of a missing object.
+pub(crate) fn is_missing(error: &MemoryError) -> bool {
+    matches!(error, MemoryError::Remote { reason, .. } if reason == MISSING)
+}
+
+/// The error for a missing or damaged object.
 pub(crate) fn damaged(location: &str, reason: String) -> MemoryError {
     MemoryError::DamagedObject { location: location.to_owned(), reason }
 }

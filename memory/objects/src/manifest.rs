@@ -15,7 +15,7 @@ use engram_memory::{MemoryError, ValueFormat};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::failure::remote;
+use crate::failure::{self, is_missing, remote};
 use crate::shard::Layout;
 use crate::storage::Client;
 
@@ -35,6 +35,9 @@ pub(crate) struct Manifest {
     pub(crate) generation: u64,
     /// A random number, which distinguishes pushes.
     pub(crate) push: String,
+    /// The identity of the local memory; `None` for one without identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) memory: Option<String>,
     /// The number of the generation of the local memory.
     pub(crate) memory_generation: u64,
     pub(crate) values: ValueFormat,
@@ -103,8 +106,14 @@ impl Manifest {
     /// Reads and checks the manifest of a generation.
     pub(crate) async fn read(client: &Client, generation: u64) -> Result<Self, MemoryError> {
         let name = name(generation);
-        let bytes = client.get(&name, 0).await?;
         let location = client.address(&name);
+        let bytes = client.get(&name, 0).await;
+        if bytes.as_ref().is_err_and(is_missing) && !generations(client).await?.is_empty() {
+            let reason = "is missing, because a sweep or another program removed it; the values \
+                          that a memory reads there are gone; open a newer copy of its folder";
+            return Err(failure::damaged(&location, reason.to_owned()));
+        }
+        let bytes = bytes?;
         let manifest = Self::decode(&bytes, &location)?;
         match manifest.check(generation) {
             Ok(()) => Ok(manifest),
@@ -202,6 +211,7 @@ mod tests {
             format_version: FORMAT_VERSION,
             generation: 12,
             push: "x".to_owned(),
+            memory: Some("m".to_owned()),
             memory_generation: 3,
             values: ValueFormat { tokens: 2, width: 3, dtype: ValueDtype::Int4 },
             block_rows: 2,

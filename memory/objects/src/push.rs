@@ -30,11 +30,13 @@ pub struct PushSettings {
     pub block_bytes: usize,
     /// Whether shards that are in the store already are read, and sent again if they were changed.
     pub recheck: bool,
+    /// Whether the memory may follow one with another identity.
+    pub replace: bool,
 }
 
 impl Default for PushSettings {
     fn default() -> Self {
-        Self { shard_bytes: 32 << 20, block_bytes: 16 << 10, recheck: false }
+        Self { shard_bytes: 32 << 20, block_bytes: 16 << 10, recheck: false, replace: false }
     }
 }
 
@@ -60,8 +62,10 @@ pub struct Pushed {
 ///
 /// # Errors
 /// [`MemoryError::InvalidOption`] for a memory without values or a size of 0;
+/// [`MemoryError::ForeignValues`] if the current generation is of a memory with another identity;
 /// [`MemoryError::Remote`] if a request failed, if the store ignores conditions, or if another
-/// process pushed meanwhile; [`MemoryError::Corrupt`] for the local memory
+/// process pushed meanwhile; [`MemoryError::ChangeMade`] if the new generation exists despite the
+/// error; [`MemoryError::Corrupt`] for the local memory
 pub fn push(
     storage: &ObjectStorage,
     memory: &Generation,
@@ -79,10 +83,16 @@ pub fn push(
     }
     let client = Arc::clone(&storage.client);
     let start_of_push = storage.wait(async move { Start::read(&client).await })?;
+    let identity = memory.manifest().identity.clone();
+    let is_foreign = |base: &Manifest| base.memory.is_some() && base.memory != identity;
+    if !settings.replace && start_of_push.base.as_ref().is_some_and(is_foreign) {
+        return Err(MemoryError::ForeignValues { location: storage.location().to_owned() });
+    }
     let mut next = Manifest {
         format_version: Manifest::FORMAT_VERSION,
         generation: start_of_push.base.as_ref().map_or(0, |base| base.generation) + 1,
         push: format!("{:032x}", rand::random::<u128>()),
+        memory: identity,
         memory_generation: memory.manifest().generation,
         values,
         block_rows: (settings.block_bytes / values.bytes()).max(1),
@@ -230,7 +240,14 @@ async fn make_current(client: &Client, start: &Start, next: &Manifest) -> Result
     let is_created = client.create(&name, next.encode()?).await?;
     // If the answer to the first attempt was lost, the manifest that exists is ours.
     let is_ours = is_created || Manifest::read(client, next.generation).await?.push == next.push;
-    let current = manifest::generations(client).await?.last().copied();
+    let current = match manifest::generations(client).await {
+        Ok(generations) => generations.last().copied(),
+        Err(error) if is_ours => {
+            let (folder, generation) = (client.address("").into(), next.generation);
+            return Err(MemoryError::ChangeMade { folder, generation, source: Box::new(error) });
+        }
+        Err(error) => return Err(error),
+    };
     if is_ours && current == Some(next.generation) {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Removes old generations, and the shards that no manifest names.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +14,9 @@ use crate::storage::{Client, ObjectStorage};
 /// Settings of a sweep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SweepSettings {
-    /// The number of the newest generations that stay; at least 1.
-    pub keep: usize,
+    /// The number of the newest generations of each memory that stay, at least 1; `None` to keep
+    /// all. A copy of a memory's folder reads the generation that was current when it was copied.
+    pub keep: Option<usize>,
     /// How long a shard without a generation stays. Less than the default, a week, is safe only
     /// while no push runs.
     pub stay: Duration,
@@ -23,7 +24,7 @@ pub struct SweepSettings {
 
 impl Default for SweepSettings {
     fn default() -> Self {
-        Self { keep: 2, stay: SHORTEST_STAY }
+        Self { keep: None, stay: SHORTEST_STAY }
     }
 }
 
@@ -38,14 +39,15 @@ pub struct Swept {
     pub bytes: u64,
 }
 
-/// Removes generations other than the newest ones, and shards that no generation names. Readers of
-/// a removed generation get errors, and open the current one.
+/// Removes shards that no generation names. With [`SweepSettings::keep`], first removes generations
+/// of each memory other than its newest ones. Generations of memories without identity stay,
+/// because they may be of several memories. Readers of a removed generation get errors.
 ///
 /// # Errors
 /// [`MemoryError::InvalidOption`] if `keep` is 0; [`MemoryError::Remote`] if a request failed, if
 /// there are no values, or if a manifest is damaged: its shards are unknown, so nothing is removed
 pub fn sweep(storage: &ObjectStorage, settings: SweepSettings) -> Result<Swept, MemoryError> {
-    if settings.keep == 0 {
+    if settings.keep == Some(0) {
         return Err(MemoryError::invalid("the number of generations to keep", "0", "at least 1"));
     }
     let client = Arc::clone(&storage.client);
@@ -63,20 +65,29 @@ async fn run(client: &Client, settings: SweepSettings) -> Result<Swept, MemoryEr
     // missing from this list, in a manifest, or new.
     let shards = client.list(SHARDS).await?;
     let generations = manifest::generations(client).await?;
-    let (removed, kept) = generations.split_at(generations.len().saturating_sub(settings.keep));
-    let mut named = HashSet::new();
-    for generation in kept {
+    let (mut removed, mut named) = (Vec::new(), HashSet::new());
+    // The number of generations of each memory so far.
+    let mut newer: HashMap<String, usize> = HashMap::new();
+    for generation in generations.iter().rev() {
         let manifest = Manifest::read(client, *generation).await?;
+        if let (Some(keep), Some(memory)) = (settings.keep, &manifest.memory) {
+            let newer = newer.entry(memory.clone()).or_default();
+            *newer += 1;
+            if *newer > keep {
+                removed.push(*generation);
+                continue;
+            }
+        }
         named.extend(manifest.shards().map(|(record, _)| record.sha256.clone()));
     }
-    if kept.is_empty() && !shards.is_empty() {
+    if generations.is_empty() && !shards.is_empty() {
         let reason = "has shards, but no generation";
         let remedy = "check the address; push the memory, then sweep again";
         return Err(remote(&address(), reason, remedy));
     }
     let mut swept = Swept::default();
     for generation in removed {
-        client.delete(&manifest::name(*generation)).await?;
+        client.delete(&manifest::name(generation)).await?;
         swept.generations += 1;
     }
     for (file, meta) in shards {

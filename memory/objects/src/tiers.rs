@@ -102,6 +102,10 @@ impl SegmentValues for Tiered {
         self.remote.check_segment(id, rows, format)
     }
 
+    fn verify(&self, ids: &[u64], all: bool) -> Result<Vec<MemoryError>, MemoryError> {
+        self.remote.verify(ids, all)
+    }
+
     fn read(&self, keys: &[ValueKey]) -> Result<Vec<Arc<StoredValue<'static>>>, MemoryError> {
         self.cache.read(&self.remote, keys)
     }

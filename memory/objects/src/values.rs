@@ -9,8 +9,8 @@ use engram_memory::cache::{StoredValue, ValueKey, ValueSource};
 use engram_memory::{MemoryError, ValueFormat};
 use futures_util::future::{try_join, try_join_all};
 
-use crate::failure::{damaged, remote};
-use crate::manifest::{Manifest, SegmentRecord, ShardRecord};
+use crate::failure::{MISSING, damaged, is_missing};
+use crate::manifest::{self, Manifest, SegmentRecord, ShardRecord};
 use crate::shard::{Layout, Table};
 use crate::storage::{Client, ObjectStorage};
 
@@ -67,11 +67,29 @@ impl RemoteValues {
         if self.manifest.values == format && self.segment(id).is_some_and(has_rows) {
             return Ok(());
         }
-        let reason =
-            format!("generation {} has no values of this memory", self.manifest.generation);
-        let remedy =
-            "restore the objects of the generation, or a copy of the memory with its values";
-        Err(remote(self.storage.location(), reason, remedy))
+        let location = self.storage.client.address(&manifest::name(self.manifest.generation));
+        Err(damaged(&location, "has no values of this memory".to_owned()))
+    }
+
+    /// Reads the blocks of the shards of segments, or only the last block of each. Returns the
+    /// errors, one per shard that is missing or damaged.
+    pub(crate) fn verify(&self, ids: &[u64], all: bool) -> Result<Vec<MemoryError>, MemoryError> {
+        let segments = self.manifest.segments.iter();
+        let ids_of_shards = segments.flat_map(|segment| segment.shards.iter().map(|_| segment.id));
+        let mut errors = Vec::new();
+        for (number, _) in ids_of_shards.enumerate().filter(|(_, id)| ids.contains(id)) {
+            let Shard { record, layout, .. } = self.shards[number].as_ref();
+            let first = if all { 0 } else { layout.blocks() - 1 };
+            match self.read_blocks((first..layout.blocks()).map(|block| (number, block))) {
+                Err(error @ MemoryError::DamagedObject { .. }) => errors.push(error),
+                Err(error) if is_missing(&error) => {
+                    let location = self.storage.client.address(&record.name());
+                    errors.push(damaged(&location, MISSING.to_owned()));
+                }
+                read => drop(read?),
+            }
+        }
+        Ok(errors)
     }
 
     /// The segment with this identity, and the index of its first shard.

@@ -136,7 +136,8 @@ impl Part {
         Ok(self.ids_and_rows()?.into_iter().map(|(_, row)| row).collect())
     }
 
-    /// The ids and the rows of all entries, in the order of the rows.
+    /// The ids and the rows of all entries, in the order of the rows. An error unless there are as
+    /// many as the record of the generation says.
     pub(crate) fn ids_and_rows(&self) -> Result<Vec<(i64, Row)>, MemoryError> {
         let sql = format!("SELECT id, row FROM {} WHERE {VISIBLE} ORDER BY row", self.table());
         let (number, stamp) = self.parameters();
@@ -144,6 +145,13 @@ impl Part {
             let rows = connection.query(&sql, &[&number, &stamp])?;
             if rows.is_empty() {
                 self.check_exists(connection)?;
+            }
+            let expected = self.generation.record.entries();
+            if rows.len() as u64 != expected {
+                let reason = format!("has {} of {expected} entries", rows.len());
+                let remedy = "another program changed the tables; restore a backup of the \
+                              database, or replace the memory by a complete one";
+                return Err(self.server.remote(reason, remedy).into());
             }
             rows.iter().map(|row| Ok((row.try_get(0)?, row_of(row.try_get(1)?)))).collect()
         })

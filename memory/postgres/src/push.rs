@@ -57,7 +57,7 @@ pub enum Progress {
 /// [`MemoryError::Remote`]; [`MemoryError::RemoteExists`] for an existing memory without `replace`;
 /// [`MemoryError::Locked`] while another process writes to the memory; [`MemoryError::Corrupt`] for
 /// a damaged source; [`MemoryError::InvalidOption`] for keys that are too wide, or cannot have
-/// graphs
+/// graphs; [`MemoryError::ChangeMade`] if the copy is complete, but could not be opened
 pub fn push(
     source: &Arc<Generation>,
     urls: &str,
@@ -82,9 +82,9 @@ pub fn push(
     progress(Progress::Indexes);
     push.build_indexes(options.graph)?;
     let mut parts: Vec<Change> = push.parts.into_iter().map(|(part, _)| part).collect();
-    commit_first(&mut parts)?;
+    let number = commit_first(&mut parts)?;
     // The locks end with the connections.
-    servers.hold_current(None)
+    servers.hold_current(None).map_err(|error| servers.change_made(number, error))
 }
 
 /// Identifies the content of a source: a hash of its manifest, which has the checksums of all
@@ -294,7 +294,8 @@ fn create_schema(connection: &mut Connection) -> Result<(), Failure> {
 }
 
 /// Commits the new generation, on the first server last. Then removes the marks of the build.
-fn commit_first(parts: &mut [Change]) -> Result<(), MemoryError> {
+/// Returns the number of the generation.
+fn commit_first(parts: &mut [Change]) -> Result<u64, MemoryError> {
     let number = parts[0].record.base;
     insert_on_all(parts, number)?;
     for index in (0..parts.len()).rev() {
@@ -304,7 +305,7 @@ fn commit_first(parts: &mut [Change]) -> Result<(), MemoryError> {
         // The next writer removes a mark that stays.
         let _ = part.attempt(|connection, _| drop_build(connection));
     }
-    Ok(())
+    Ok(number)
 }
 
 /// Returns an error if the database has no pgvector.

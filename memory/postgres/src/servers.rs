@@ -69,6 +69,12 @@ impl Servers {
         addresses.join(" ")
     }
 
+    /// Returns the error of a step after the commit of a generation.
+    pub(crate) fn change_made(&self, generation: u64, error: MemoryError) -> MemoryError {
+        let (folder, source) = (self.location().into(), Box::new(error));
+        MemoryError::ChangeMade { folder, generation, source }
+    }
+
     pub(crate) fn is_partial(&self) -> bool {
         self.lead().server.options.partial
     }

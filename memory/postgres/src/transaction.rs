@@ -267,15 +267,6 @@ impl PostgresTransaction {
         let reason = format!("the connection broke in the commit of a change ({error})");
         Err(server.remote(reason, "the memory is unchanged; try again"))
     }
-
-    /// Returns the error of a step after the commit.
-    fn change_made(&self, error: MemoryError) -> MemoryError {
-        MemoryError::ChangeMade {
-            folder: self.servers.location().into(),
-            generation: self.number,
-            source: Box::new(error),
-        }
-    }
 }
 
 impl Transaction for PostgresTransaction {
@@ -352,13 +343,13 @@ impl Transaction for PostgresTransaction {
         let current = self.servers.hold_current(None);
         // The locks end after the change is held.
         self.servers.release(connections);
-        Ok(current.map_err(|error| self.change_made(error))?)
+        Ok(current.map_err(|error| self.servers.change_made(self.number, error))?)
     }
 
     fn commit_and_begin(mut self: Box<Self>) -> Result<Box<dyn Transaction>, MemoryError> {
         let connections = self.finish()?;
         let next = Self::begin_locked(Arc::clone(&self.servers), None, connections);
-        Ok(Box::new(next.map_err(|error| self.change_made(error))?))
+        Ok(Box::new(next.map_err(|error| self.servers.change_made(self.number, error))?))
     }
 }
 

@@ -141,6 +141,7 @@ mod tests {
         let manifest = |segment: &SegmentRecord| Manifest {
             format_version: 1,
             generation: 1,
+            identity: None,
             width: 1,
             normalised: true,
             values: None,

@@ -41,6 +41,10 @@ pub struct Manifest {
     pub format_version: u64,
     /// The number of the generation, from 1.
     pub generation: u64,
+    /// The name by which object stores recognise the memory: see
+    /// [`Writer::identify`](crate::Writer::identify). `None` before its values are first pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
     /// The width of a key.
     pub width: usize,
     /// Whether keys are normalised to unit length.

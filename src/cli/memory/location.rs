@@ -61,16 +61,18 @@ pub(in super::super) fn value_reader() -> Option<Arc<dyn ValueStorage>> {
 /// Opens the object store at `address`: `s3://…`, `gs://…`, `az://…`, `file://…` or a folder. A
 /// memory that is opened with it moves its values there, and names the absolute address as their
 /// [target](ValueStorage::target). With `recheck`, values that the store has already are read, and
-/// sent again if they were changed. Sends no request.
+/// sent again if they were changed. With `replace`, the store may have the values of another memory.
+/// Sends no request.
 #[cfg(feature = "objects")]
 pub(in super::super) fn value_storage(
     address: &str,
     recheck: bool,
+    replace: bool,
 ) -> anyhow::Result<Arc<dyn ValueStorage>> {
     use engram_memory_objects::{PushSettings, TierSettings, ValueTiers};
     let storage = object_storage(address)?;
     let target = Some(storage.location().to_owned());
-    let push = PushSettings { recheck, ..PushSettings::default() };
+    let push = PushSettings { recheck, replace, ..PushSettings::default() };
     let settings = TierSettings { target, push, ..TierSettings::default() };
     Ok(Arc::new(ValueTiers::new(settings).with_store(storage)))
 }
@@ -90,7 +92,11 @@ pub(super) fn object_storage(
 
 /// Returns an error: this program has no client of object stores.
 #[cfg(not(feature = "objects"))]
-pub(in super::super) fn value_storage(_: &str, _: bool) -> anyhow::Result<Arc<dyn ValueStorage>> {
+pub(in super::super) fn value_storage(
+    _: &str,
+    _: bool,
+    _: bool,
+) -> anyhow::Result<Arc<dyn ValueStorage>> {
     Err(without_objects())
 }
 

@@ -180,7 +180,8 @@ impl Info {
 /// Check every file of a memory against its checksum.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Prints every file that is damaged or missing, and ends with exit code 1 if there is one.
+Prints every file that is damaged or missing, and ends with exit code 1 if there is one. Values that
+were moved to an object store are read and checked, too.
 
 Example:
   engram memory verify memory")]
@@ -196,7 +197,11 @@ impl Verify {
             "only the files of a folder have checksums here; PostgreSQL checks its own \
              (pg_amcheck, data checksums)"
         );
-        let faults = Memory::verify(&*self.folder)?;
+        let mut faults = Memory::verify(&*self.folder)?;
+        let reads_values = value_reader().is_some();
+        if faults.is_empty() && reads_values {
+            faults = open_folder(&self.folder)?.generation().verify_external_values(true)?;
+        }
         if !faults.is_empty() {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
             output::print(&faults.join("\n"))?;
@@ -210,7 +215,8 @@ impl Verify {
             counted(generation.len(), "entry"),
             generation.bytes()
         ))?;
-        for (at, entries) in generation.external_values() {
+        let unread = generation.external_values().into_iter().filter(|_| !reads_values);
+        for (at, entries) in unread {
             let entries = counted(entries, "entry");
             output::note(&format!("not checked: the values of {entries} at {}", at.address));
         }

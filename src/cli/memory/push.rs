@@ -32,12 +32,13 @@ network are encrypted; sslrootcert=FILE in the address names the certificate of 
 Entry `id` is on server `id % N` of N servers. Give their addresses always in the same order.
 
 Object stores (s3, gs, az, or a folder with a slash in its path) get the values only, and need a
-program with the feature `objects`. Without --move, the store gets a copy, and the memory stays as it
-is: a later --move to the same address sends what is missing. With --move, the folder keeps the keys
-and the address, and all commands read the values from there; `engram memory compact` writes them to
-the folder again. Values of small changes stay in the folder. Use one address per memory: `engram
-memory sweep` removes all but the newest values from an address. The credentials are in the store's
-usual variables, such as AWS_ACCESS_KEY_ID.
+program with the feature `objects`. Without --move, the store gets a copy, and the folder keeps its
+values: a later --move to the same address sends what is missing. With --move, the folder keeps the
+keys and the address, and all commands read the values from there; `engram memory compact` writes them
+to the folder again. Values of small changes stay in the folder. The first push gives the memory an
+identity, and the address then belongs to this memory: other memories are refused there, unless
+--replace is given, which removes nothing. The credentials are in the store's usual variables, such as
+AWS_ACCESS_KEY_ID.
 
 Examples:
   engram memory push memory s3://bucket/birds --move
@@ -53,14 +54,14 @@ pub struct Push {
     /// s3://…, gs://…, az://…, file://… or a folder
     #[arg(value_name = "URL")]
     urls: String,
-    /// Replace the memory that exists at the address on PostgreSQL
+    /// Replace the memory that exists at the address
     #[arg(long)]
     replace: bool,
     /// Remove the values from the folder, and read them from the object store
-    #[arg(long = "move", conflicts_with = "replace", hide = !cfg!(feature = "objects"))]
+    #[arg(long = "move", hide = !cfg!(feature = "objects"))]
     moves: bool,
     /// Read the values that the object store has already, and send damaged ones again
-    #[arg(long, conflicts_with = "replace", hide = !cfg!(feature = "objects"))]
+    #[arg(long, hide = !cfg!(feature = "objects"))]
     recheck: bool,
     #[command(flatten)]
     server: ServerOptions,
@@ -126,12 +127,11 @@ impl Push {
 
     /// Copies or moves values to an object store.
     fn push_values(&self) -> anyhow::Result<Outcome> {
-        for (option, is_given) in
-            [("--replace", self.replace), ("--insecure", self.server.insecure)]
-        {
-            anyhow::ensure!(!is_given, "{option} is for memories on PostgreSQL; leave it out");
-        }
-        let storage = location::value_storage(&self.urls, self.recheck)?;
+        anyhow::ensure!(
+            !self.server.insecure,
+            "--insecure is for memories on PostgreSQL; leave it out"
+        );
+        let storage = location::value_storage(&self.urls, self.recheck, self.replace)?;
         let address = storage.target().unwrap_or(&self.urls);
         let mut writer = Writer::open_with(&*self.folder, Some(Arc::clone(&storage)))?;
         let entries = writer.generation().len();
@@ -149,7 +149,10 @@ impl Push {
         );
         let ValuesLocation { address, generation } = match self.moves {
             true => writer.move_values(storage.as_ref(), address)?,
-            false => storage.store(address, writer.generation())?,
+            false => {
+                writer.identify(None)?;
+                storage.store(address, writer.generation())?
+            }
         };
         let sent = match self.moves {
             true => writer.generation().external_values().into_values().sum(),

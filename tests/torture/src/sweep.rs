@@ -1,5 +1,5 @@
 //! A refused command deletes nothing, and no command changes files that it did not write
-//! (`sweep.txt`).
+//! (`sweep.txt`). A sweep of an object store removes no values that a memory's folder reads.
 
 use std::fs;
 use std::path::Path;
@@ -69,7 +69,44 @@ pub fn attack(report: &Report) -> Result<()> {
             scratch::copy(&shared.folder.join(case.content), &workdir)?;
         }
         check_user_files(report, &shared, case, &workdir)
-    })
+    })?;
+    let folder = scratch.join("store");
+    two_memories_at_one_address(report, &shared, &folder)
+}
+
+/// Pushes two memories to one address several times, and sweeps it. Both memories, and a copy of
+/// the first one's folder from before later pushes, must keep their values.
+fn two_memories_at_one_address(report: &Report, shared: &Shared, folder: &Path) -> Result<()> {
+    let run = |line: &str| {
+        report.count_case();
+        let line = line.replace("{}", &folder.to_string_lossy());
+        let ended = Engram::line(&line).run()?;
+        report.check_result(&ended, &line);
+        anyhow::Ok(ended)
+    };
+    for name in ["one", "two"] {
+        scratch::copy(&shared.folder.join("start/memory"), &folder.join(name))?;
+    }
+    let pushed = run("memory push {}/one {}/store --move")?;
+    if pushed.stderr.contains("without object stores") {
+        report.skip("two memories at one address: the command has no object stores");
+        return Ok(());
+    }
+    scratch::copy(&folder.join("one"), &folder.join("copy"))?;
+    for (name, id) in [("one", 10), ("one", 20), ("two", 30), ("two", 40)] {
+        run(&format!("memory delete {{}}/{name} --ids {id}"))?;
+        run(&format!("memory compact {{}}/{name} --quiet"))?;
+        // May be refused.
+        run(&format!("memory push {{}}/{name} {{}}/store --move"))?;
+    }
+    run("memory sweep {}/store")?;
+    for name in ["one", "two", "copy"] {
+        let ended = run(&format!("memory compact {{}}/{name} --quiet"))?;
+        if ended.code != Some(0) {
+            report.loss("values in an object store are lost", format!("{name}: {ended}"));
+        }
+    }
+    Ok(())
 }
 
 /// Runs a command, which may be refused. The user's files must be unchanged.

@@ -162,6 +162,21 @@ fn a_push_whose_last_answer_was_lost_has_succeeded() {
 }
 
 #[test]
+fn a_push_that_failed_after_its_commit_says_that_it_is_made() {
+    let Setup { store, storage, folder, .. } = setup(connect());
+    let next = memory(&folder.path().join("next"), ValueDtype::F16, 60, 3);
+    let closing = Arc::clone(&store);
+    store.set(|faults| {
+        faults.before_manifest =
+            Some(Box::new(move || closing.set(|faults| faults.is_denied = true)));
+    });
+    let error = push(&storage, next.generation(), SMALL).unwrap_err();
+    assert!(matches!(error, MemoryError::ChangeMade { generation: 2, .. }), "{error}");
+    store.set(|faults| faults.is_denied = false);
+    assert_eq!(push(&storage, next.generation(), SMALL).unwrap().generation, 2);
+}
+
+#[test]
 fn a_store_that_ignores_conditions_is_refused() {
     let Setup { writer, store, storage, .. } = setup(connect());
     store.set(|faults| faults.ignores_conditions = true);

@@ -42,6 +42,7 @@ fn values_in_a_folder_equal_the_local_values() {
 #[test]
 fn a_sweep_removes_old_generations_and_unneeded_shards() {
     let (temporary, mut writer, storage) = with_store(ValueDtype::F16, 200);
+    writer.identify(None).unwrap();
     push(&storage, writer.generation(), SMALL).unwrap();
     let (first, before) = (RemoteValues::open(&storage, 1).unwrap(), writer.generation().clone());
     encode_again(&mut writer, negated);
@@ -49,10 +50,14 @@ fn a_sweep_removes_old_generations_and_unneeded_shards() {
     let second = RemoteValues::open(&storage, 2).unwrap();
     let shards = || fs::read_dir(temporary.path().join("store/shards")).unwrap().count();
     let all = shards();
+    // All generations stay, because a copy of the memory may read them.
+    let unneeded = SweepSettings { keep: None, stay: Duration::ZERO };
+    assert_eq!(sweep(&storage, unneeded).unwrap(), Default::default());
     // Young shards stay, because a push may use them.
-    let swept = sweep(&storage, SweepSettings { keep: 1, ..SweepSettings::default() }).unwrap();
+    let newest = SweepSettings { keep: Some(1), ..SweepSettings::default() };
+    let swept = sweep(&storage, newest).unwrap();
     assert_eq!((swept.generations, swept.shards, shards()), (1, 0, all));
-    let now = SweepSettings { keep: 1, stay: Duration::ZERO };
+    let now = SweepSettings { keep: Some(1), stay: Duration::ZERO };
     let swept = sweep(&storage, now).unwrap();
     assert_eq!((swept.generations, swept.shards, shards()), (0, all / 2, all / 2));
     assert_equal(&second, writer.generation());
@@ -80,9 +85,9 @@ fn settings_that_do_not_fit_are_refused() {
     let none = create(&temporary.path().join("n"), format, Batch::default());
     assert_refused(push(&storage, none.generation(), SMALL), ["a memory with values"]);
     // A value larger than a block and a shard.
-    let tiny = PushSettings { shard_bytes: 1, block_bytes: 1, recheck: false };
+    let tiny = PushSettings { shard_bytes: 1, block_bytes: 1, ..SMALL };
     assert_eq!(push(&storage, writer.generation(), tiny).unwrap().shards, 10);
     assert_equal(&RemoteValues::open(&storage, 1).unwrap(), writer.generation());
-    let none = SweepSettings { keep: 0, ..SweepSettings::default() };
+    let none = SweepSettings { keep: Some(0), ..SweepSettings::default() };
     assert_refused(sweep(&storage, none), ["at least 1"]);
 }

@@ -191,7 +191,7 @@ fn faults_are_errors_with_a_remedy_and_lose_nothing() {
     };
     // A sweep keeps the generation that the memory names.
     let storage = ObjectStorage::open(&address, connect()).unwrap();
-    sweep(&storage, SweepSettings { keep: 1, stay: Duration::ZERO }).unwrap();
+    sweep(&storage, SweepSettings { keep: Some(1), stay: Duration::ZERO }).unwrap();
     let memory = open(&path, &tiers());
     assert_eq!(content(memory.snapshot().as_ref()), expected);
     // The values of another memory are refused.

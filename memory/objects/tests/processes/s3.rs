@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::server::TestServer;
-use crate::store::{Faulty, add, assert_equal, memory, read};
+use crate::store::{Faulty, SMALL, add, assert_equal, memory, read};
 use crate::support::*;
 use engram_memory_objects::object_store::aws::AmazonS3Builder;
 use engram_memory_objects::object_store::path::Path;
@@ -14,7 +14,7 @@ use engram_memory_objects::{
 use futures_util::TryStreamExt;
 
 /// Few shards, because the servers are slow.
-const SHARDS: PushSettings = PushSettings { shard_bytes: 4000, block_bytes: 200, recheck: false };
+const SHARDS: PushSettings = PushSettings { shard_bytes: 4000, block_bytes: 200, ..SMALL };
 
 /// The same bucket, for damages.
 fn bucket(server: &TestServer) -> Arc<dyn ObjectStore> {
@@ -32,13 +32,15 @@ fn values_on_moto() {
     let server = TestServer::moto();
     let temporary = folder();
     let mut writer = memory(&temporary.path().join("m"), ValueDtype::F16, 400, 1);
+    writer.identify(None).unwrap();
     let storage = ObjectStorage::open("s3://engram/some/facts", server.connect()).unwrap();
     let pushed = push(&storage, writer.generation(), SHARDS).unwrap();
     assert!(pushed.sent >= 3, "{pushed:?}");
     add(&mut writer, ValueDtype::F16, 400, 5);
     assert_eq!(push(&storage, writer.generation(), SHARDS).unwrap().sent, 1);
     assert_equal(&RemoteValues::open(&storage, 2).unwrap(), writer.generation());
-    let swept = sweep(&storage, SweepSettings { keep: 1, ..SweepSettings::default() }).unwrap();
+    let newest = SweepSettings { keep: Some(1), ..SweepSettings::default() };
+    let swept = sweep(&storage, newest).unwrap();
     assert_eq!((swept.generations, swept.shards), (1, 0));
     assert_refused(RemoteValues::open(&storage, 1), ["is missing"]);
 

@@ -15,7 +15,7 @@ use engram_memory_objects::object_store::{
     ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use engram_memory_objects::{Connect, ObjectStorage, PushSettings, RemoteValues};
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream, StreamExt};
 use tempfile::TempDir;
 
 use crate::support::{
@@ -25,7 +25,7 @@ use crate::support::{
 
 /// Small shards and blocks.
 pub const SMALL: PushSettings =
-    PushSettings { shard_bytes: 2000, block_bytes: 100, recheck: false };
+    PushSettings { shard_bytes: 2000, block_bytes: 100, recheck: false, replace: false };
 
 /// Builds a memory with values of 2 tokens of width 8.
 pub fn memory(folder: &FilePath, dtype: ValueDtype, rows: usize, seed: u64) -> Writer {
@@ -226,6 +226,9 @@ impl ObjectStore for Faulty {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        if self.faults.lock().unwrap().is_denied {
+            return stream::iter([Err(denied("no right"))]).boxed();
+        }
         self.inner.list(prefix)
     }
 

@@ -99,6 +99,27 @@ fn a_pushed_memory_equals_the_local_one_and_comes_back_the_same() {
 
 #[test]
 #[ignore = "needs ENGRAM_POSTGRES: see server/mod.rs"]
+fn a_push_that_cannot_open_its_copy_says_that_it_is_made() {
+    let server = TestServer::start();
+    let folder = folder();
+    let source = local(&folder.path().join("m"), FORMAT, 300, 1);
+    let login = |login| server.admin("memories").batch_execute(login).unwrap();
+    let mut progress = |progress: Progress| {
+        if progress == Progress::Indexes {
+            login("ALTER ROLE app NOLOGIN");
+        }
+    };
+    let options = PushOptions::default();
+    let pushed = push(&source, &server.url("made"), Connect::default(), options, &mut progress);
+    let error = pushed.map(drop).unwrap_err();
+    assert!(matches!(error, MemoryError::ChangeMade { generation: 1, .. }), "{error}");
+    assert_refused(Err::<(), _>(error), ["memory=made: the change is made"]);
+    login("ALTER ROLE app LOGIN");
+    assert_equal(source.as_ref(), server.open("made").snapshot().as_ref(), 1);
+}
+
+#[test]
+#[ignore = "needs ENGRAM_POSTGRES: see server/mod.rs"]
 fn a_memory_is_replaced_only_on_request_and_readers_keep_the_old_state() {
     let servers = TestServer::shared_three();
     let folder = folder();

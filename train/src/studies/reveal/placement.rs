@@ -1,8 +1,9 @@
 //! Where the run's memory is kept: in the run's folder, an object store for its values
 //! (`memory.values`), or servers (`memory.server`).
 //!
-//! A memory on servers has an owner: a random name, which is in the run's file `memory-owner.txt`
-//! and in the memory's record of the model that encoded its keys. A run never replaces the memory
+//! A memory outside of the folder has an owner: a random name, which is in the run's file
+//! `memory-owner.txt`. On servers, it is in the memory's record of the model that encoded its keys.
+//! For values in an object store, it is the identity of the memory. A run never replaces the memory
 //! of another owner.
 
 use std::fs;
@@ -21,7 +22,7 @@ use crate::error::{Result, TrainError};
 use crate::study::StudyResult;
 use crate::trainer::RunOptions;
 
-/// The file of a run with the owner of its memory on servers.
+/// The file of a run with the owner of its memory outside of the folder.
 pub(crate) const OWNER: &str = "memory-owner.txt";
 /// The beginning of an owner.
 const REVEAL_RUN: &str = "REVEAL run ";
@@ -32,8 +33,8 @@ pub(super) enum Placement {
     /// The run's folder.
     #[default]
     Folder,
-    /// An object store for the values. The keys are in the run's folder.
-    Values(Arc<dyn ValueStorage>),
+    /// An object store for the values, with their owner. The keys are in the run's folder.
+    Values { store: Arc<dyn ValueStorage>, owner: String, owner_file: PathBuf },
     /// Servers, with the owner of the memory there.
     Server { server: Arc<dyn MemoryServer>, owner: String, owner_file: PathBuf },
 }
@@ -56,12 +57,13 @@ impl Placement {
             let reason = "needs a single rank; remove the key, or train without mpirun";
             return Err(error(reason.to_owned()));
         }
-        let opened = match key {
-            "memory.values" => {
-                options.value_storages.open(address).map(|store| store.map(Self::Values))
-            }
+        let owner_file = options.run.join(OWNER);
+        let opened: Option<StudyResult<Self>> = match key {
+            "memory.values" => options.value_storages.open(address).map(|store| {
+                let (store, owner) = (store?, owner(&owner_file)?);
+                Ok(Self::Values { store, owner, owner_file })
+            }),
             _ => options.memory_servers.open(address).map(|server| {
-                let owner_file = options.run.join(OWNER);
                 let (server, owner) = (server?, owner(&owner_file)?);
                 find_own(server.as_ref(), &owner)?;
                 Ok(Self::Server { server, owner, owner_file })
@@ -103,10 +105,13 @@ impl Placement {
     ) -> StudyResult<Retriever> {
         let memory: Box<dyn Store> = match self {
             Self::Folder => return Ok(retriever),
-            Self::Values(store) => {
+            Self::Values { store, owner, owner_file } => {
                 drop(retriever);
                 let target = store.target().ok_or("the object store moves no values")?;
-                Writer::open(folder)?.move_values(store.as_ref(), target)?;
+                write_file(owner_file, owner.as_bytes())?;
+                let mut writer = Writer::open(folder)?;
+                writer.identify(Some(owner))?;
+                writer.move_values(store.as_ref(), target)?;
                 Box::new(Memory::open_with(folder, Some(Arc::clone(store)))?)
             }
             Self::Server { server, owner, owner_file } => {

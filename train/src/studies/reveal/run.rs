@@ -7,7 +7,7 @@
 //! | `tokenizer.json` | the tokenizer |
 //! | `model.json` | the model's sizes |
 //! | `memory/` | the memory, encoded with the final weights; with `memory.server`, a copy of it |
-//! | `memory-owner.txt` | with `memory.server`: the owner of the memory on the server |
+//! | `memory-owner.txt` | with `memory.server` or `memory.values`: the owner of the memory there |
 //! | `test.jsonl` | each test question with the model's answer and the retrieved entries |
 //! | `test/` | for data from files: references and answers, as input of `engram eval` |
 //! | `summary.json` | the results; written last |

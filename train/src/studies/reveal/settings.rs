@@ -170,8 +170,8 @@ table! {
         /// Address of an object store for the values of the memory, such as `s3://bucket/run`, or a
         /// folder; by default, the values are in the run's folder. The keys are always there. Each
         /// run needs an address of its own. Each refresh stores another copy of all values; `engram
-        /// memory sweep` removes old ones. Needs a program with the feature `objects`, and a single
-        /// rank.
+        /// memory sweep --keep 2` removes old ones. Needs a program with the feature `objects`, and
+        /// a single rank.
         #[serde(skip_serializing_if = "is_default")]
         pub values: Option<String> = None,
         /// Address of the memory on PostgreSQL, such as `postgres://ann@db.example/wiki?memory=r1`,
