@@ -96,6 +96,11 @@ impl RowReader {
         Some((shape[1..shape.len() - 1].iter().product(), width))
     }
 
+    /// The names of the columns of a CSV that are not read, if no columns were named.
+    pub fn unread_columns(&self) -> &[String] {
+        self.entries.as_ref().map_or(&[], EntryLines::unread_columns)
+    }
+
     /// Reads the next batch.
     fn read_batch(&mut self) -> Result<Batch, MemoryError> {
         let row_size = self.width() + self.values.as_ref().map_or(0, VectorFile::row_len);
@@ -237,7 +242,7 @@ mod tests {
             ),
             (
                 "{\"id\": 9223372036854775807}\n{}\n{}\n",
-                "/e.jsonl:2: has no id, and the largest id is taken",
+                "/e.jsonl:2: has no id, and gets none here",
             ),
             ("{\"source\": \"\"}\n{}\n{}\n", "/e.jsonl:1: has an empty source"),
             ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is not an entry: EOF"),
@@ -245,6 +250,8 @@ mod tests {
             let error = read_rows(Some(text), 0).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
+        let error = read_rows(Some("{\"id\": 3}\n{}\n{}\n"), -1).unwrap_err();
+        assert!(error.starts_with("/e.jsonl:2: has no id, and gets none here"), "{error}");
     }
 
     /// The entries of a file, and the number of blank texts, as one text.

@@ -3,20 +3,27 @@
 use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Args;
 use engram_infer::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use engram_memory::rows::{EntryFile, EntryLines, RowReader};
 use engram_memory::{Batch, Description, EncoderRecord, Entry, MemoryError};
+use engram_models::compute::Compute;
+use engram_textfile::shortened;
 use rayon::prelude::*;
 
 use super::super::compute::ComputeOptions;
 use super::super::output;
 use super::super::paths::{BaseFolder, ModelName};
 
+/// Maximum number of characters of a list of columns in a note.
+const MAX_SHOWN_CHARACTERS: usize = 200;
+
 /// Options for the encoder of the keys.
 #[derive(Debug, Args)]
 pub(super) struct Encoding {
-    /// Encode the entries' texts and images as keys with this model: a folder, or hf://owner/name
+    /// Encode the entries' texts and images as keys with this model: a folder, hf://owner/name, or
+    /// the run of a text or image encoder, such as one of `engram train clip`
     #[arg(long, value_name = "MODEL", requires = "entry_file")]
     model: Option<ModelName>,
     #[command(flatten)]
@@ -31,29 +38,37 @@ pub(super) struct EncoderOptions {
     image_model: Option<ModelName>,
     /// Base folder of image paths; default: the folder of the entry file (`reencode`: the current
     /// folder)
-    #[arg(long, value_name = "DIR", requires = "model")]
+    #[arg(long, value_name = "DIR")]
     images: Option<BaseFolder>,
     /// Name of the prompt before each text, from config_sentence_transformers.json; '' for no
     /// prompt; default: `document`
-    #[arg(long, value_name = "NAME", requires = "model")]
+    #[arg(long, value_name = "NAME")]
     prompt: Option<String>,
     /// Number of entries to encode in a batch
     #[arg(long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: u16,
     /// Skip entries that the model cannot encode, and print their number
-    #[arg(long, requires = "model")]
+    #[arg(long)]
     pub(super) skip_unencodable: bool,
     #[command(flatten)]
     compute: ComputeOptions,
 }
 
 impl EncoderOptions {
-    /// Opens the model. `folder` is the default base folder of image paths.
-    pub(super) fn open(&self, model: &str, folder: &Path) -> anyhow::Result<EntryEncoder> {
+    /// Opens the model, or that of the memory's keys. `folder` is the default base folder of image
+    /// paths.
+    pub(super) fn open(
+        &self,
+        model: Result<&str, &Description>,
+        folder: &Path,
+    ) -> anyhow::Result<EntryEncoder> {
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Document);
-        let encoder =
-            JointEncoder::open(model, self.image_model.as_deref(), &prompt, &self.compute.open()?)?;
+        let (image_model, compute) = (self.image_model.as_deref(), self.compute.open()?);
+        let encoder = match model {
+            Ok(model) => JointEncoder::open(model, image_model, &prompt, &compute)?,
+            Err(memory) => open_own_model(memory, &prompt, &compute)?,
+        };
         print_advice(&encoder, &prompt);
         let images = self.images.as_deref().unwrap_or(folder).to_owned();
         Ok(EntryEncoder { encoder, images, skip_unencodable: self.skip_unencodable })
@@ -66,14 +81,18 @@ impl EncoderOptions {
 }
 
 impl Encoding {
-    /// Opens an entry file for encoding. Returns `None` without `--model`.
+    /// Opens an entry file for encoding with `--model`, or with the model of the keys of `memory`.
     pub(super) fn open(
         &self,
-        entries: Option<&EntryFile>,
+        file: &EntryFile,
         first_id: i64,
-    ) -> anyhow::Result<Option<NewRows>> {
-        let (Some(model), Some(file)) = (&self.model, entries) else { return Ok(None) };
+        memory: Option<&Description>,
+    ) -> anyhow::Result<NewRows> {
         let path = &file.path;
+        let model = match (self.model.as_deref(), memory) {
+            (None, Some(memory)) => Err(memory),
+            (model, _) => Ok(model.context("give --keys or --model")?),
+        };
         let source = self.options.open(model, path.parent().unwrap_or(Path::new("")))?;
         // All entries are validated before the first entry is encoded.
         let (mut rows, mut skipped) = (0, 0);
@@ -85,6 +104,7 @@ impl Encoding {
             }
         }
         print_skipped(path, skipped);
+        print_unread(path, lines.unread_columns());
         let blank = lines.blank_texts();
         if blank > 0 {
             let unit = if path.is_dir() { "empty file" } else { "empty line" };
@@ -94,13 +114,13 @@ impl Encoding {
             anyhow::bail!("{}: has no entry to encode; give another file", path.display());
         }
         let (lines, batch) = (EntryLines::open(file, first_id)?, self.options.batch());
-        Ok(Some(NewRows {
+        Ok(NewRows {
             rows,
             width: source.encoder.width(),
             value_shape: None,
             encoders: records(&source.encoder),
             batches: Box::new(EncodedRows { source, lines, batch }),
-        }))
+        })
     }
 }
 
@@ -111,6 +131,17 @@ pub(super) fn print_skipped(path: &Path, skipped: usize) {
         output::warn(&format!(
             "{}: skipped {entries} without a text or image for the model",
             path.display()
+        ));
+    }
+}
+
+/// Names the columns of a CSV that are not read, although none were named.
+pub(super) fn print_unread(path: &Path, columns: &[String]) {
+    if !columns.is_empty() {
+        let columns = shortened(&columns.join(", "), MAX_SHOWN_CHARACTERS);
+        let path = path.display();
+        output::warn(&format!(
+            "{path}: these columns are not read: {columns}; name all with --columns"
         ));
     }
 }
@@ -326,6 +357,21 @@ pub(super) fn input_kinds(modalities: Modalities) -> &'static str {
         (true, false) => "text",
         _ => "images",
     }
+}
+
+/// Opens the model of a memory's keys.
+pub(in crate::cli) fn open_own_model(
+    memory: &Description,
+    prompt: &PromptChoice,
+    compute: &Compute,
+) -> anyhow::Result<JointEncoder> {
+    let Description { location, encoders, .. } = memory;
+    let Some(first) = encoders.first() else {
+        anyhow::bail!("{location} does not name the model of its keys; give it with --model");
+    };
+    let second = encoders.get(1).map(|encoder| encoder.name.as_str());
+    JointEncoder::open(&first.name, second, prompt, compute)
+        .with_context(|| format!("cannot open the model of {location}; give its path with --model"))
 }
 
 /// Returns an error if a memory's keys come from another encoder. Warns if their encoder is
