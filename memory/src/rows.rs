@@ -12,7 +12,7 @@ use crate::segment::Batch;
 use crate::vectors::VectorFile;
 
 pub use lines::{EntryFile, EntryFormat, EntryLines};
-pub use table::EntryColumn;
+pub use table::{DEFAULT_FIELDS, EntryColumn};
 
 /// The maximum number of key and value components that are read at a time.
 const BATCH_NUMBERS: usize = 1 << 20;
@@ -94,11 +94,6 @@ impl RowReader {
         let shape = self.values.as_ref()?.shape();
         let width = shape[shape.len() - 1];
         Some((shape[1..shape.len() - 1].iter().product(), width))
-    }
-
-    /// The names of the columns of a CSV that are not read, if no columns were named.
-    pub fn unread_columns(&self) -> &[String] {
-        self.entries.as_ref().map_or(&[], EntryLines::unread_columns)
     }
 
     /// Reads the next batch.

@@ -55,7 +55,7 @@ const HEAD_BYTES: usize = 16;
 /// others follow it: two, or one if the bytes end after it.
 pub fn file_format(head: &[u8]) -> Option<&'static str> {
     match head.first_chunk()? {
-        b"RIFF" | b"RIFX" | b"RF64" | b"BW64" | b"riff" => Some("WAV"),
+        b"RIFF" | b"RIFX" | b"RF64" | b"BW64" | b"riff" => Some("WAV or AVI"),
         b"fLaC" => Some("FLAC"),
         b"OggS" => Some("Ogg"),
         _ if head.get(4..8) == Some(b"ftyp") => Some("MP4"),

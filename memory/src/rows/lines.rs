@@ -155,11 +155,6 @@ impl EntryLines {
         }
     }
 
-    /// The names of the columns of a CSV that are not read, if no columns were named.
-    pub fn unread_columns(&self) -> &[String] {
-        if let Reader::Csv(table) = &self.reader { table.unread_columns() } else { &[] }
-    }
-
     /// Returns an error about the last entry read.
     pub fn error(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
         let (file, line) = self.location();

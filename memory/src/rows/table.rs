@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::error::MemoryError;
 
 /// The fields of an entry that are read by default, if the header has columns with these names.
-const DEFAULT_FIELDS: [&str; 10] = [
+pub const DEFAULT_FIELDS: [&str; 10] = [
     "id", "source", "document", "text", "image", "subject", "relation", "object", "question",
     "answer",
 ];
@@ -43,8 +43,6 @@ pub(super) struct EntryTable {
     id: Option<usize>,
     /// The fields other than the id, each with the index of its column.
     fields: Vec<(String, usize)>,
-    /// The names of the columns that are not read; empty if the read columns were named.
-    unread: Vec<String>,
 }
 
 impl EntryTable {
@@ -78,17 +76,7 @@ impl EntryTable {
             let reason = format!("no column of texts; the header has: {header}");
             return malformed(reason, "name the columns, for example `id=ID,text=Body`");
         }
-        let is_read =
-            |column: usize| id == Some(column) || fields.iter().any(|(_, index)| *index == column);
-        let header = table.header().iter().enumerate().filter(|_| columns.is_empty());
-        let unread = header.filter(|(index, _)| !is_read(*index));
-        let unread = unread.map(|(_, name)| name.clone()).collect();
-        Ok(Self { table, id, fields, unread })
-    }
-
-    /// The names of the columns that are not read, although no columns were named.
-    pub(super) fn unread_columns(&self) -> &[String] {
-        &self.unread
+        Ok(Self { table, id, fields })
     }
 
     /// Reads the next row; returns `false` at the end.

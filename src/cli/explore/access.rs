@@ -66,7 +66,7 @@ impl Access {
     /// Decides whether a request is allowed. `is_public` marks static parts of the program, such as
     /// style sheets.
     pub(super) fn verdict<B>(&self, request: &Request<B>, is_public: bool) -> Verdict {
-        if let Some((status, reason)) = refusal_of_foreign(request) {
+        if let Some((status, reason)) = Self::refusal_of_foreign(request) {
             return Verdict::Refused(status, reason);
         }
         let is_page = request.uri().path() == "/";
@@ -86,6 +86,31 @@ impl Access {
         } else {
             Verdict::Refused(StatusCode::FORBIDDEN, NO_TOKEN_MESSAGE.to_owned())
         }
+    }
+
+    /// The status and reason for refusing a request that uses another host name, or that comes from
+    /// another site's page; `None` for other requests.
+    fn refusal_of_foreign<B>(request: &Request<B>) -> Option<(StatusCode, String)> {
+        let header_text =
+            |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
+        let remedy = "open the address that `engram explore` printed; behind a tunnel, with the port of \
+                      the tunnel, but still with the name 127.0.0.1 or localhost";
+        let Some(host) = header_text(header::HOST).filter(|host| is_own_host(host)) else {
+            return Some((StatusCode::MISDIRECTED_REQUEST, remedy.to_owned()));
+        };
+        // A page of another program on this machine has another port or name.
+        let is_origin = |origin: &str| {
+            origin.strip_prefix("http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+        };
+        // A link on another site may open the page, but not request data.
+        let is_data = request.uri().path().starts_with("/api/");
+        let is_foreign = header_text(header::ORIGIN).is_some_and(|origin| !is_origin(origin))
+            || is_data
+                && header_text(SITE_HEADER)
+                    .is_some_and(|site| !matches!(site, "same-origin" | "none"));
+        is_foreign.then(|| {
+            (StatusCode::FORBIDDEN, format!("the request comes from another site's page; {remedy}"))
+        })
     }
 
     fn has_token_in_address<B>(&self, request: &Request<B>) -> bool {
@@ -113,30 +138,6 @@ impl Access {
         let difference = text.iter().zip(token).fold(0, |bits, (a, b)| black_box(bits | (a ^ b)));
         text.len() == token.len() && black_box(difference) == 0
     }
-}
-
-/// The status and reason for refusing a request that uses another host name, or that comes from
-/// another site's page; `None` for other requests.
-fn refusal_of_foreign<B>(request: &Request<B>) -> Option<(StatusCode, String)> {
-    let header_text =
-        |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
-    let remedy = "open the address that `engram explore` printed; behind a tunnel, with the port of \
-                  the tunnel, but still with the name 127.0.0.1 or localhost";
-    let Some(host) = header_text(header::HOST).filter(|host| is_own_host(host)) else {
-        return Some((StatusCode::MISDIRECTED_REQUEST, remedy.to_owned()));
-    };
-    // A page of another program on this machine has another port or name.
-    let is_origin = |origin: &str| {
-        origin.strip_prefix("http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host))
-    };
-    // A link on another site may open the page, but not request data.
-    let is_data = request.uri().path().starts_with("/api/");
-    let is_foreign = header_text(header::ORIGIN).is_some_and(|origin| !is_origin(origin))
-        || is_data
-            && header_text(SITE_HEADER).is_some_and(|site| !matches!(site, "same-origin" | "none"));
-    is_foreign.then(|| {
-        (StatusCode::FORBIDDEN, format!("the request comes from another site's page; {remedy}"))
-    })
 }
 
 /// Whether a `Host` header names this machine. The port may be that of a tunnel to this machine.

@@ -11,6 +11,7 @@ use engram_memory::generation::Info;
 use engram_memory::search::{Filter, Queries};
 use engram_memory::{EncoderRecord, Entry, Method, Row, Snapshot, Store};
 use engram_models::compute::Compute;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::answers::RevealRun;
@@ -18,13 +19,14 @@ use super::discover::{FoundMemory, Run};
 use super::images::{ShownImage, file_in};
 use super::lazy::LazyRuns;
 use super::uploads::{Upload, contains_all, trimmed};
-use crate::cli::memory::{
-    ENTRIES_AT_ONCE, ShownHit, check_model, open_folder, open_own_model, records, rows_with,
-};
+use crate::cli::memory::{ShownHit, check_model, open_folder, records};
 use crate::cli::output;
 
 /// Maximum number of entries in a response.
 const MAX_HITS: usize = 200;
+
+/// Number of entries that are read at once.
+const ENTRIES_AT_ONCE: usize = 1024;
 
 /// The memories on the page.
 pub(super) struct Memories(Vec<SearchableMemory>);
@@ -327,11 +329,18 @@ fn containing_words(
     sources: &[String],
 ) -> anyhow::Result<Vec<(Row, i64)>> {
     let has_words = contains_all(words);
-    Ok(rows_with(snapshot, |entry| {
-        let names = [entry.document.as_deref(), entry.image()].map(Option::unwrap_or_default);
-        let text = || format!("{} {} {}", entry.text(), names[0], names[1]);
-        is_in_sources(entry, sources) && has_words(&text())
-    })?)
+    let mut matching = Vec::new();
+    for rows in snapshot.rows()?.chunks(ENTRIES_AT_ONCE) {
+        let entries = snapshot.entries(rows)?;
+        let found = rows.par_iter().zip(entries).filter_map(|(row, entry)| {
+            let names = [entry.document.as_deref(), entry.image()].map(Option::unwrap_or_default);
+            let text = || format!("{} {} {}", entry.text(), names[0], names[1]);
+            let is_match = is_in_sources(&entry, sources) && has_words(&text());
+            is_match.then_some((*row, entry.id))
+        });
+        matching.extend(found.collect::<Vec<_>>());
+    }
+    Ok(matching)
 }
 
 /// Whether an entry belongs to one of the sources; true if no source is named.
@@ -370,13 +379,15 @@ fn row_of(snapshot: &dyn Snapshot, id: i64) -> anyhow::Result<Row> {
 
 /// Opens the model that encoded a memory's keys.
 fn open_encoder(snapshot: &dyn Snapshot) -> anyhow::Result<JointEncoder> {
-    let memory = snapshot.description();
-    anyhow::ensure!(
-        !memory.encoders.is_empty(),
-        "the model of this memory's keys is unknown; search for the neighbours of an entry, or \
-         rebuild the memory with `engram memory build --model`"
-    );
-    let encoder = open_own_model(memory, &PromptChoice::Query, &Compute::cpu())?;
-    check_model(&records(&encoder), memory)?;
+    let encoders = &snapshot.description().encoders;
+    let Some(first) = encoders.first() else {
+        anyhow::bail!(
+            "the model of this memory's keys is unknown; search for the neighbours of an entry, or \
+             rebuild the memory with `engram memory build --model`"
+        );
+    };
+    let second = encoders.get(1).map(|encoder| encoder.name.as_str());
+    let encoder = JointEncoder::open(&first.name, second, &PromptChoice::Query, &Compute::cpu())?;
+    check_model(&records(&encoder), snapshot.description())?;
     Ok(encoder)
 }

@@ -2,18 +2,16 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use clap::Args;
-use engram_memory::{Entry, MemoryError, Row, Snapshot};
+use engram_memory::{Entry, Row, Snapshot};
 use engram_textfile::shortened;
-use rayon::prelude::*;
 use serde_json::Value;
 
 use crate::cli::output;
 
 /// Number of entries that are read at once.
-pub(in crate::cli) const ENTRIES_AT_ONCE: usize = 1024;
+pub(super) const ENTRIES_AT_ONCE: usize = 1024;
 /// Maximum number of characters of a list of fields in an error.
 const SHOWN_CHARACTERS: usize = 400;
 /// A comparison stands before its own beginning.
@@ -38,33 +36,7 @@ struct Condition {
     field: String,
     comparison: &'static str,
     value: String,
-    /// The value as a number; `None` for a text.
-    number: Option<Number>,
-}
-
-/// Integers compare exactly.
-#[derive(Debug, Clone, Copy)]
-enum Number {
-    Integer(i128),
-    Real(f64),
-}
-
-impl Number {
-    fn parse(text: &str) -> Option<Self> {
-        let real = || text.parse().ok().filter(|number: &f64| number.is_finite());
-        text.parse().map(Self::Integer).ok().or_else(|| real().map(Self::Real))
-    }
-
-    fn compare(self, other: Self) -> Option<Ordering> {
-        let real = |number| match number {
-            Self::Integer(number) => number as f64,
-            Self::Real(number) => number,
-        };
-        match (self, other) {
-            (Self::Integer(a), Self::Integer(b)) => Some(a.cmp(&b)),
-            _ => real(self).partial_cmp(&real(other)),
-        }
-    }
+    is_number: bool,
 }
 
 impl Conditions {
@@ -87,28 +59,24 @@ impl Conditions {
 impl Condition {
     /// Parses the first condition of a list. Returns its length, too.
     fn parse(list: &str) -> Option<(Self, usize)> {
-        let start = list.find(['!', '<', '>', '='])?;
-        let (field, rest) = (list[..start].trim(), &list[start..]);
+        let (field, rest) = list.split_at(list.find(['!', '<', '>', '='])?);
         let comparison = *COMPARISONS.iter().find(|comparison| rest.starts_with(**comparison))?;
         let rest = rest[comparison.len()..].trim_start();
-        let mut quoted = serde_json::Deserializer::from_str(rest).into_iter::<String>();
-        let (value, end) = match rest.starts_with('"') {
-            true => (quoted.next()?.ok()?, quoted.byte_offset()),
-            false => {
-                let end = rest.find(',').unwrap_or(rest.len());
-                (rest[..end].trim_end().to_owned(), end)
-            }
+        let is_quoted = rest.starts_with('"');
+        let mut texts = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+        let (value, end) = if is_quoted {
+            (texts.next()?.ok()?, texts.byte_offset())
+        } else {
+            let value = rest.split(',').next()?;
+            (value.trim_end().to_owned(), value.len())
         };
-        let is_text = rest.starts_with('"');
-        let after = rest[end..].trim_start();
-        let is_complete =
-            (after.is_empty() || after.starts_with(',')) && (is_text || !value.is_empty());
-        if field.is_empty() || field.contains(',') || !is_complete {
-            return None;
-        }
-        let number = Number::parse(&value).filter(|_| !is_text);
-        let condition = Self { field: field.to_owned(), comparison, value, number };
-        Some((condition, list.len() - after.len()))
+        let (field, after) = (field.trim().to_owned(), rest[end..].trim_start());
+        let is_valid =
+            !field.is_empty() && !field.contains(',') && (is_quoted || !value.is_empty());
+        let is_number = !is_quoted && real(&value).is_some();
+        let condition = Self { field, comparison, value, is_number };
+        let is_over = after.is_empty() || after.starts_with(',');
+        (is_valid && is_over).then(|| (condition, list.len() - after.len()))
     }
 
     /// Whether a value, or an item of a list, meets the condition. `!=` holds wherever `=` does not,
@@ -126,9 +94,11 @@ impl Condition {
     }
 
     fn any(&self, value: &Value, expected: fn(Ordering) -> bool) -> bool {
-        let order = |text: &str| match self.number {
-            Some(number) => Number::parse(text)?.compare(number),
-            None => Some(text.cmp(&self.value)),
+        let order = |text: &str| match (text.parse::<i128>(), self.value.parse()) {
+            _ if !self.is_number => Some(text.cmp(&self.value)),
+            // Large integers are not rounded.
+            (Ok(integer), Ok(other)) => Some(integer.cmp(&other)),
+            _ => real(text)?.partial_cmp(&real(&self.value)?),
         };
         match value {
             Value::Array(items) => items.iter().any(|item| self.any(item, expected)),
@@ -136,6 +106,11 @@ impl Condition {
             value => order(&value.to_string()).is_some_and(expected),
         }
     }
+}
+
+/// The finite number that a text is.
+fn real(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
 impl WhereOptions {
@@ -146,36 +121,34 @@ impl WhereOptions {
         if conditions.is_empty() {
             return Ok(None);
         }
-        let known: Vec<AtomicBool> = conditions.iter().map(|_| AtomicBool::new(false)).collect();
-        let rows = rows_with(snapshot, |entry| {
-            conditions.iter().zip(&known).fold(true, |are_met, (condition, known)| {
-                let value = value_of(entry, &condition.field);
-                known.fetch_or(value.is_some(), Relaxed);
-                are_met & condition.is_met(value.as_ref())
-            })
-        })?;
-        let memory = snapshot.description();
-        let unknown = conditions.iter().zip(&known).find(|(_, known)| !known.load(Relaxed));
-        if let Some((Condition { field, .. }, _)) = unknown.filter(|_| memory.entries > 0) {
-            let mut fields: BTreeSet<String> =
-                ["document", "id", "source"].map(str::to_owned).into();
-            for rows in snapshot.rows()?.chunks(ENTRIES_AT_ONCE) {
-                let entries = snapshot.entries(rows)?.into_iter();
-                fields.extend(
-                    entries.flat_map(|entry| entry.payload.into_iter().map(|(name, _)| name)),
-                );
+        let (mut wanted, mut is_known) = (Vec::new(), vec![false; conditions.len()]);
+        let mut fields: BTreeSet<String> = ["document", "id", "source"].map(str::to_owned).into();
+        for rows in snapshot.rows()?.chunks(ENTRIES_AT_ONCE) {
+            for (row, entry) in rows.iter().zip(snapshot.entries(rows)?) {
+                let mut is_wanted = true;
+                for (condition, is_known) in conditions.iter().zip(&mut is_known) {
+                    let value = value_of(&entry, &condition.field);
+                    *is_known |= value.is_some();
+                    is_wanted &= condition.is_met(value.as_ref());
+                }
+                wanted.extend(is_wanted.then_some((*row, entry.id)));
+                let new = entry.payload.into_iter().map(|(name, _)| name);
+                fields.extend(new.filter(|name| !fields.contains(name)).collect::<Vec<_>>());
             }
-            let fields = Vec::from_iter(fields).join(", ");
+        }
+        let memory = snapshot.description();
+        let unknown = conditions.iter().zip(&is_known).find(|(_, is_known)| !**is_known);
+        if let Some((Condition { field, .. }, _)) = unknown.filter(|_| memory.entries > 0) {
             anyhow::bail!(
                 "{}: no entry has a text, a number, true or false as {field:?}; the fields are {}",
                 memory.location,
-                shortened(&fields, SHOWN_CHARACTERS)
+                shortened(&Vec::from_iter(fields).join(", "), SHOWN_CHARACTERS)
             );
         }
-        if rows.is_empty() {
+        if wanted.is_empty() {
             output::warn(&format!("{}: no entry meets --where", memory.location));
         }
-        Ok(Some(rows))
+        Ok(Some(wanted))
     }
 }
 
@@ -188,21 +161,6 @@ fn value_of(entry: &Entry, field: &str) -> Option<Value> {
         field => entry.payload.get(field)?.clone(),
     };
     Some(value).filter(|value| !value.is_null() && !value.is_object())
-}
-
-/// The rows and ids of the entries for which `is_wanted` returns true. Uses all threads.
-pub(in crate::cli) fn rows_with(
-    snapshot: &dyn Snapshot,
-    is_wanted: impl Fn(&Entry) -> bool + Sync,
-) -> Result<Vec<(Row, i64)>, MemoryError> {
-    let mut wanted = Vec::new();
-    for rows in snapshot.rows()?.chunks(ENTRIES_AT_ONCE) {
-        let entries = rows.par_iter().zip(snapshot.entries(rows)?);
-        let found =
-            entries.filter_map(|(row, entry)| is_wanted(&entry).then_some((*row, entry.id)));
-        wanted.extend(found.collect::<Vec<_>>());
-    }
-    Ok(wanted)
 }
 
 #[cfg(test)]
@@ -218,37 +176,15 @@ mod tests {
             let Conditions(list) = Conditions::parse(text).expect("conditions");
             list.iter().all(|c| c.is_met(value_of(&entry, &c.field).as_ref()))
         };
-        for met in [
-            "year<2000,year >= 1999.0",
-            "year=01999",
-            "height==2.5",
-            "height>-1e3",
-            "open=true",
-            "id=9007199254740993",
-            "id!=9007199254740992",
-            "source=wit,source<wiu,source!=WIT",
-            "title=\"Up, up\",tags=b",
-            "year=\"1999\"",
-            "none!=1,other!=\"\"",
-            "tags!=c",
-            "source!=5",
-        ] {
-            assert!(meets(met), "{met}");
-        }
-        for unmet in [
-            "year<1999",
-            "year=\"01999\"",
-            "id=9007199254740992",
-            "source>5",
-            "source<=5",
-            "none=null",
-            "other=\"\"",
-            "tags!=a",
-            "year=nan",
-            "height=\"2.50\"",
-            "source=wit,year>1999",
-        ] {
-            assert!(!meets(unmet), "{unmet}");
+        let met = r#"year<2000,year >= 1999.0; year=01999; height==2.5; height>-1e3; open=true;
+            id=9007199254740993; id!=9007199254740992; source=wit,source<wiu,source!=WIT; source!=5;
+            title="Up, up",tags=b; year="1999"; none!=1,other!=""; tags!=c"#;
+        let unmet = r#"year<1999; year="01999"; id=9007199254740992; source>5; source<=5; none=null;
+            other=""; tags!=a; year=nan; height="2.50"; source=wit,year>1999"#;
+        for (list, expected) in [(met, true), (unmet, false)] {
+            for conditions in list.split(';') {
+                assert_eq!(meets(conditions), expected, "{conditions}");
+            }
         }
         for invalid in ["", "year", "year=", "=5", "year!5", "a=b,c", "a=b,", "a=\"b", "a=\"b\"c"] {
             assert!(Conditions::parse(invalid).is_err(), "{invalid}");

@@ -9,22 +9,25 @@ use clap::{ArgGroup, Args};
 use engram_data::folder::{FolderFiles, SkippedFiles, files};
 use engram_data::messages::counted;
 use engram_memory::rows::{
-    EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
+    DEFAULT_FIELDS, EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
 };
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::{
     Batches, Description, MemoryError, MemoryFormat, Snapshot, Store, Transaction, ValueDtype,
     ValueFormat, Writer,
 };
+use engram_textfile::{Input, Table, shortened};
 use indicatif::ProgressBar;
 
 use super::super::paths::{InputFolder, InputPath, NewFolder};
 use super::super::{Outcome, output};
-use super::encode::{Encoding, NewRows, print_unread};
+use super::encode::{Encoding, NewRows};
 use super::{GraphKindName, location};
 
 /// The endings of the text files in a folder.
 const TEXT_ENDINGS: [&str; 2] = ["txt", "md"];
+/// Maximum number of characters of a list of columns in a note.
+const SHOWN_CHARACTERS: usize = 200;
 
 /// Options for the input files of keys, values and entries.
 #[derive(Debug, Args)]
@@ -36,7 +39,7 @@ struct RowOptions {
     keys: Option<InputPath>,
     /// Values: .npy or safetensors, [entries, tokens, width]. --model gives no values (in REVEAL,
     /// the value head computes them)
-    #[arg(long, value_name = "FILE", requires = "keys")]
+    #[arg(long, value_name = "FILE", requires = "keys", conflicts_with = "model")]
     values: Option<InputPath>,
     /// Entries: JSON lines with id, source, document, text and any other fields; without the id,
     /// entries are numbered
@@ -86,6 +89,21 @@ fn text_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Names the columns of a CSV that are not read by default.
+fn note_unread_columns(path: &Path) -> anyhow::Result<()> {
+    let table = Table::csv(Input::open(path)?)?;
+    let unread = table.header().iter().filter(|name| !DEFAULT_FIELDS.contains(&name.as_str()));
+    let unread = unread.map(String::as_str).collect::<Vec<_>>().join(", ");
+    if !unread.is_empty() {
+        let columns = shortened(&unread, SHOWN_CHARACTERS);
+        let path = path.display();
+        output::note(&format!(
+            "{path}: columns not read: {columns}; --columns reads those it names"
+        ));
+    }
+    Ok(())
+}
+
 impl RowOptions {
     fn has_entries(&self) -> bool {
         self.entries.is_some() || self.texts.is_some() || self.csv.is_some()
@@ -99,7 +117,13 @@ impl RowOptions {
                 (path, EntryFormat::TextFiles(text_files(path)?))
             }
             (None, Some(path), _) => (path, EntryFormat::Texts),
-            (None, None, Some(path)) => (path, EntryFormat::Csv(self.columns.clone())),
+            (None, None, Some(path)) => {
+                // A pipe can be read only once.
+                if self.columns.is_empty() && path.is_file() {
+                    note_unread_columns(path)?;
+                }
+                (path, EntryFormat::Csv(self.columns.clone()))
+            }
             (None, None, None) => return Ok(None),
         };
         Ok(Some(EntryFile { path: path.to_path_buf(), format }))
@@ -114,11 +138,8 @@ impl RowOptions {
             (None, None) => anyhow::bail!("give --keys, --entries, --texts or --csv"),
             (Some(keys), entries) => {
                 let (values, entries) = (self.values.as_deref(), entries.as_ref());
-                let rows = RowReader::open(RowFiles { keys, values, entries, first_id })?;
-                if let Some(file) = entries {
-                    print_unread(&file.path, rows.unread_columns());
-                }
-                NewRows::from_files(rows)
+                let files = RowFiles { keys, values, entries, first_id };
+                NewRows::from_files(RowReader::open(files)?)
             }
         };
         Ok(OpenRows { source, entries, first_id })
@@ -210,8 +231,9 @@ Examples:
   engram memory build --csv facts.csv --columns id=ID,text=Body,source=Topic \\
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out memory
 
---model is a folder or a Hugging Face model (BERT, DeBERTa, CLIP or MobileNetV2), or the folder of a
-run: of `engram train clip` for images, of `engram train similarity` for texts. It computes keys only. docs/explanation/memory.md lists the models for texts and for images.
+--model is a folder or a Hugging Face model (BERT, DeBERTa, CLIP, or MobileNetV2), or the folder of a
+run: of `engram train clip` for images, or of `engram train similarity` for texts. It computes keys
+only. docs/explanation/memory.md lists the models for texts and for images.
 `engram memory reencode` encodes the entries of an existing memory with another model.
 
 Example of a line in entries.jsonl:

@@ -9,21 +9,17 @@ use engram_infer::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use engram_memory::rows::{EntryFile, EntryLines, RowReader};
 use engram_memory::{Batch, Description, EncoderRecord, Entry, MemoryError};
 use engram_models::compute::Compute;
-use engram_textfile::shortened;
 use rayon::prelude::*;
 
 use super::super::compute::ComputeOptions;
 use super::super::output;
 use super::super::paths::{BaseFolder, ModelName};
 
-/// Maximum number of characters of a list of columns in a note.
-const MAX_SHOWN_CHARACTERS: usize = 200;
-
 /// Options for the encoder of the keys.
 #[derive(Debug, Args)]
 pub(super) struct Encoding {
     /// Encode the entries' texts and images as keys with this model: a folder, hf://owner/name, or
-    /// the run of a text or image encoder, such as one of `engram train clip`
+    /// the run of `engram train clip` or `engram train similarity`
     #[arg(long, value_name = "MODEL", requires = "entry_file")]
     model: Option<ModelName>,
     #[command(flatten)]
@@ -56,18 +52,20 @@ pub(super) struct EncoderOptions {
 }
 
 impl EncoderOptions {
-    /// Opens the model, or that of the memory's keys. `folder` is the default base folder of image
-    /// paths.
+    /// Opens the model, or that of the keys of `memory`. `folder` is the default base folder of
+    /// image paths.
     pub(super) fn open(
         &self,
-        model: Result<&str, &Description>,
+        model: Option<&str>,
+        memory: Option<&Description>,
         folder: &Path,
     ) -> anyhow::Result<EntryEncoder> {
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Document);
         let (image_model, compute) = (self.image_model.as_deref(), self.compute.open()?);
-        let encoder = match model {
-            Ok(model) => JointEncoder::open(model, image_model, &prompt, &compute)?,
-            Err(memory) => open_own_model(memory, &prompt, &compute)?,
+        let encoder = match (model, memory) {
+            (Some(model), _) => JointEncoder::open(model, image_model, &prompt, &compute)?,
+            (None, Some(memory)) => open_own_model(memory, &prompt, &compute)?,
+            (None, None) => anyhow::bail!("give --keys or --model"),
         };
         print_advice(&encoder, &prompt);
         let images = self.images.as_deref().unwrap_or(folder).to_owned();
@@ -89,11 +87,8 @@ impl Encoding {
         memory: Option<&Description>,
     ) -> anyhow::Result<NewRows> {
         let path = &file.path;
-        let model = match (self.model.as_deref(), memory) {
-            (None, Some(memory)) => Err(memory),
-            (model, _) => Ok(model.context("give --keys or --model")?),
-        };
-        let source = self.options.open(model, path.parent().unwrap_or(Path::new("")))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let source = self.options.open(self.model.as_deref(), memory, folder)?;
         // All entries are validated before the first entry is encoded.
         let (mut rows, mut skipped) = (0, 0);
         let mut lines = EntryLines::open(file, first_id)?;
@@ -104,7 +99,6 @@ impl Encoding {
             }
         }
         print_skipped(path, skipped);
-        print_unread(path, lines.unread_columns());
         let blank = lines.blank_texts();
         if blank > 0 {
             let unit = if path.is_dir() { "empty file" } else { "empty line" };
@@ -131,17 +125,6 @@ pub(super) fn print_skipped(path: &Path, skipped: usize) {
         output::warn(&format!(
             "{}: skipped {entries} without a text or image for the model",
             path.display()
-        ));
-    }
-}
-
-/// Names the columns of a CSV that are not read, although none were named.
-pub(super) fn print_unread(path: &Path, columns: &[String]) {
-    if !columns.is_empty() {
-        let columns = shortened(&columns.join(", "), MAX_SHOWN_CHARACTERS);
-        let path = path.display();
-        output::warn(&format!(
-            "{path}: these columns are not read: {columns}; name all with --columns"
         ));
     }
 }
@@ -360,7 +343,7 @@ pub(super) fn input_kinds(modalities: Modalities) -> &'static str {
 }
 
 /// Opens the model of a memory's keys.
-pub(in crate::cli) fn open_own_model(
+pub(super) fn open_own_model(
     memory: &Description,
     prompt: &PromptChoice,
     compute: &Compute,

@@ -21,8 +21,7 @@ use engram_memory::{EncoderRecord, Memory};
 
 use super::paths::InputFolder;
 use super::{Outcome, output};
-pub(super) use conditions::{ENTRIES_AT_ONCE, rows_with};
-pub(super) use encode::{check_model, open_own_model, prompt_choice, records};
+pub(super) use encode::{check_model, prompt_choice, records};
 use location::ServerOptions;
 pub(super) use location::{open_folder, value_reader, value_storage};
 pub(super) use search::ShownHit;

@@ -99,7 +99,7 @@ export function draw(container, series, title, logarithmic, phases, showValues) 
   }
   svg.append(element("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "step"));
   for (const [name, step] of phases.filter(([, step]) => step >= first && step <= last)) {
-    const isRight = x(step) > width / 2;
+    const isRight = x(step) > width - 120;
     svg.append(element("line", { class: "phase", x1: x(step), x2: x(step), y1: top, y2: height - bottom }));
     svg.append(element("text", { class: "phase-name", x: x(step) + (isRight ? -4 : 4), y: top + 10, "text-anchor": isRight ? "end" : "start" }, name));
   }
