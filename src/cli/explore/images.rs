@@ -17,9 +17,7 @@ pub(super) enum ShownImage {
 pub(super) fn file_in(folder: &Path, path: &Path) -> anyhow::Result<ShownImage> {
     let missing = || {
         let (path, folder) = (path.display(), folder.display());
-        format!(
-            "the image {path} is not in {folder}; --images FOLDER at the start names its folder"
-        )
+        format!("the image {path} is not in {folder}; start `engram explore` with --images FOLDER")
     };
     let real_folder = folder.canonicalize().with_context(missing)?;
     let file = real_folder.join(path).canonicalize().with_context(missing)?;
