@@ -26,6 +26,7 @@ use std::path::{Path, PathBuf};
 use symphonia::core::formats::probe::Hint;
 
 use crate::DataError;
+pub use blocks::file_format;
 use blocks::{Blocks, Format};
 use input::{Input, Source};
 use resample::Resampler;

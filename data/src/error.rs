@@ -29,6 +29,10 @@ pub enum DataError {
     #[error("{path}: {reason}; convert the file to WAV or FLAC, or remove it from the data", path = path.display())]
     Audio { path: PathBuf, reason: String },
 
+    /// A file came where raw samples are expected.
+    #[error("{path}: begins like a file of the format {format}, but is read as raw samples (16 kHz, mono, 16 bits, little-endian); convert it (ffmpeg -i FILE -f s16le -ar 16000 -ac 1 -), or give the name of the file if it is WAV, FLAC, MP3, AAC or Ogg Vorbis", path = path.display())]
+    NotRaw { path: PathBuf, format: &'static str },
+
     /// The video frames of a clip cannot be used.
     #[error("clip `{clip}`: {reason}")]
     Frames { clip: String, reason: String },

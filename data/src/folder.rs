@@ -4,11 +4,13 @@
 //! and on drives of other systems, with the same extension but other content.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use crate::DataError;
+use crate::messages::counted;
 
 /// The folder of metadata in archives made on macOS.
 const MAC_FOLDER: &str = "__MACOSX";
@@ -29,6 +31,21 @@ pub struct SkippedFiles {
     pub hidden: usize,
     /// Visible files that do not match the predicate.
     pub others: usize,
+    /// Links to folders. They are not followed, because they may lead back to the same files.
+    pub links: usize,
+}
+
+/// The counts as text, such as `2 hidden files and 1 other file`.
+impl fmt::Display for SkippedFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (hidden, others) =
+            (counted(self.hidden, "hidden file"), counted(self.others, "other file"));
+        if self.links == 0 {
+            return write!(f, "{hidden} and {others}");
+        }
+        let links = counted(self.links, "linked folder");
+        write!(f, "{hidden}, {others} and {links} (to read a linked folder, give its own path)")
+    }
 }
 
 /// Finds the files of a folder and its subfolders for which `matches` returns true. Links to
@@ -55,7 +72,9 @@ fn walk(
         if is_hidden(&entry.file_name()) {
             listing.skipped.hidden += 1;
         } else if path.is_dir() {
-            if !path.is_symlink() {
+            if path.is_symlink() {
+                listing.skipped.links += 1;
+            } else {
                 walk(&path, matches, listing)?;
             }
         } else if matches(&path) {
@@ -77,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_files_are_skipped_and_counted() {
+    fn hidden_files_and_linked_folders_are_skipped_and_counted() {
         let root = tempfile::tempdir().expect("a folder");
         // The root folder may itself be hidden.
         let folder = root.path().join(".data");
@@ -88,10 +107,13 @@ mod tests {
         {
             std::fs::write(folder.join(name), b"x").expect("a file");
         }
+        std::os::unix::fs::symlink("a", folder.join("link")).expect("a link");
         let is_wav = |path: &Path| path.extension().is_some_and(|extension| extension == "wav");
         let listing = files(&folder, &is_wav).expect("files");
         assert_eq!(listing.files, [folder.join("a/c.wav"), folder.join("b.wav")]);
-        assert_eq!(listing.skipped, SkippedFiles { hidden: 3, others: 1 });
+        assert_eq!(listing.skipped, SkippedFiles { hidden: 3, others: 1, links: 1 });
+        let expected = "3 hidden files, 1 other file and 1 linked folder (to read";
+        assert!(listing.skipped.to_string().starts_with(expected), "{}", listing.skipped);
         assert!(files(&folder.join("none"), &is_wav).is_err());
     }
 }

@@ -154,7 +154,7 @@ fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         manifest::read_manifest(&source.path)?
     } else {
         let (clips, skipped) = manifest::clips_and_skipped(&source.path)?;
-        collector.output.hidden = skipped.hidden;
+        collector.output.skipped = skipped;
         clips
     };
     for clip in clips {

@@ -12,7 +12,7 @@ use crate::segment::Batch;
 use crate::vectors::VectorFile;
 
 pub use lines::{EntryFile, EntryFormat, EntryLines};
-pub use table::EntryColumn;
+pub use table::{DEFAULT_FIELDS, EntryColumn};
 
 /// The maximum number of key and value components that are read at a time.
 const BATCH_NUMBERS: usize = 1 << 20;
@@ -237,7 +237,7 @@ mod tests {
             ),
             (
                 "{\"id\": 9223372036854775807}\n{}\n{}\n",
-                "/e.jsonl:2: has no id, and the largest id is taken",
+                "/e.jsonl:2: has no id, and gets none here",
             ),
             ("{\"source\": \"\"}\n{}\n{}\n", "/e.jsonl:1: has an empty source"),
             ("{}\n{\"id\"\n{}\n", "/e.jsonl:2: is not an entry: EOF"),
@@ -245,6 +245,8 @@ mod tests {
             let error = read_rows(Some(text), 0).unwrap_err();
             assert!(error.starts_with(expected), "{error}");
         }
+        let error = read_rows(Some("{\"id\": 3}\n{}\n{}\n"), -1).unwrap_err();
+        assert!(error.starts_with("/e.jsonl:2: has no id, and gets none here"), "{error}");
     }
 
     /// The entries of a file, and the number of blank texts, as one text.

@@ -94,11 +94,13 @@ impl NumberType {
 
 impl VectorFile {
     /// Opens a file: NumPy if the path ends in `.npy`, otherwise safetensors. In a safetensors
-    /// file, reads the tensor `name`; if no tensor has this name, the only tensor.
+    /// file, reads the tensor `name`; if no tensor has this name, the only tensor. A row of `values`
+    /// has the axes tokens and width; a row of any other name is one vector, with axes of length 1
+    /// besides.
     ///
     /// # Errors
-    /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats and types, for a
-    /// pipe in Fortran order, and if the file is shorter than its header says.
+    /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats and types, for rows
+    /// with more axes, for a pipe in Fortran order, and if the file is shorter than its header says.
     pub fn open(path: &Path, name: &str) -> Result<Self, MemoryError> {
         let file = File::open(path).map_err(MemoryError::read(path))?;
         let metadata = file.metadata().map_err(MemoryError::read(path))?;
@@ -127,6 +129,18 @@ impl VectorFile {
             return Err(malformed(format!(
                 "has the shape {shape:?}, but needs one row per vector"
             )));
+        }
+        let (is_fine, remedy) = match name {
+            "values" => (shape.len() <= 3, "give values as [rows, tokens, width]"),
+            _ => (
+                shape[1..].iter().filter(|size| **size > 1).count() <= 1,
+                "give one vector per row: the mean of the row's vectors (in NumPy: \
+                 a.mean(axis=1)), or all of them joined (a.reshape(len(a), -1))",
+            ),
+        };
+        if !is_fine {
+            let reason = one_line(&format!("has too many axes for {name}: its shape is {shape:?}"));
+            return Err(MemoryError::Malformed { file: path.into(), line: None, reason, remedy });
         }
         if shape.contains(&0) {
             return Err(malformed(format!("is empty: it has the shape {shape:?}")));
@@ -252,6 +266,14 @@ mod tests {
         let numbers = npy_bytes(&[1i64, 2], 2).unwrap();
         assert!(error_of("b.npy", &numbers).contains("has numbers of type '<i8'"));
         assert!(error_of("d.npy", &npy_bytes::<f32>(&[], 4).unwrap()).contains("is empty"));
+        let rows = |shape: &[usize]| npy_bytes_of_rows(&[1f32; 12], shape).unwrap();
+        assert!(error_of("e.npy", &rows(&[2, 3])).contains("its shape is [2, 2, 3]"));
+        assert_eq!(error_of("e.npy", &rows(&[1, 3])), "", "an axis of length 1 changes nothing");
+        let path = folder.path().join("e.npy");
+        for (shape, is_read) in [(&[2, 3][..], true), (&[1, 2, 3], false)] {
+            std::fs::write(&path, rows(shape)).unwrap();
+            assert_eq!(VectorFile::open(&path, "values").is_ok(), is_read, "{shape:?}");
+        }
         let truncated = npy_bytes(&[1f32; 8], 2).unwrap();
         let path = folder.path().join("c.npy");
         std::fs::write(&path, &truncated[..truncated.len() - 5]).unwrap();

@@ -66,7 +66,10 @@ Examples:
   engram explore runs
   engram explore runs/r1 runs/ablations --port 8080
   engram explore memory --images photographs
-  engram explore runs/r1 'postgres://ann@db.example/wiki?memory=birds'")]
+  engram explore runs/r1 'postgres://ann@db.example/wiki?memory=birds'
+
+If the browser is on another machine, forward the port to it there, and open the printed address:
+  ssh -L 8080:127.0.0.1:8080 SERVER")]
 pub struct Explore {
     /// Folders of runs or memories, or folders that contain runs or memories; addresses of memories
     /// on servers
@@ -74,8 +77,8 @@ pub struct Explore {
     folders: Vec<InputFolder>,
     #[command(flatten)]
     server: ServerOptions,
-    /// Base folder for the image paths of entries (default: the folder of the run's data, or the
-    /// folder that contains the memory; none for a memory on servers)
+    /// Base folder for the image paths of entries and of a run's test questions (default: the folder
+    /// of the run's data, or the folder that contains the memory; none for a memory on servers)
     #[arg(long, value_name = "FOLDER")]
     images: Option<BaseFolder>,
     /// Port on 127.0.0.1 (default: a free port)
@@ -97,7 +100,11 @@ impl Explore {
         let (addresses, folders): (Vec<_>, Vec<_>) =
             path_list(&self.folders).into_iter().partition(is_address);
         restore_memories(&folders);
-        let RunsAndMemories { runs, memories } = find(&folders)?;
+        let RunsAndMemories { mut runs, memories } = find(&folders)?;
+        if let Some(images) = &self.images {
+            let folders = runs.iter_mut().filter_map(|run| run.data_folder.as_mut());
+            folders.for_each(|folder| *folder = images.to_path_buf());
+        }
         let mut memories = Memories::open(memories, &runs, self.images.as_deref());
         anyhow::ensure!(
             !addresses.is_empty() || !self.server.insecure,

@@ -151,7 +151,9 @@ impl Transcribe {
             line => format!("{}, line {line}: {error}", inputs.path_of(clip).display()),
         };
         if self.on_error == OnError::Stop {
-            anyhow::bail!("{message} (--on-error skip skips such clips)");
+            let is_skippable = !streaming::is_stdin(clip);
+            let hint = if is_skippable { " (--on-error skip skips such clips)" } else { "" };
+            anyhow::bail!("{message}{hint}");
         }
         output::warn(&format!("skipped: {message}"));
         Ok(message)

@@ -193,6 +193,23 @@ fn requests_from_other_sites_are_refused() {
         let response = explorer.request(&format!("GET {path}"), &[header], "");
         assert_eq!(response.status, status, "{path} {header}");
     }
+    // A tunnel to this machine has another port; a page of another port is another site.
+    for (host, origin, status) in [
+        ("localhost:9999", "localhost:9999", 200),
+        ("127.0.0.1:9", "127.0.0.1:9", 200),
+        ("[::1]:9999", "[::1]:9999", 200),
+        ("localhost", "localhost", 200),
+        ("localhost:9999", "localhost:3000", 403),
+        ("localhost:9999", "127.0.0.1:9999", 403),
+        ("localhost:9999", "evil.example", 403),
+        ("localhost.evil.example:9999", "localhost.evil.example:9999", 421),
+        ("localhost:99999", "localhost:99999", 421),
+    ] {
+        let headers = [format!("Host: {host}"), format!("Origin: http://{origin}")];
+        let headers = headers.each_ref().map(String::as_str);
+        let response = explorer.request("GET /api/memories", &headers, "");
+        assert_eq!(response.status, status, "{host} {origin}: {}", response.body);
+    }
     for path in [
         "/x",
         "/m/CURRENT",

@@ -183,4 +183,12 @@ fn images_of_a_run_are_only_those_in_its_data_folder() {
         let response = explorer.get(&format!("/api/runs/0/questions/{question}/image"));
         assert!((400..500).contains(&response.status), "{question}: {}", response.status);
     }
+    drop(explorer);
+    // Started in another folder, and with data that were moved.
+    let is_found = |start: &Path, arguments: &[&str]| {
+        Explorer::open(start, arguments).get("/api/runs/0/questions/0/image").status == 200
+    };
+    assert!(is_found(&folder.join("run"), &["../run"]));
+    fs::rename(folder.join("data"), folder.join("moved")).unwrap();
+    assert!(!is_found(folder, &["run"]) && is_found(folder, &["run", "--images", "moved"]));
 }

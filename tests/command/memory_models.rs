@@ -39,13 +39,14 @@ fn clip_finds_texts_and_images_in_one_memory() {
     let query_hits = hits(folder, "m -k 1 --texts queries.jsonl");
     assert_eq!((query_hits[0][0].0, query_hits[1][0].0), (13, 10));
 
-    // Edits use the same model; new ids continue the numbering.
+    // Edits use the same model, named or not; new ids continue the numbering.
     fs::write(folder.join("more.jsonl"), json_lines(&[json!({"text": "a new thing"})])).unwrap();
-    succeeds(folder, "memory add m --entries more.jsonl --model clip --quiet");
+    succeeds(folder, "memory add m --entries more.jsonl --quiet");
     finds_itself(&["--text", "a new thing"], 15);
     fs::write(folder.join("new.jsonl"), json_lines(&[json!({"id": 12, "text": "xyz"})])).unwrap();
     succeeds(folder, "memory update m --entries new.jsonl --model clip --quiet");
     finds_itself(&["--text", "xyz"], 12);
+    refused(folder, "memory update m --entries more.jsonl", "more.jsonl:1: has no id");
     succeeds(folder, "memory verify m");
     succeeds(folder, "memory compact m --quiet");
     finds_itself(&["--text", "xyz"], 12);
@@ -59,6 +60,7 @@ fn clip_finds_texts_and_images_in_one_memory() {
         "search m --text xyz",
         "search m --text xyz --model clip",
         "add m --entries more.jsonl --model clip",
+        "add m --entries more.jsonl",
     ] {
         let parts = ["m: its keys come from", "give that model"];
         refused(folder, &format!("memory {arguments}"), &parts);

@@ -288,3 +288,48 @@ fn keys_of_two_models_are_not_mixed() {
     }
     succeeds(folder, "memory add unknown --keys keys.npy --quiet");
 }
+
+#[test]
+fn conditions_on_fields_filter_searches_and_lists() {
+    let folder = &Folder::new();
+    let keys: Vec<f32> = (0..40).flat_map(|id| [(id as f32).cos(), (id as f32).sin()]).collect();
+    write_npy(folder, "keys.npy", &keys, 2);
+    write_npy(folder, "query.npy", &[1.0, 0.1], 2);
+    let source = |id: i64| if id % 3 == 0 { "kg" } else { "wit" };
+    let year = |id: i64| 1990 + id % 20;
+    let entry = |id| json!({"id": id, "source": source(id), "text": "x", "year": year(id)});
+    fs::write(folder.join("e.jsonl"), json_lines(&(0..40).map(entry).collect::<Vec<_>>())).unwrap();
+    succeeds(folder, "memory build --keys keys.npy --entries e.jsonl --out m --quiet");
+    succeeds(folder, "memory index m --quiet");
+    let found = |options: &str| ids(&search(folder, &format!("m --queries query.npy {options}")));
+    let all = found("-k 40");
+    type Test<'a> = &'a dyn Fn(i64) -> bool;
+    let tests: [(&str, Test); 4] = [
+        ("year>=2005", &|id| year(id) >= 2005),
+        ("year<2000,source=kg", &|id| year(id) < 2000 && source(id) == "kg"),
+        ("id=7", &|id| id == 7),
+        ("year>3000", &|_| false),
+    ];
+    for (conditions, is_met) in tests {
+        let best: Vec<i64> = all.iter().copied().filter(|id| is_met(*id)).take(5).collect();
+        for index in ["exact", "graph"] {
+            assert_eq!(found(&format!("-k 5 --where {conditions} --index {index}")), best);
+        }
+        let shown = succeeds(folder, &format!("memory show m --where {conditions}"));
+        let expected: Vec<Value> = (0..40).filter(|id| is_met(*id)).map(entry).collect();
+        assert_eq!(shown.trim(), json_lines(&expected).trim(), "{conditions}");
+    }
+    let shown = succeeds(folder, "memory show m 12 3");
+    assert_eq!(shown.trim(), json_lines(&[entry(12), entry(3)]).trim());
+    for (arguments, part) in [
+        ("show m 99", "m: no entry has the id 99"),
+        ("show m --where yaer>1", "\"yaer\"; the fields are document, id, source, text, year"),
+        ("search m --queries query.npy --where yaer>1", "m: no entry has a text, a number"),
+        ("show m --where year", "\"year\" does not begin with a condition"),
+        ("search m", "--queries <FILE>|--text <TEXT>|--image <FILE>|--texts <FILE>"),
+        ("build --out n", "--keys <FILE>|--model <MODEL>"),
+        ("add m", "--keys <FILE>|--entries <FILE>|--texts <PATH>|--csv <FILE>"),
+    ] {
+        refused(folder, &format!("memory {arguments}"), part);
+    }
+}

@@ -39,6 +39,10 @@ fn a_memory_is_built_from_a_text_file_or_a_table() {
     assert_eq!(best_hit("facts", "steel, bolt"), (7, "metal".to_owned()));
     assert_eq!(best_hit("facts", "glass pane"), (9, "facts.csv".to_owned()));
     assert_eq!(json(folder, "memory info notes")["entries"], 6);
+    fs::write(folder.join("years.csv"), "text,year\nsteel bolt,2000\n").unwrap();
+    let output = engram(folder, "memory build --model encoder --csv years.csv --out years");
+    let note = errors(&output);
+    assert!(note.contains("years.csv: columns not read: year; --columns"), "{note}");
     // The next id after 5 is 6, which is line 1 of the second file.
     succeeds(folder, "memory update notes --model encoder --quiet --texts notes.txt");
 

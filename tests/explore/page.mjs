@@ -210,6 +210,10 @@ tests["an invalid request gets an error message"] = async () => {
 tests["curves of runs are drawn and described as text"] = async () => {
   await page.click("#tab-curves");
   await page.waitForSelector("#chart path.curve");
+  // Only runs of one study share an axis, and all of them are ticked.
+  assert.equal(await count("#runs input:checked"), await count("#runs input"));
+  await page.selectOption("#study", "reveal");
+  await page.waitForFunction(() => document.querySelectorAll("#chart path.curve").length === 2);
   const curveCount = await count("#chart path.curve");
   assert.ok(curveCount >= 2, `${curveCount} curves`);
   assert.match(await text("#reading"), /ends at \d/);
@@ -224,17 +228,19 @@ tests["curves of runs are drawn and described as text"] = async () => {
 };
 
 tests["single points and nearly equal values are drawn"] = async () => {
-  const [ticks, dots] = await page.evaluate(async () => {
+  const [ticks, dots, marks] = await page.evaluate(async () => {
     const { draw } = await import("/chart.js");
     const container = document.createElement("div");
-    draw(container, [{ name: "single", index: 0, points: [[150, 0.3]] }], "single", false, () => {});
+    draw(container, [{ name: "single", index: 0, points: [[150, 0.3]] }], "single", false, [], () => {});
     const dots = [...container.querySelectorAll("circle")].map((dot) => [dot.getAttribute("cx"), dot.getAttribute("cy")]);
     const points = [[0, 0.30000000000000004], [1, 0.3]];
-    draw(container, [{ name: "flat", index: 0, points }], "flat", false, () => {});
-    draw(container, [{ name: "large", index: 0, points: [[0, 1e15], [1, 1e15 + 1]] }], "large", false, () => {});
-    return [container.querySelectorAll("line.grid").length, dots];
+    draw(container, [{ name: "flat", index: 0, points }], "flat", false, [["one", 0], ["two", 1]], () => {});
+    const marks = [...container.querySelectorAll(".phase-name")].map((mark) => mark.textContent);
+    draw(container, [{ name: "large", index: 0, points: [[0, 1e15], [1, 1e15 + 1]] }], "large", false, [], () => {});
+    return [container.querySelectorAll("line.grid").length, dots, marks];
   });
   assert.ok(ticks > 0 && ticks < 20, `${ticks} ticks`);
+  assert.deepEqual(marks, ["one", "two"]);
   assert.equal(dots.length, 1);
   assert.ok(dots[0].every((coordinate) => Number(coordinate) > 0), `${dots}`);
 };

@@ -7,7 +7,7 @@ use symphonia::core::formats::probe::Hint;
 
 use super::flac::FlacBlocks;
 use super::input::Input;
-use super::mpeg::MpegBlocks;
+use super::mpeg::{MpegBlocks, mpeg_frame};
 use super::packets::PacketBlocks;
 use super::wave::WaveBlocks;
 
@@ -33,16 +33,63 @@ pub(super) trait Blocks: Send + Sync {
 }
 
 /// The first bytes and the names of formats that are not supported.
-const UNSUPPORTED: [(&[u8], &str); 6] = [
+const UNSUPPORTED: [(&[u8], &str); 8] = [
     (b"FORM", "AIFF"),
     (b"caff", "CAF"),
     (b".snd", "AU"),
     (b"#!AMR", "AMR"),
     (b"\x1a\x45\xdf\xa3", "Matroska or WebM"),
     (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "Windows Media"),
+    (b"wvpk", "WavPack"),
+    (b"NIST_1A", "NIST SPHERE"),
 ];
+/// The length of the longest header of an MPEG or AAC frame, in bytes.
+const MAX_HEADER_BYTES: usize = 7;
 /// The number of bytes that identify a format.
 const HEAD_BYTES: usize = 16;
+
+/// Returns the name of the file format that begins with `head`; `None` for raw samples. `head` has
+/// about 3,000 bytes, or all bytes of a shorter input.
+///
+/// Two samples can look like the header of an MPEG or AAC frame. So such a frame counts only if
+/// others follow it: two, or one if the bytes end after it.
+pub fn file_format(head: &[u8]) -> Option<&'static str> {
+    match head.first_chunk()? {
+        b"RIFF" | b"RIFX" | b"RF64" | b"BW64" | b"riff" => Some("WAV or AVI"),
+        b"fLaC" => Some("FLAC"),
+        b"OggS" => Some("Ogg"),
+        _ if head.get(4..8) == Some(b"ftyp") => Some("MP4"),
+        _ if id3v2_length(head).is_some() || has_frames(head, mpeg_frame) => Some("MP3"),
+        _ if has_frames(head, aac_frame) => Some("AAC"),
+        _ => UNSUPPORTED.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name),
+    }
+}
+
+/// Whether `head` begins with frames of one kind. `parse` returns the kind and the length of the
+/// frame whose header starts its bytes.
+fn has_frames(head: &[u8], parse: impl Fn(&[u8]) -> Option<(u32, usize)>) -> bool {
+    let Some((kind, first_length)) = parse(head) else { return false };
+    let mut next = first_length;
+    for _ in 0..2 {
+        let rest = head.get(next..).unwrap_or_default();
+        if rest.len() < MAX_HEADER_BYTES {
+            return next > first_length;
+        }
+        match parse(rest) {
+            Some((next_kind, length)) if next_kind == kind => next += length,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// The kind and the length of a frame of AAC in ADTS, from its header.
+fn aac_frame(bytes: &[u8]) -> Option<(u32, usize)> {
+    let &[0xff, sync, kind, c, d, e, ..] = bytes else { return None };
+    let length = usize::from(c & 3) << 11 | usize::from(d) << 3 | usize::from(e >> 5);
+    let is_header = sync & 0xf6 == 0xf0 && kind >> 2 & 0xf < 13 && length > 7;
+    is_header.then_some((u32::from(kind & 0xfd) << 8 | u32::from(sync), length))
+}
 
 /// Opens a file and detects its format from the first bytes.
 ///
@@ -95,4 +142,40 @@ pub(super) fn id3v2_length(bytes: &[u8]) -> Option<u64> {
 
 pub(super) fn cannot_read(error: std::io::Error) -> String {
     format!("cannot be read ({error})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_told_from_raw_samples() {
+        let magics =
+            ["RIFF", "RF64", "fLaC", "OggS", "ID3\x04\0\0\0\0\x01\0", "\0\0\0 ftyp", "FORM"];
+        for magic in magics.into_iter().chain(["caff", ".snd"]) {
+            assert!(file_format(magic.as_bytes()).is_some(), "{magic:?}");
+            let samples = [&b"\0\0"[..], magic.as_bytes()].concat();
+            assert_eq!(file_format(&samples), None, "{magic:?} after a sample");
+        }
+        assert_eq!(file_format(b"\x1a\x45\xdf\xa3"), Some("Matroska or WebM"));
+        // MP3 with 128 kbit/s at 44.1 kHz, and AAC with frames of 100 bytes.
+        let aac = b"\xff\xf1\x50\x80\x0c\x9f\xfc";
+        for (name, header, length) in [("MP3", &b"\xff\xfb\x90\x64"[..], 417), ("AAC", aac, 100)] {
+            let frame = [header, &vec![7; length - header.len()]].concat();
+            let frames = frame.repeat(3);
+            for (bytes, expected) in [
+                (&frames[..], Some(name)),
+                (&frames[..2 * length], Some(name)),
+                // One header may be samples, and so may two that are not one frame apart.
+                (&frames[..length], None),
+                (&[&frame[..], &frame[..20], &frame[..]].concat(), None),
+                (&[header; 200].concat(), None),
+            ] {
+                assert_eq!(file_format(bytes), expected, "{name}, {} bytes", bytes.len());
+            }
+        }
+        for samples in [&[][..], b"RIF", &[0; 3200], &[0xff; 3200], b"\xff\xfb"] {
+            assert_eq!(file_format(samples), None, "{} bytes", samples.len());
+        }
+    }
 }

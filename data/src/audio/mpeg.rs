@@ -27,6 +27,11 @@ const REFUSED_ONE_IN: u64 = 10;
 /// A file with up to this number of damaged frames is always accepted.
 const ALLOWED_DAMAGED: u64 = 5;
 
+/// The kind and the length of the frame whose header starts `bytes`.
+pub(super) fn mpeg_frame(bytes: &[u8]) -> Option<(u32, usize)> {
+    Header::parse(bytes).map(|header| (header.kind, header.length))
+}
+
 /// The audio of a stream of frames.
 pub(super) struct MpegBlocks {
     frames: Frames,

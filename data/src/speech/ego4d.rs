@@ -61,7 +61,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let files = AudioFiles::of_source(source)?;
     let Annotations { videos } = read_object(Input::open(path)?, REMEDY)?;
     let mut collector = ClipCollector::new(source);
-    collector.output.hidden = files.hidden;
+    collector.output.skipped = files.skipped;
     let mut uids = HashMap::new();
     for (number, recording) in (1..).zip(videos.into_iter().flat_map(|video| video.clips)) {
         let uid = recording.clip_uid;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::manifest::Clip;
 use crate::DataError;
-use crate::folder;
+use crate::folder::{self, SkippedFiles};
 
 /// The maximum time from the end of the audio to a frame, in seconds.
 const MAX_DELAY: f64 = 0.1;
@@ -104,10 +104,10 @@ impl Clip {
 /// Images with the numbers in their names.
 pub(super) type NumberedImages = Vec<(Option<f64>, PathBuf)>;
 
-/// Returns the images of a folder and the number of skipped hidden files and folders. Images are
+/// Returns the images of a folder and the counts of the skipped files. Images are
 /// sorted by their names without the number at the end, then by this number (`2.5.jpg` before
 /// `12.5.jpg`).
-pub(super) fn numbered_images(folder: &Path) -> Result<(NumberedImages, usize), DataError> {
+pub(super) fn numbered_images(folder: &Path) -> Result<(NumberedImages, SkippedFiles), DataError> {
     let is_image = |path: &Path| {
         let has_extension =
             |name: &&str| path.extension().is_some_and(|e| e.eq_ignore_ascii_case(name));
@@ -121,7 +121,7 @@ pub(super) fn numbered_images(folder: &Path) -> Result<(NumberedImages, usize), 
         a.0.cmp(&b.0).then(number(a.1).total_cmp(&number(b.1))).then_with(|| a.2.cmp(&b.2))
     });
     let numbered = keyed.into_iter().map(|(_, number, path)| (number, path)).collect();
-    Ok((numbered, listing.skipped.hidden))
+    Ok((numbered, listing.skipped))
 }
 
 /// Returns the path without its last number, the number and the path.

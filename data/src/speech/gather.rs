@@ -12,7 +12,7 @@ use super::SpeechSource;
 use super::frames::{Frame, NumberedImages, numbered_images};
 use super::manifest::{Clip, EXTENSIONS, check_id, check_times, extension_rank, is_audio_file};
 use crate::DataError;
-use crate::folder;
+use crate::folder::{self, SkippedFiles};
 
 /// The maximum number of missing files that an error names; further files are only counted.
 const MAX_EXAMPLES: usize = 20;
@@ -28,8 +28,8 @@ pub struct SpeechClips {
     pub without_text: usize,
     /// Utterances that were skipped because they have zero length.
     pub zero_length: usize,
-    /// Hidden files and folders that were skipped.
-    pub hidden: usize,
+    /// Files and folders that were skipped.
+    pub skipped: SkippedFiles,
 }
 
 /// A missing audio file.
@@ -158,8 +158,9 @@ impl<'s> ClipCollector<'s> {
         };
         let is_of_clip = images_folder == folder.join(&clip.id) && clip.id != recording;
         if self.images.0 != images_folder {
-            let (images, hidden) = numbered_images(&images_folder)?;
-            self.output.hidden += hidden;
+            let (images, skipped) = numbered_images(&images_folder)?;
+            self.output.skipped.hidden += skipped.hidden;
+            self.output.skipped.links += skipped.links;
             self.images = (images_folder, images);
         }
         self.has_images |= !self.images.1.is_empty();
@@ -224,8 +225,7 @@ impl<'s> ClipCollector<'s> {
 pub(super) struct AudioFiles {
     folder: PathBuf,
     files: HashMap<String, Vec<PathBuf>>,
-    /// Number of skipped hidden files and folders.
-    pub(super) hidden: usize,
+    pub(super) skipped: SkippedFiles,
 }
 
 impl AudioFiles {
@@ -245,7 +245,7 @@ impl AudioFiles {
             let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             files.entry(name).or_default().push(path);
         }
-        Ok(Self { folder: folder.clone(), files, hidden: listing.skipped.hidden })
+        Ok(Self { folder: folder.clone(), files, skipped: listing.skipped })
     }
 
     /// Returns the audio file called `name`, or the expected file name as the inner error.

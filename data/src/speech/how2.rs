@@ -36,7 +36,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     }
     let mut collector = ClipCollector::new(source);
     if let Recordings::Folder(files) = &recordings {
-        collector.output.hidden = files.hidden;
+        collector.output.skipped = files.skipped;
     }
     for NamedLine { number, name, value } in named_lines(&text_path)? {
         let position = Position::Line(number);

@@ -39,7 +39,7 @@ struct Captions<'a> {
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let files = AudioFiles::of_source(source)?;
     let mut collector = ClipCollector::new(source);
-    collector.output.hidden = files.hidden;
+    collector.output.skipped = files.skipped;
     let mut videos = HashSet::new();
     read_members(Input::open(&source.path)?, REMEDY, &mut |item| {
         let video = item.key.unwrap_or_default();

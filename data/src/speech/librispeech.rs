@@ -36,7 +36,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         return Err(file_error(&source.path, "has no file SPEAKER-CHAPTER.trans.txt", remedy));
     }
     let mut collector = ClipCollector::new(source);
-    collector.output.hidden = skipped.hidden;
+    collector.output.skipped = skipped;
     let mut chapters: HashMap<String, &Path> = HashMap::new();
     for transcript_file in &transcript_files {
         let chapter = chapter(transcript_file).unwrap_or_default();

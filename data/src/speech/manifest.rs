@@ -71,11 +71,8 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
     if path.is_dir() {
         let FolderFiles { files, skipped } = folder::files(path, &is_audio_file)?;
         if files.is_empty() {
-            let SkippedFiles { hidden, others } = skipped;
-            let reason = format!(
-                "no audio files ({}) in this folder; skipped {hidden} hidden files and {others} others",
-                EXTENSIONS.join(", ")
-            );
+            let extensions = EXTENSIONS.join(", ");
+            let reason = format!("no audio files ({extensions}) in this folder; skipped {skipped}");
             return Err(DataError::Audio { path: path.into(), reason });
         }
         let mut clips: Vec<Clip> =

@@ -30,7 +30,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let columns = table.columns(["key", "yt_id", "start_time", "end_time", "annotation"])?;
     let files = AudioFiles::of_source(source)?;
     let mut collector = ClipCollector::new(source);
-    collector.output.hidden = files.hidden;
+    collector.output.skipped = files.skipped;
     let mut ids = UniqueIds::with_capacity(0);
     while table.advance()? {
         let mut fields = [""; 5];

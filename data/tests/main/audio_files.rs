@@ -247,7 +247,7 @@ fn files_left_by_macos_are_skipped() {
     };
     let data_set = read(SpeechFormat::LibriSpeech, &source).expect("clips");
     assert_eq!((data_set.clips.len(), data_set.clips[0].frames.len()), (1, 2));
-    assert_eq!(data_set.hidden, 2 + 3);
+    assert_eq!(data_set.skipped.hidden, 2 + 3);
     let (found_clips, skipped) = clips_and_skipped(&source.path).expect("clips");
     assert_eq!((found_clips.len(), skipped.hidden, skipped.others), (1, 2, 1));
     fs::remove_file(folder.join("84-121123-0000.flac")).expect("a file");

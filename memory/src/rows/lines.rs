@@ -48,7 +48,8 @@ pub struct EntryLines {
     reader: Reader,
     /// The source of entries without a source, in files other than JSON Lines.
     source: String,
-    /// The id of the next entry without an id; `None` after the largest possible id.
+    /// The id of the next entry without an id; `None` if such an entry is refused, and after the
+    /// largest possible id.
     next_id: Option<i64>,
     /// The number of entries read.
     entries: u64,
@@ -102,8 +103,8 @@ impl TextFiles {
 
 impl EntryLines {
     /// Opens a file. In JSON Lines and CSV, an entry without an id gets the larger of `first_id`
-    /// and the number after the largest id so far. In the other formats, lines or files are
-    /// numbered from `first_id`, but at least from 1.
+    /// and the number after the largest id so far; if `first_id` is negative, it is refused. In the
+    /// other formats, lines or files are numbered from `first_id`, but at least from 1.
     ///
     /// # Errors
     /// [`MemoryError::Text`], also for a CSV without the named columns; [`MemoryError::Columns`]
@@ -123,7 +124,8 @@ impl EntryLines {
         let path = file.path.clone();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let source = name.unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
-        Ok(Self { path, reader, source, next_id: Some(first_id), entries: 0, failed: false })
+        let next_id = Some(first_id).filter(|id| *id >= 0);
+        Ok(Self { path, reader, source, next_id, entries: 0, failed: false })
     }
 
     /// The file of the last entry read, and its line; `None` for a file that is one entry.
@@ -228,7 +230,7 @@ impl EntryLines {
             }
             Some(id) => id,
             None => self.next_id.ok_or_else(|| {
-                self.error("has no id, and the largest id is taken", "number entries from 0")
+                self.error("has no id, and gets none here", "give each entry its id, from 0")
             })?,
         };
         self.next_id = self.next_id.zip(id.checked_add(1)).map(|(next, after)| next.max(after));

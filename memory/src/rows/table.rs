@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::error::MemoryError;
 
 /// The fields of an entry that are read by default, if the header has columns with these names.
-const DEFAULT_FIELDS: [&str; 10] = [
+pub const DEFAULT_FIELDS: [&str; 10] = [
     "id", "source", "document", "text", "image", "subject", "relation", "object", "question",
     "answer",
 ];

@@ -26,7 +26,7 @@ fn every_byte_order_and_array_order_gives_the_same_rows() {
                 fortran_files += usize::from(is_fortran);
                 // In one part, and in several.
                 for parts in [&[5][..], &[1, 3, 1], &[2, 2, 1]] {
-                    let mut file = VectorFile::open(&path, "keys").unwrap();
+                    let mut file = VectorFile::open(&path, name).unwrap();
                     assert_eq!(file.shape(), shape);
                     let read = parts.iter().flat_map(|rows| file.read_rows(*rows).unwrap());
                     assert_eq!(read.collect::<Vec<f32>>(), expected, "{}", path.display());

@@ -5,6 +5,7 @@ use engram_data::messages::counted;
 use std::path::Path;
 
 use clap::Args;
+use engram_data::folder::SkippedFiles;
 use engram_data::speech::manifest::manifest;
 use engram_data::speech::{SpeechClips, SpeechFormat, SpeechSource, read};
 use serde::Serialize;
@@ -69,6 +70,8 @@ struct Summary<'a> {
     zero_length: usize,
     /// Number of skipped hidden files and folders.
     hidden: usize,
+    /// Number of links to folders, which are not followed.
+    linked_folders: usize,
     missing: &'a [engram_data::speech::MissingAudio],
 }
 
@@ -81,8 +84,9 @@ impl Clips {
             frame_rate: self.frame_rate,
             skip_missing: self.skip_missing,
         };
-        let SpeechClips { clips, missing, without_text, zero_length, hidden } =
+        let SpeechClips { clips, missing, without_text, zero_length, skipped } =
             read(self.format, &source)?;
+        let SkippedFiles { hidden, links: linked_folders, .. } = skipped;
         paths::check_not_overwritten(&self.out, files_of(&clips))?;
         output::write_atomic(&self.out, &manifest(&self.out, &clips)?)?;
         if self.json {
@@ -95,6 +99,7 @@ impl Clips {
                 without_text,
                 zero_length,
                 hidden,
+                linked_folders,
                 missing,
             })?;
             return Ok(Outcome::Done);
@@ -119,8 +124,10 @@ impl Clips {
                 summary += &format!("; skipped {count} {reason}");
             }
         }
-        if hidden > 0 {
-            summary += &format!("; skipped {}", counted(hidden, "hidden file"));
+        for (count, files) in [(hidden, "hidden file"), (linked_folders, "linked folder")] {
+            if count > 0 {
+                summary += &format!("; skipped {}", counted(count, files));
+            }
         }
         output::print(&summary)?;
         Ok(Outcome::Done)

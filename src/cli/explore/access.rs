@@ -25,10 +25,13 @@ const NO_TOKEN_PAGE: &str = "<!doctype html><html lang=\"en\"><meta charset=\"ut
     <h1>This page needs a token</h1><p>Open the address that <code>engram explore</code> printed in its terminal. \
     It ends in <code>?token=…</code>. Each start of the program makes a new token.</p></html>\n";
 
-/// The hosts of the page, and the token that grants access.
+/// The names of this machine in a `Host` header. A page of another site has a name of that site,
+/// even if the name leads to this machine, so no other name is accepted.
+const OWN_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
+
+/// The address of the page, and the token that grants access.
 pub(super) struct Access {
-    /// The values of the `Host` header that are accepted.
-    hosts: Vec<String>,
+    address: String,
     token: String,
     /// The cookie name. All ports of a machine share cookies, so the name contains the port.
     cookie: String,
@@ -51,25 +54,19 @@ impl Access {
         let mut bytes = [0; TOKEN_BYTES];
         OsRng.try_fill_bytes(&mut bytes).context("the system gave no random token")?;
         let token = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut hosts = vec![address.to_owned(), address.replace("127.0.0.1", "localhost")];
-        // Browsers omit the default port 80.
-        let without_port: Vec<String> =
-            hosts.iter().filter_map(|host| host.strip_suffix(":80")).map(str::to_owned).collect();
-        hosts.extend(without_port);
         let port = address.rsplit(':').next().unwrap_or_default();
-        Ok(Self { hosts, token, cookie: format!("engram-{port}") })
+        Ok(Self { address: address.to_owned(), token, cookie: format!("engram-{port}") })
     }
 
     /// The address that opens the page, with its token.
     pub(super) fn url(&self) -> String {
-        let host = self.hosts.first().map_or("", String::as_str);
-        format!("http://{host}/?{TOKEN_PARAMETER}={}", self.token)
+        format!("http://{}/?{TOKEN_PARAMETER}={}", self.address, self.token)
     }
 
     /// Decides whether a request is allowed. `is_public` marks static parts of the program, such as
     /// style sheets.
     pub(super) fn verdict<B>(&self, request: &Request<B>, is_public: bool) -> Verdict {
-        if let Some((status, reason)) = self.refusal_of_foreign(request) {
+        if let Some((status, reason)) = Self::refusal_of_foreign(request) {
             return Verdict::Refused(status, reason);
         }
         let is_page = request.uri().path() == "/";
@@ -93,15 +90,18 @@ impl Access {
 
     /// The status and reason for refusing a request that uses another host name, or that comes from
     /// another site's page; `None` for other requests.
-    fn refusal_of_foreign<B>(&self, request: &Request<B>) -> Option<(StatusCode, String)> {
+    fn refusal_of_foreign<B>(request: &Request<B>) -> Option<(StatusCode, String)> {
         let header_text =
             |name| request.headers().get(name).map(|value| value.to_str().unwrap_or_default());
-        let is_host = |host: &str| self.hosts.iter().any(|allowed| allowed == host);
-        let remedy = "open the address that `engram explore` printed";
-        if !header_text(header::HOST).is_some_and(is_host) {
+        let remedy = "open the address that `engram explore` printed; behind a tunnel, with the port of \
+                      the tunnel, but still with the name 127.0.0.1 or localhost";
+        let Some(host) = header_text(header::HOST).filter(|host| is_own_host(host)) else {
             return Some((StatusCode::MISDIRECTED_REQUEST, remedy.to_owned()));
-        }
-        let is_origin = |origin: &str| origin.strip_prefix("http://").is_some_and(is_host);
+        };
+        // A page of another program on this machine has another port or name.
+        let is_origin = |origin: &str| {
+            origin.strip_prefix("http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+        };
         // A link on another site may open the page, but not request data.
         let is_data = request.uri().path().starts_with("/api/");
         let is_foreign = header_text(header::ORIGIN).is_some_and(|origin| !is_origin(origin))
@@ -138,4 +138,13 @@ impl Access {
         let difference = text.iter().zip(token).fold(0, |bits, (a, b)| black_box(bits | (a ^ b)));
         text.len() == token.len() && black_box(difference) == 0
     }
+}
+
+/// Whether a `Host` header names this machine. The port may be that of a tunnel to this machine.
+fn is_own_host(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => host,
+    };
+    OWN_NAMES.iter().any(|own| name.eq_ignore_ascii_case(own))
 }

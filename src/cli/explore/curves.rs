@@ -13,6 +13,13 @@ const MAX_POINTS: usize = 2000;
 /// Fields that are not metrics.
 const NOT_METRICS: [&str; 3] = ["step", "epoch", "examples"];
 
+/// The curves of a run, and its phases in order, each with the first step that it logged.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(super) struct Curves {
+    curves: Vec<Curve>,
+    phases: Vec<(String, f64)>,
+}
+
 /// A metric by step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Curve {
@@ -24,7 +31,7 @@ pub(super) struct Curve {
 
 /// Reads the curves of a run, in the order of their first points. For an unfinished run, the
 /// curves so far.
-pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
+pub(super) fn read(run: &Path) -> anyhow::Result<Curves> {
     let path = run.join(METRICS);
     let text = match fs::read_to_string(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -32,7 +39,7 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
     };
     // The last line may be incomplete while the run is running.
     let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    let mut curves: Vec<Curve> = Vec::new();
+    let Curves { mut curves, mut phases } = Curves::default();
     for (number, line) in (1..).zip(complete.lines()).filter(|(_, line)| !line.trim().is_empty()) {
         let fields: Map<String, Value> = serde_json::from_str(line)
             .with_context(|| format!("{}:{number}: is not a line of metrics", path.display()))?;
@@ -42,6 +49,11 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
         else {
             continue;
         };
+        if let Some(phase) = field("phase").and_then(Value::as_str)
+            && !phases.iter().any(|(name, _)| name == phase)
+        {
+            phases.push((phase.to_owned(), step));
+        }
         for (name, value) in &fields {
             let Some(value) = value.as_f64().filter(|_| !NOT_METRICS.contains(&name.as_str()))
             else {
@@ -55,7 +67,7 @@ pub(super) fn read(run: &Path) -> anyhow::Result<Vec<Curve>> {
         }
     }
     curves.iter_mut().for_each(|curve| curve.points = subsampled(&curve.points));
-    Ok(curves)
+    Ok(Curves { curves, phases })
 }
 
 /// Subsamples the points evenly, and keeps the last one.
@@ -73,16 +85,18 @@ mod tests {
     #[test]
     fn an_unfinished_run_has_the_curves_of_its_complete_lines() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(read(folder.path()).expect("no curves"), []);
+        assert_eq!(read(folder.path()).expect("no curves"), Curves::default());
         let file = folder.path().join(METRICS);
         let lines = "{\"kind\":\"train\",\"step\":10,\"phase\":\"a\",\"epoch\":0,\"loss\":2.5}\n\
                      {\"kind\":\"evaluation\",\"step\":10,\"accuracy\":0.5,\"recall\":null}\n\n\
-                     {\"kind\":\"train\",\"step\":20,\"loss\":1.5}\n{\"kind\":\"train\",\"st";
+                     {\"kind\":\"train\",\"step\":20,\"phase\":\"b\",\"loss\":1.5}\n{\"kind\":\"train\",\"st";
         fs::write(&file, lines).expect("written");
         let curve =
             |name: &str, points: &[[f64; 2]]| Curve { name: name.into(), points: points.into() };
         let loss = curve("train: loss", &[[10.0, 2.5], [20.0, 1.5]]);
-        let expected = [loss, curve("evaluation: accuracy", &[[10.0, 0.5]])];
+        let curves = vec![loss, curve("evaluation: accuracy", &[[10.0, 0.5]])];
+        let phases = vec![("a".to_owned(), 10.0), ("b".to_owned(), 20.0)];
+        let expected = Curves { curves, phases };
         assert_eq!(read(folder.path()).expect("curves"), expected);
         fs::write(&file, "{\"kind\":\"train\"}\nnonsense\n").expect("written");
         let error = format!("{:#}", read(folder.path()).expect_err("no JSON"));

@@ -50,8 +50,8 @@ pub(super) struct Run {
     pub(super) has_memory: bool,
     #[serde(skip)]
     pub(super) folder: PathBuf,
-    /// The folder of the data that a REVEAL run was trained on; `None` for other runs and for the
-    /// embedded world.
+    /// The folder of the data that a REVEAL run was trained on, and so of its images; `None` for
+    /// other runs and for the embedded world.
     #[serde(skip)]
     pub(super) data_folder: Option<PathBuf>,
 }
@@ -168,8 +168,8 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
                     is_world,
                     finished,
                     has_memory,
+                    data_folder: data_folder.map(|data| data_folder_of(&path, data)),
                     folder: path,
-                    data_folder,
                 };
                 found.runs.push(run.current_state());
             }
@@ -187,9 +187,23 @@ fn add_below(folder: &Path, depth: usize, found: &mut RunsAndMemories) {
     };
     let visible = entries.flatten().filter(|entry| !is_hidden(&entry.file_name()));
     let mut subfolders: Vec<PathBuf> = visible.map(|entry| entry.path()).collect();
-    subfolders.retain(|path| path.is_dir() && !path.is_symlink());
+    subfolders.retain(|path| path.is_dir());
     subfolders.sort();
-    subfolders.iter().for_each(|path| add_below(path, depth - 1, found));
+    for path in subfolders {
+        if path.is_symlink() {
+            let path = path.display();
+            output::note(&format!("{path}: is a link, so it is not searched; give its own path"));
+        } else {
+            add_below(&path, depth - 1, found);
+        }
+    }
+}
+
+/// The folder of a run's data. A relative path starts at the folder in which the run was started,
+/// which usually is one above the run; otherwise, at the current folder.
+fn data_folder_of(run: &Path, data: PathBuf) -> PathBuf {
+    let mut above = run.ancestors().skip(1).map(|folder| folder.join(&data));
+    above.find(|folder| folder.is_dir()).unwrap_or(data)
 }
 
 /// The study of a run's recipe, whether the run was trained on the embedded world, and the folder
@@ -248,6 +262,12 @@ mod tests {
         // Broken runs are skipped; a run that finished in the meantime is reported as finished.
         write(root, "runs/broken/recipe.toml", "study = ");
         assert_eq!(find(&[root.join("runs")]).expect("found").runs.len(), 2);
+        write(root, "runs/relative/recipe.toml", "[data]\npath = \"photographs\"\n");
+        write(root, "photographs/a.png", "");
+        std::os::unix::fs::symlink("a", root.join("runs/link")).expect("a link");
+        let relative = find(&[root.join("runs")]).expect("found").runs;
+        let photographs = root.canonicalize().expect("a folder").join("photographs");
+        assert_eq!((relative.len(), &relative[2].data_folder), (3, &Some(photographs)));
         write(root, "runs/grid/seed-1/main/summary.json", "{}");
         assert!(!found.runs[1].finished && found.runs[1].current_state().finished);
     }

@@ -62,7 +62,7 @@ pub(super) async fn runs(State(explored): SharedState) -> Json<serde_json::Value
 pub(super) async fn run_curves(
     State(explored): SharedState,
     InPath(run): InPath<usize>,
-) -> JsonResult<Vec<curves::Curve>> {
+) -> JsonResult<curves::Curves> {
     let work = move |explored: &Explored| {
         let run = explored.runs.get(run).with_context(|| format!("there is no run {run}"))?;
         curves::read(&run.folder)

@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
-use engram_data::folder::{FolderFiles, files};
+use engram_data::folder::{FolderFiles, SkippedFiles, files};
 use engram_data::messages::counted;
 use engram_memory::rows::{
-    EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
+    DEFAULT_FIELDS, EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
 };
 use engram_memory::search::graph::GraphSettings;
 use engram_memory::{
     Batches, Description, MemoryError, MemoryFormat, Snapshot, Store, Transaction, ValueDtype,
     ValueFormat, Writer,
 };
+use engram_textfile::{Input, Table, shortened};
 use indicatif::ProgressBar;
 
 use super::super::paths::{InputFolder, InputPath, NewFolder};
@@ -25,17 +26,20 @@ use super::{GraphKindName, location};
 
 /// The endings of the text files in a folder.
 const TEXT_ENDINGS: [&str; 2] = ["txt", "md"];
+/// Maximum number of characters of a list of columns in a note.
+const SHOWN_CHARACTERS: usize = 200;
 
 /// Options for the input files of keys, values and entries.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("entry_file").args(["entries", "texts", "csv"]))]
 struct RowOptions {
     /// Keys: .npy or safetensors, [entries, width]
-    #[arg(long, value_name = "FILE", required_unless_present = "model", conflicts_with = "model")]
+    #[arg(long, value_name = "FILE",
+        conflicts_with_all = ["model", "images", "prompt", "skip_unencodable"])]
     keys: Option<InputPath>,
     /// Values: .npy or safetensors, [entries, tokens, width]. --model gives no values (in REVEAL,
     /// the value head computes them)
-    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    #[arg(long, value_name = "FILE", requires = "keys", conflicts_with = "model")]
     values: Option<InputPath>,
     /// Entries: JSON lines with id, source, document, text and any other fields; without the id,
     /// entries are numbered
@@ -76,18 +80,28 @@ fn text_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let folder = folder.display();
     anyhow::ensure!(
         !files.is_empty(),
-        "{folder}: has no .txt or .md file; give a folder with text files, or a file with a text \
-         on each line"
+        "{folder}: has no .txt or .md file (skipped {skipped}); give a folder with text files, or \
+         a file with a text on each line"
     );
-    let (hidden, others) = (skipped.hidden, skipped.others);
-    if hidden + others > 0 {
-        output::note(&format!(
-            "{folder}: skipped {} and {}",
-            counted(hidden, "hidden file"),
-            counted(others, "other file")
-        ));
+    if skipped != SkippedFiles::default() {
+        output::note(&format!("{folder}: skipped {skipped}"));
     }
     Ok(files)
+}
+
+/// Names the columns of a CSV that are not read by default.
+fn note_unread_columns(path: &Path) -> anyhow::Result<()> {
+    let table = Table::csv(Input::open(path)?)?;
+    let unread = table.header().iter().filter(|name| !DEFAULT_FIELDS.contains(&name.as_str()));
+    let unread = unread.map(String::as_str).collect::<Vec<_>>().join(", ");
+    if !unread.is_empty() {
+        let columns = shortened(&unread, SHOWN_CHARACTERS);
+        let path = path.display();
+        output::note(&format!(
+            "{path}: columns not read: {columns}; --columns reads those it names"
+        ));
+    }
+    Ok(())
 }
 
 impl RowOptions {
@@ -103,18 +117,26 @@ impl RowOptions {
                 (path, EntryFormat::TextFiles(text_files(path)?))
             }
             (None, Some(path), _) => (path, EntryFormat::Texts),
-            (None, None, Some(path)) => (path, EntryFormat::Csv(self.columns.clone())),
+            (None, None, Some(path)) => {
+                // A pipe can be read only once.
+                if self.columns.is_empty() && path.is_file() {
+                    note_unread_columns(path)?;
+                }
+                (path, EntryFormat::Csv(self.columns.clone()))
+            }
             (None, None, None) => return Ok(None),
         };
         Ok(Some(EntryFile { path: path.to_path_buf(), format }))
     }
 
-    fn open(&self, first_id: i64) -> anyhow::Result<OpenRows> {
+    /// Opens the files. Without `--keys` and `--model`, the model of the keys of `memory` encodes
+    /// the entries.
+    fn open(&self, first_id: i64, memory: Option<&Description>) -> anyhow::Result<OpenRows> {
         let entries = self.entry_file()?;
-        let source = match self.encoding.open(entries.as_ref(), first_id)? {
-            Some(rows) => rows,
-            None => {
-                let Some(keys) = &self.keys else { anyhow::bail!("give --keys or --model") };
+        let source = match (&self.keys, &entries) {
+            (None, Some(file)) => self.encoding.open(file, first_id, memory)?,
+            (None, None) => anyhow::bail!("give --keys, --entries, --texts or --csv"),
+            (Some(keys), entries) => {
                 let (values, entries) = (self.values.as_deref(), entries.as_ref());
                 let files = RowFiles { keys, values, entries, first_id };
                 NewRows::from_files(RowReader::open(files)?)
@@ -153,7 +175,7 @@ impl RowOptions {
         let transaction = location::open_folder(folder)?.begin()?;
         let base = transaction.base();
         let memory = base.description();
-        let rows = self.open(first_id(memory))?;
+        let rows = self.open(first_id(memory), Some(memory))?;
         rows.source.check_model(memory, self.keys.as_deref(), is_same_model)?;
         self.check_shapes(memory, &rows.source)?;
         Ok((transaction, rows))
@@ -194,6 +216,7 @@ impl RowOptions {
 
 /// Build a memory from keys, values and entries, or from texts and images with a model.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("key_source").args(["keys", "model"]).required(true))]
 #[command(after_help = "\
 Examples:
   engram memory build --keys keys.npy --out memory
@@ -204,11 +227,13 @@ Examples:
   engram memory build --texts notes.txt --model hf://sentence-transformers/all-MiniLM-L6-v2 \\
       --out memory
   engram memory build --texts notes --model minilm --out memory
+  engram memory build --entries photographs.jsonl --model runs/clip --out memory
   engram memory build --csv facts.csv --columns id=ID,text=Body,source=Topic \\
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out memory
 
---model is a folder or a Hugging Face model: BERT, DeBERTa, CLIP, or MobileNetV2.
-It computes keys only. docs/explanation/memory.md lists the models for texts and for images.
+--model is a folder or a Hugging Face model (BERT, DeBERTa, CLIP, or MobileNetV2), or the folder of a
+run: of `engram train clip` for images, or of `engram train similarity` for texts. It computes keys
+only. docs/explanation/memory.md lists the models for texts and for images.
 `engram memory reencode` encodes the entries of an existing memory with another model.
 
 Example of a line in entries.jsonl:
@@ -235,7 +260,7 @@ fn value_types() -> impl TypedValueParser<Value = ValueDtype> {
 
 impl Build {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let rows = self.rows.open(0)?;
+        let rows = self.rows.open(0, None)?;
         let source = &rows.source;
         let format = MemoryFormat {
             width: source.width,
@@ -256,6 +281,8 @@ impl Build {
 
 /// Entries to add to a memory, or to replace in it.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("new_rows").args(["keys", "entries", "texts", "csv"])
+    .required(true).multiple(true))]
 pub struct Change {
     /// Folder of the memory
     folder: InputFolder,
@@ -281,7 +308,8 @@ impl Change {
                 "give --entries, --texts or --csv with the ids of the entries to replace"
             );
         }
-        let (mut transaction, rows) = self.rows.open_for(&self.folder, self.same_model, |_| 0)?;
+        // Numbers instead of ids would replace entries at random.
+        let (mut transaction, rows) = self.rows.open_for(&self.folder, self.same_model, |_| -1)?;
         self.rows.write(rows, |rows, batches| transaction.update(rows, batches))?;
         print_state(commit(transaction)?.as_ref())
     }

@@ -3,10 +3,12 @@
 use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Args;
 use engram_infer::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use engram_memory::rows::{EntryFile, EntryLines, RowReader};
 use engram_memory::{Batch, Description, EncoderRecord, Entry, MemoryError};
+use engram_models::compute::Compute;
 use rayon::prelude::*;
 
 use super::super::compute::ComputeOptions;
@@ -16,7 +18,8 @@ use super::super::paths::{BaseFolder, ModelName};
 /// Options for the encoder of the keys.
 #[derive(Debug, Args)]
 pub(super) struct Encoding {
-    /// Encode the entries' texts and images as keys with this model: a folder, or hf://owner/name
+    /// Encode the entries' texts and images as keys with this model: a folder, hf://owner/name, or
+    /// the run of `engram train clip` or `engram train similarity`
     #[arg(long, value_name = "MODEL", requires = "entry_file")]
     model: Option<ModelName>,
     #[command(flatten)]
@@ -31,29 +34,39 @@ pub(super) struct EncoderOptions {
     image_model: Option<ModelName>,
     /// Base folder of image paths; default: the folder of the entry file (`reencode`: the current
     /// folder)
-    #[arg(long, value_name = "DIR", requires = "model")]
+    #[arg(long, value_name = "DIR")]
     images: Option<BaseFolder>,
     /// Name of the prompt before each text, from config_sentence_transformers.json; '' for no
     /// prompt; default: `document`
-    #[arg(long, value_name = "NAME", requires = "model")]
+    #[arg(long, value_name = "NAME")]
     prompt: Option<String>,
     /// Number of entries to encode in a batch
     #[arg(long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: u16,
     /// Skip entries that the model cannot encode, and print their number
-    #[arg(long, requires = "model")]
+    #[arg(long)]
     pub(super) skip_unencodable: bool,
     #[command(flatten)]
     compute: ComputeOptions,
 }
 
 impl EncoderOptions {
-    /// Opens the model. `folder` is the default base folder of image paths.
-    pub(super) fn open(&self, model: &str, folder: &Path) -> anyhow::Result<EntryEncoder> {
+    /// Opens the model, or that of the keys of `memory`. `folder` is the default base folder of
+    /// image paths.
+    pub(super) fn open(
+        &self,
+        model: Option<&str>,
+        memory: Option<&Description>,
+        folder: &Path,
+    ) -> anyhow::Result<EntryEncoder> {
         let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Document);
-        let encoder =
-            JointEncoder::open(model, self.image_model.as_deref(), &prompt, &self.compute.open()?)?;
+        let (image_model, compute) = (self.image_model.as_deref(), self.compute.open()?);
+        let encoder = match (model, memory) {
+            (Some(model), _) => JointEncoder::open(model, image_model, &prompt, &compute)?,
+            (None, Some(memory)) => open_own_model(memory, &prompt, &compute)?,
+            (None, None) => anyhow::bail!("give --keys or --model"),
+        };
         print_advice(&encoder, &prompt);
         let images = self.images.as_deref().unwrap_or(folder).to_owned();
         Ok(EntryEncoder { encoder, images, skip_unencodable: self.skip_unencodable })
@@ -66,15 +79,16 @@ impl EncoderOptions {
 }
 
 impl Encoding {
-    /// Opens an entry file for encoding. Returns `None` without `--model`.
+    /// Opens an entry file for encoding with `--model`, or with the model of the keys of `memory`.
     pub(super) fn open(
         &self,
-        entries: Option<&EntryFile>,
+        file: &EntryFile,
         first_id: i64,
-    ) -> anyhow::Result<Option<NewRows>> {
-        let (Some(model), Some(file)) = (&self.model, entries) else { return Ok(None) };
+        memory: Option<&Description>,
+    ) -> anyhow::Result<NewRows> {
         let path = &file.path;
-        let source = self.options.open(model, path.parent().unwrap_or(Path::new("")))?;
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let source = self.options.open(self.model.as_deref(), memory, folder)?;
         // All entries are validated before the first entry is encoded.
         let (mut rows, mut skipped) = (0, 0);
         let mut lines = EntryLines::open(file, first_id)?;
@@ -94,13 +108,13 @@ impl Encoding {
             anyhow::bail!("{}: has no entry to encode; give another file", path.display());
         }
         let (lines, batch) = (EntryLines::open(file, first_id)?, self.options.batch());
-        Ok(Some(NewRows {
+        Ok(NewRows {
             rows,
             width: source.encoder.width(),
             value_shape: None,
             encoders: records(&source.encoder),
             batches: Box::new(EncodedRows { source, lines, batch }),
-        }))
+        })
     }
 }
 
@@ -326,6 +340,21 @@ pub(super) fn input_kinds(modalities: Modalities) -> &'static str {
         (true, false) => "text",
         _ => "images",
     }
+}
+
+/// Opens the model of a memory's keys.
+pub(super) fn open_own_model(
+    memory: &Description,
+    prompt: &PromptChoice,
+    compute: &Compute,
+) -> anyhow::Result<JointEncoder> {
+    let Description { location, encoders, .. } = memory;
+    let Some(first) = encoders.first() else {
+        anyhow::bail!("{location} does not name the model of its keys; give it with --model");
+    };
+    let second = encoders.get(1).map(|encoder| encoder.name.as_str());
+    JointEncoder::open(&first.name, second, prompt, compute)
+        .with_context(|| format!("cannot open the model of {location}; give its path with --model"))
 }
 
 /// Returns an error if a memory's keys come from another encoder. Warns if their encoder is

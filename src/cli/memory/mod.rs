@@ -1,5 +1,6 @@
 //! `engram memory`: builds, searches and edits key/value memories.
 
+mod conditions;
 mod edit;
 mod encode;
 pub(super) mod location;
@@ -9,6 +10,7 @@ mod re_encode;
 mod remove;
 mod retrieval;
 mod search;
+mod show;
 mod sweep;
 
 use engram_data::messages::counted;
@@ -34,6 +36,7 @@ Examples on the embedded world (no download needed):
   engram memory info memory
   engram memory search memory --queries world/queries.npy -k 3
   engram memory search memory --queries world/queries.npy -k 10 --source kg --out ids.npy
+  engram memory show memory --where 'source=kg,relation=\"made of\"'
   engram memory update memory --keys world/swap_keys.npy --values world/swap_values.npy \\
       --entries world/swap.jsonl
   engram memory delete memory --ids 3,5
@@ -55,19 +58,25 @@ pub enum MemoryCommand {
     Build(edit::Build),
     Info(Info),
     Search(search::Search),
+    Show(show::Show),
     /// Add entries to a memory
     #[command(after_help = "\
-Entries without an id get new ids, after the largest id that the memory ever had.
+Entries without an id get new ids, after the largest id that the memory ever had. Without --keys, the
+model of the memory's keys encodes the entries.
 
 Examples:
   engram memory add memory --keys more.npy --values more_values.npy
-  engram memory add memory --entries more.jsonl --model minilm
-  engram memory add memory --texts more.txt --model minilm")]
+  engram memory add memory --entries more.jsonl
+  engram memory add memory --texts more.txt --model moved/minilm")]
     Add(edit::Change),
     /// Replace entries of a memory with new entries that have the same ids
     #[command(after_help = "\
-Example:
-  engram memory update memory --keys new.npy --values new_values.npy --entries new.jsonl")]
+Each line of --entries, and each row of --csv, needs an id. Without --keys, the model of the memory's
+keys encodes the entries.
+
+Examples:
+  engram memory update memory --keys new.npy --values new_values.npy --entries new.jsonl
+  engram memory update memory --csv new.csv")]
     Update(edit::Change),
     Delete(edit::Delete),
     Compact(edit::Compact),
@@ -88,6 +97,7 @@ impl MemoryCommand {
             Self::Build(command) => command.run(),
             Self::Info(command) => command.run(),
             Self::Search(command) => command.run(),
+            Self::Show(command) => command.run(),
             Self::Add(change) => change.add(),
             Self::Update(change) => change.update(),
             Self::Delete(command) => command.run(),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::super::compute::ComputeOptions;
 use super::super::paths::{InputFile, InputPath, ModelName};
-use super::encode::{check_model, input_kinds, prompt_choice, records};
+use super::encode::{check_model, input_kinds, open_own_model, prompt_choice, records};
 
 /// Number of queries to encode in a batch.
 const BATCH: usize = 64;
@@ -103,14 +103,7 @@ impl QueryOptions {
             let image_model = self.image_model.as_deref();
             return Ok(JointEncoder::open(model, image_model, &prompt, &compute)?);
         }
-        let Description { location, encoders, .. } = memory;
-        let Some(first) = encoders.first() else {
-            anyhow::bail!("{location} does not name the model of its keys; give it with --model");
-        };
-        let second = encoders.get(1).map(|encoder| encoder.name.as_str());
-        JointEncoder::open(&first.name, second, &prompt, &compute).with_context(|| {
-            format!("cannot open the model of {location}; give its path with --model")
-        })
+        open_own_model(memory, &prompt, &compute)
     }
 
     /// The query of the options, or the queries of `--texts`.

@@ -100,7 +100,7 @@ impl ReEncode {
     /// the model can encode.
     fn open(&self, snapshot: &dyn Snapshot) -> anyhow::Result<(EntryEncoder, Vec<Row>)> {
         let folder = self.folder.display();
-        let source = self.options.open(&self.model, Path::new(""))?;
+        let source = self.options.open(Some(&self.model), None, Path::new(""))?;
         if let Some(values) = snapshot.description().values.filter(|_| !self.keep_values) {
             anyhow::bail!(
                 "{folder}: its entries have values ({values}), which {} does not compute; keep the \

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use engram_memory::rows::with_location;
 use engram_memory::search::{Filter, Gates, Hit, Queries, SearchResults};
 use engram_memory::vectors::{VectorFile, npy_bytes};
@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::super::paths::{InputFile, InputFolder, InputPath, OutputFile};
 use super::super::{Outcome, output};
+use super::conditions::WhereOptions;
 use super::location::{self, ServerOptions};
 use super::query::QueryOptions;
 use super::retrieval::{Chosen, Ranks, RetrievalOptions};
@@ -27,6 +28,8 @@ const MEASURED_QUERIES: usize = 100;
 
 /// Find the entries with the keys nearest to queries.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("search").args(["queries", "text", "image", "texts"])
+    .required(true).multiple(true))]
 #[command(after_help = "\
 Examples:
   engram memory search memory --queries queries.npy -k 10
@@ -38,6 +41,7 @@ Examples:
   engram memory search memory --text \"a bridge at night\" --mmr 0.5
   engram memory search memory --text \"a bridge at night\" --min-score 0.4
   engram memory search memory --text \"error E0382\" --hybrid
+  engram memory search memory --text \"a bridge\" --where 'source=wit,year>=2000'
   engram memory search 'postgres://ann@db.example/wiki?memory=birds' --text \"a red beak\"
 
 A score is the cosine of query and key, or their dot product in a memory built with --no-normalize.
@@ -61,7 +65,7 @@ pub struct Search {
     #[arg(long, hide = !cfg!(feature = "postgres"))]
     partial: bool,
     /// Query vectors: .npy or safetensors, [queries, width]
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["text", "image", "texts"])]
+    #[arg(long, value_name = "FILE")]
     queries: Option<InputPath>,
     #[command(flatten)]
     query: QueryOptions,
@@ -79,6 +83,8 @@ pub struct Search {
     /// Search only this source (repeatable)
     #[arg(long = "source", value_name = "NAME")]
     sources: Vec<String>,
+    #[command(flatten)]
+    conditions: WhereOptions,
     /// File with one line per query: tab-separated names of documents to exclude; empty for none
     #[arg(long, value_name = "FILE")]
     exclude: Option<InputFile>,
@@ -176,7 +182,7 @@ impl Search {
                 (queries, Vec::new())
             }
         };
-        let filter = self.filter(memory, queries.len() / memory.width)?;
+        let filter = self.filter(snapshot, queries.len() / memory.width)?;
         let k = self.k.min(memory.entries.max(1));
         let candidates = self.retrieval.candidates(self.k).min(memory.entries.max(1));
         let queries = Queries { keys: &queries, k: candidates };
@@ -266,8 +272,10 @@ impl Search {
     }
 
     /// Reads the filter options for this number of queries.
-    fn filter(&self, memory: &Description, queries: usize) -> anyhow::Result<Filter> {
-        let mut filter = Filter::default();
+    fn filter(&self, snapshot: &dyn Snapshot, queries: usize) -> anyhow::Result<Filter> {
+        let rows = self.conditions.rows(snapshot)?;
+        let ids = rows.map(|rows| rows.into_iter().map(|(_, id)| id).collect());
+        let mut filter = Filter { ids, ..Filter::default() };
         if !self.sources.is_empty() {
             filter.sources = Some(self.sources.clone());
         }
@@ -275,7 +283,7 @@ impl Search {
             filter.excluded_documents = read_excluded_documents(path, queries)?;
         }
         if let Some(path) = &self.gates {
-            filter.gates = Some(read_gates(path, queries, &memory.sources)?);
+            filter.gates = Some(read_gates(path, queries, &snapshot.description().sources)?);
         }
         Ok(filter)
     }

@@ -1,6 +1,5 @@
 //! The clips of all inputs.
 
-use engram_data::messages::counted;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -26,15 +25,10 @@ impl Inputs {
             match streaming::stdin(&path, is_streaming)? {
                 Some(clip) => inputs.clips.push(clip),
                 None => {
-                    let (clips, SkippedFiles { hidden, others }) = clips_and_skipped(&path)?;
+                    let (clips, skipped) = clips_and_skipped(&path)?;
                     inputs.clips.extend(clips);
-                    if hidden + others > 0 {
-                        output::note(&format!(
-                            "{}: skipped {} and {} without audio",
-                            path.display(),
-                            counted(hidden, "hidden file"),
-                            counted(others, "file")
-                        ));
+                    if skipped != SkippedFiles::default() {
+                        output::note(&format!("{}: skipped {skipped}", path.display()));
                     }
                 }
             }

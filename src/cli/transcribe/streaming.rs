@@ -2,11 +2,12 @@
 
 use engram_data::messages::counted;
 use std::collections::VecDeque;
-use std::io::Read;
-use std::path::Path;
+use std::io::{Cursor, Read};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use engram_data::DataError;
+use engram_data::audio::file_format;
 use engram_data::speech::manifest::Clip;
 use engram_infer::InferError;
 use engram_infer::asr::{
@@ -126,7 +127,8 @@ pub(super) fn stream(
         bar.set_message(format!("({:.0}{total} s) {text}", pass.received_seconds));
     };
     if is_stdin(clip) {
-        let read = |samples: &mut Vec<f32>| Ok(read_samples(&mut std::io::stdin(), samples)?);
+        let mut input = raw_samples(std::io::stdin())?;
+        let read = |samples: &mut Vec<f32>| Ok(read_samples(&mut input, samples)?);
         let result =
             asr_model.transcribe_stream(options, stream, read, |pass| show_update(pass, None));
         return result.and_then(|result| match result.passes {
@@ -141,6 +143,20 @@ pub(super) fn stream(
     let total = reader.seconds();
     let read = |samples: &mut Vec<f32>| Ok(reader.read(samples)?);
     asr_model.transcribe_stream(options, stream, read, |pass| show_update(pass, total))
+}
+
+/// Returns the same input, after a check that it does not begin like a file: the header of a WAV
+/// file, or the bytes of an MP3, would be noise as samples.
+fn raw_samples(mut input: impl Read) -> Result<impl Read, DataError> {
+    let (path, mut head) = (PathBuf::from("standard input"), Vec::new());
+    let read = input.by_ref().take(BLOCK_BYTES as u64).read_to_end(&mut head);
+    if let Err(source) = read {
+        return Err(DataError::Io { path, source });
+    }
+    match file_format(&head) {
+        Some(format) => Err(DataError::NotRaw { path, format }),
+        None => Ok(Cursor::new(head).chain(input)),
+    }
 }
 
 /// Appends the available 16-bit samples. Returns `false` at the end. Ignores half a sample at the
@@ -227,5 +243,23 @@ mod tests {
         while read_samples(&mut reader, &mut samples)? {}
         assert_eq!(samples.len(), 4);
         Ok(())
+    }
+
+    #[test]
+    fn a_file_is_refused_and_raw_samples_are_unchanged() {
+        let wav = [&b"RIFF\x24\0\0\0WAVE"[..], &[0; 9000]].concat();
+        let Err(error) = raw_samples(SlowReader(wav)) else { panic!("a WAV file is read as raw") };
+        let error = error.to_string();
+        assert!(
+            error.contains("format WAV") && error.contains("-f s16le -ar 16000 -ac 1 -"),
+            "{error}"
+        );
+        for length in [0, 1, 5, BLOCK_BYTES, 9001] {
+            let bytes: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
+            let mut read = Vec::new();
+            let input = raw_samples(SlowReader(bytes.clone()));
+            input.expect("raw samples").read_to_end(&mut read).expect("all bytes");
+            assert!(read == bytes, "{length} bytes");
+        }
     }
 }

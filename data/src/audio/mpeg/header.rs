@@ -12,7 +12,7 @@ const DECODER_DELAY: u32 = 529;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Header {
     /// The bits of version, layer and sample rate, which are constant in a stream.
-    kind: u32,
+    pub kind: u32,
     pub layer: u32,
     /// The sample rate, in Hz.
     pub rate: u32,

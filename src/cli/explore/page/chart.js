@@ -67,10 +67,10 @@ function range(values) {
 }
 
 /**
- * Draws series `{name, index, points: [[step, value], …]}` into `container`. Calls `showValues` with a text of the values
- * at the pointer, or with an empty string when the pointer leaves.
+ * Draws series `{name, index, points: [[step, value], …]}` into `container`, and marks where `phases` `[name, step]` begin.
+ * Calls `showValues` with a text of the values at the pointer, or with an empty string when the pointer leaves.
  */
-export function draw(container, series, title, logarithmic, showValues) {
+export function draw(container, series, title, logarithmic, phases, showValues) {
   const { height, left, right, top, bottom } = SIZE;
   const width = widthOf(container);
   const scaled = (value) => (logarithmic ? Math.log10(value) : value);
@@ -98,6 +98,11 @@ export function draw(container, series, title, logarithmic, showValues) {
     svg.append(element("text", { x: x(tick), y: height - bottom + 18, "text-anchor": "middle" }, formatNumber(tick)));
   }
   svg.append(element("text", { x: (left + width) / 2, y: height - 4, "text-anchor": "middle" }, "step"));
+  for (const [name, step] of phases.filter(([, step]) => step >= first && step <= last)) {
+    const isRight = x(step) > width - 120;
+    svg.append(element("line", { class: "phase", x1: x(step), x2: x(step), y1: top, y2: height - bottom }));
+    svg.append(element("text", { class: "phase-name", x: x(step) + (isRight ? -4 : 4), y: top + 10, "text-anchor": isRight ? "end" : "start" }, name));
+  }
   for (const { name, index, points } of visible) {
     const path = points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`);
     const line = element("path", { class: `curve ${seriesClass(index)}`, d: path.join("") });
