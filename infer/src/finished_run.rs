@@ -1,15 +1,16 @@
 //! The folder of a finished run: its file names, and its checksums in `run.sha256`, in the format
 //! of `sha256sum`.
 //!
-//! A run writes the checksums after all files except the summary. Every command that reads the run
-//! checks them, so a damaged file is an error instead of a different score. You can check them with
-//! `sha256sum -c run.sha256`.
+//! A run writes the checksums after all files except the summary, and a converted model has them,
+//! too. Every command that reads the folder checks them, so a damaged file is an error instead of a
+//! different score. The list is complete: a file of [`FILES`] that it lacks is refused, too. You can
+//! check the listed files with `sha256sum -c run.sha256`.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use engram_models::weights::WEIGHTS_FILE;
+use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE};
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -24,6 +25,36 @@ pub const RECIPE: &str = "recipe.toml";
 pub const SUMMARY: &str = "summary.json";
 /// The checksums of the files that determine predictions, and of the summary.
 pub const CHECKSUMS: &str = "run.sha256";
+
+/// The names of all files that determine predictions: those of the runs of all studies, and those
+/// that other tools write and a model is read with. If a folder has checksums, each of these files
+/// that exists is listed. Other files, such as notes or plots, may be added to the folder.
+pub const FILES: [&str; 24] = [
+    WEIGHTS,
+    RECIPE,
+    "inputs.json",
+    "config.json",
+    "preprocessor_config.json",
+    "tokenizer.json",
+    "model.json",
+    "titles.tsv",
+    "pairs.json",
+    "calibration.json",
+    "stacking.json",
+    INDEX_FILE,
+    "processor_config.json",
+    "generation_config.json",
+    "tokenizer_config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+];
 
 /// The number of hexadecimal digits of a SHA-256.
 const DIGITS: usize = 64;
@@ -47,8 +78,8 @@ pub fn study(run: &Path) -> Option<String> {
 /// checksums.
 ///
 /// # Errors
-/// [`InferError::BadChecksum`] for a damaged or missing file and for an invalid line of the list;
-/// [`InferError::Io`]
+/// [`InferError::BadChecksum`] for a damaged, missing or unlisted file and for an invalid line of
+/// the list; [`InferError::Io`]
 pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
     let bytes = match fs::read(&list) {
@@ -69,6 +100,13 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
             reason: format!("line {} is not a checksum with a file name", index + 1),
         })?;
         listed.push(checksum);
+    }
+    for name in FILES.into_iter().chain([SUMMARY]) {
+        let path = folder.join(name);
+        if !listed.iter().any(|(_, listed)| *listed == name) && path.exists() {
+            let reason = format!("is not listed in {CHECKSUMS}: a line was lost, or another program added the file");
+            return Err(InferError::BadChecksum { path, reason });
+        }
     }
     listed.par_iter().try_for_each(|(expected, name)| {
         let path = folder.join(name);

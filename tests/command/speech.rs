@@ -89,6 +89,31 @@ fn invalid_models_and_audio_are_refused() {
     }
 }
 
+/// A converted model has checksums, so a flipped bit of any of its files is an error.
+#[test]
+fn a_damaged_converted_model_is_refused() {
+    let folder = &Folder::new();
+    fs::create_dir(folder.join("model")).unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures/whisper");
+    fs::copy(fixtures.join("model_int8.bin"), folder.join("model/model.bin")).unwrap();
+    fs::write(folder.join("model/config.json"), r#"{"suppress_ids": [5], "lang_ids": []}"#).unwrap();
+    let tokens = r#"{"added_tokens": [{"id": 2, "content": "<|startoftranscript|>"},
+        {"id": 1, "content": "<|endoftext|>"}]}"#;
+    fs::write(folder.join("model/tokenizer.json"), tokens).unwrap();
+    write_wav(&folder.join("a.wav"), [0.0; 160].into_iter());
+    succeeds(folder, "data convert ctranslate2 model --out out");
+    for name in ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"] {
+        let path = folder.join("out").join(name);
+        let intact = fs::read(&path).unwrap();
+        let mut damaged = intact.clone();
+        damaged[intact.len() / 2] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        let expected = format!("{name} does not match its SHA-256");
+        refused(folder, "transcribe a.wav --model out --out a.tsv", &expected);
+        fs::write(&path, intact).unwrap();
+    }
+}
+
 /// Almost all transcripts equal the transcripts of faster-whisper 1.2.1 with the same weights, in
 /// any batch.
 #[test]
