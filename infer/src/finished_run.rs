@@ -6,7 +6,6 @@
 //! different score. The list is complete: a file of [`FILES`] that it lacks is refused, too. You can
 //! check the listed files with `sha256sum -c run.sha256`.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -70,7 +69,7 @@ pub fn study(run: &Path) -> Option<String> {
     struct Study {
         study: String,
     }
-    let text = fs::read_to_string(run.join(RECIPE)).ok()?;
+    let text = engram_durable::read_text(run.join(RECIPE)).ok()?;
     toml::from_str(&text).ok().map(|Study { study }| study)
 }
 
@@ -82,7 +81,7 @@ pub fn study(run: &Path) -> Option<String> {
 /// the list; [`InferError::Io`]
 pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
-    let bytes = match fs::read(&list) {
+    let bytes = match engram_durable::read_file(&list) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             if !(is_finished(folder) && folder.join(RECIPE).is_file()) {
                 return Ok(());
@@ -104,7 +103,9 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
     for name in FILES.into_iter().chain([SUMMARY]) {
         let path = folder.join(name);
         if !listed.iter().any(|(_, listed)| *listed == name) && path.exists() {
-            let reason = format!("is not listed in {CHECKSUMS}: a line was lost, or another program added the file");
+            let reason = format!(
+                "is not listed in {CHECKSUMS}: a line was lost, or another program added the file"
+            );
             return Err(InferError::BadChecksum { path, reason });
         }
     }

@@ -29,25 +29,23 @@ const MAX_LINKS: usize = 40;
 /// A symbolic link is followed: its target is replaced, not the link. A pipe or a device is written
 /// directly.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    write_with(path, bytes, AtomicFile::commit)
-}
-
-/// Creates or replaces a file in a folder that belongs to the command, like [`write_atomic`].
-pub fn replace_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    write_with(path, bytes, AtomicFile::commit_over)
-}
-
-fn write_with(
-    path: &Path,
-    bytes: &[u8],
-    commit: fn(AtomicFile) -> io::Result<()>,
-) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
         let mut file = AtomicFile::create(path)?;
         file.write_all(bytes)?;
-        commit(file)
+        file.commit()
     };
-    write().map_err(|error| not_written(path, error))?;
+    is_written(path, bytes, write())
+}
+
+/// Creates or replaces a file in a folder that belongs to the command. A symbolic link is replaced,
+/// too, because its target does not belong to the command.
+pub fn replace_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    is_written(path, bytes, engram_durable::write_file(path, bytes))
+}
+
+/// Logs a written file, or adds the remedy to the error.
+fn is_written(path: &Path, bytes: &[u8], result: io::Result<()>) -> anyhow::Result<()> {
+    result.map_err(|error| not_written(path, error))?;
     debug!(path = %path.display(), bytes = bytes.len(), "wrote");
     Ok(())
 }
@@ -274,10 +272,16 @@ mod tests {
         symlink("file", folder.path().join("inner/second"))?;
         // First without a file, then over an existing file.
         for bytes in [b"first", b"again"] {
-            replace_atomic(&link, bytes)?;
+            let mut written = AtomicFile::create(&link)?;
+            written.write_all(bytes)?;
+            written.commit_over()?;
             assert_eq!(fs::read(&file)?, bytes);
             assert!(link.is_symlink());
         }
+        // In a folder of the command, the link itself is replaced.
+        replace_atomic(&link, b"ours")?;
+        assert_eq!(fs::read(&file)?, b"again");
+        assert!(!link.is_symlink());
         symlink("circle", folder.path().join("circle"))?;
         assert!(write_atomic(&folder.path().join("circle"), b"").is_err());
         Ok(())

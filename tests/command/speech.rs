@@ -96,7 +96,8 @@ fn a_damaged_converted_model_is_refused() {
     fs::create_dir(folder.join("model")).unwrap();
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures/whisper");
     fs::copy(fixtures.join("model_int8.bin"), folder.join("model/model.bin")).unwrap();
-    fs::write(folder.join("model/config.json"), r#"{"suppress_ids": [5], "lang_ids": []}"#).unwrap();
+    fs::write(folder.join("model/config.json"), r#"{"suppress_ids": [5], "lang_ids": []}"#)
+        .unwrap();
     let tokens = r#"{"added_tokens": [{"id": 2, "content": "<|startoftranscript|>"},
         {"id": 1, "content": "<|endoftext|>"}]}"#;
     fs::write(folder.join("model/tokenizer.json"), tokens).unwrap();
@@ -261,6 +262,7 @@ fn words_have_their_times() {
     // Alignment heads that the model does not have.
     let generation = folder.join("model/generation_config.json");
     fs::write(generation, "{\"alignment_heads\": [[3, 6]]}").unwrap();
+    fs::remove_file(folder.join("model/run.sha256")).unwrap();
     let transcribe = "transcribe some --model model --out new.jsonl";
     refused(folder, transcribe, &["generation_config.json", "[3, 6]"]);
 }

@@ -369,7 +369,11 @@ fn a_resumed_run_changes_no_file_outside_and_notices_a_changed_log() {
     fs::hard_link(&metrics, backup.join("metrics.jsonl")).expect("a hard link");
     fs::rename(&timing, backup.join("timing.jsonl")).expect("moved");
     std::os::unix::fs::symlink(backup.join("timing.jsonl"), &timing).expect("a link");
-    let backed_up = || ["metrics.jsonl", "timing.jsonl"].map(|name| fs::read(backup.join(name)));
+    // The lock of this process has another number than the lock of the process that crashed.
+    fs::write(run.join(".lock"), "1").expect("a lock");
+    fs::hard_link(run.join(".lock"), backup.join(".lock")).expect("a hard link");
+    let names = [".lock", "metrics.jsonl", "timing.jsonl"];
+    let backed_up = || names.map(|name| fs::read(backup.join(name)));
     let before = backed_up().map(|bytes| bytes.expect("a file"));
 
     let text = fs::read(&metrics).expect("a log");

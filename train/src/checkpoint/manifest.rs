@@ -39,7 +39,8 @@ pub(super) fn write(folder: &Path) -> Result<()> {
 /// Checks the size and hash of every listed file.
 pub(super) fn verify(folder: &Path) -> Result<()> {
     let path = folder.join(MANIFEST);
-    let text = fs::read(&path).map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
+    let text = engram_durable::read_file(&path)
+        .map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
     for (name, entry) in &manifest.files {
