@@ -12,6 +12,7 @@ mod client;
 mod download;
 mod metadata;
 mod names;
+mod network;
 mod reach;
 mod settings;
 
