@@ -71,7 +71,7 @@ pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
 pub enum AtomicFile {
     /// Standard output. Its open handle is used, because other processes may write to the same
     /// file.
-    Stdout(io::StdoutLock<'static>),
+    Stdout(Stdout),
     /// A pipe or a device.
     Device(fs::File),
     /// A temporary file in the same folder.
@@ -82,7 +82,7 @@ impl AtomicFile {
     /// Opens an output file. Standard output stays locked until the value is dropped.
     pub fn create(path: &Path) -> io::Result<Self> {
         if path == Path::new(STDOUT) {
-            return Ok(Self::Stdout(io::stdout().lock()));
+            return Stdout::lock().map(Self::Stdout);
         }
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return open_device(path).map(Self::Device);
@@ -186,17 +186,52 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// Prints a text and a newline to standard output. If standard output is reserved for an output
 /// file, prints to standard error, in the format of the log.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut out: Box<dyn Write> = match STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
-        true if log::is_json() => {
-            log::report(text.trim_end());
-            return Ok(());
-        }
-        true => Box::new(io::stderr().lock()),
-        false => Box::new(io::stdout().lock()),
-    };
-    out.write_all(text.trim_end().as_bytes())?;
-    out.write_all(b"\n")?;
+    let text = text.trim_end();
+    if !STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
+        return Ok(writeln!(Stdout::lock()?, "{text}")?);
+    }
+    if log::is_json() {
+        log::report(text);
+    } else {
+        // A closed standard error must not end the command.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
     Ok(())
+}
+
+/// Standard output.
+pub struct Stdout(io::StdoutLock<'static>);
+
+/// Whether standard output was closed when the program started. The standard library then opens
+/// another file in its place, so that the output would be lost without an error.
+pub static STDOUT_IS_CLOSED: AtomicBool = AtomicBool::new(false);
+/// Whether the reader of standard output has closed the pipe, as `head` does.
+pub static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
+
+impl Stdout {
+    /// Locks standard output until the value is dropped.
+    pub fn lock() -> io::Result<Self> {
+        match STDOUT_IS_CLOSED.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("standard output is closed")),
+            false => Ok(Self(io::stdout().lock())),
+        }
+    }
+}
+
+/// Names standard output in an error, and remembers whether its reader is gone.
+fn named(error: io::Error) -> io::Error {
+    READER_IS_GONE.fetch_or(error.kind() == io::ErrorKind::BrokenPipe, Ordering::Relaxed);
+    io::Error::new(error.kind(), format!("standard output: {error}"))
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
 }
 
 /// Prints a report as JSON or as text.

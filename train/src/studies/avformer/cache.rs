@@ -3,6 +3,7 @@
 //! A file has a header and floats, after the SHA-256 of both. If several runs write a file, only
 //! the results of the last run remain.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
