@@ -21,25 +21,13 @@ pub fn send_messages_to(receiver: fn(&str)) {
     let _ = RECEIVER.set(receiver);
 }
 
-/// Parameters of addresses whose values are secret, in lower case.
-const SECRET_PARAMETERS: [&str; 16] = [
-    "password",
-    "passwd",
-    "pwd",
-    "pass",
-    "sslpassword",
-    "secret",
-    "token",
-    "access_token",
-    "api_key",
-    "sig",
-    "signature",
-    "x-amz-signature",
-    "x-amz-security-token",
-    "secret_access_key",
-    "aws_secret_access_key",
-    "account_key",
-];
+/// The ends of the names of parameters whose values are secret, in lower case.
+const SECRETS: [&str; 8] =
+    ["password", "passwd", "pwd", "secret", "token", "signature", "sig", "access_key"];
+/// The characters between the parameters of an address, and after them.
+const SEPARATORS: [char; 6] = ['?', '&', ';', ',', '(', ')'];
+/// The number of letters and digits from which `hf_…` is a token of the hub.
+const MIN_TOKEN_LETTERS: usize = 20;
 
 /// A text for a terminal or a log: the passwords and tokens of addresses become `***`, and control
 /// characters and changes of the writing direction become codes such as `\u001b`, as in JSON.
@@ -66,7 +54,7 @@ pub fn without_secrets(text: &str) -> String {
     let words = text.split_inclusive(ends_word).map(|word| {
         let end = word.trim_end_matches(ends_word).len();
         let parameters = without_password(&word[..end]);
-        let parameters = parameters.split_inclusive(['?', '&', ';', ',', '(', ')']);
+        let parameters = parameters.split_inclusive(SEPARATORS);
         let parameters: String = parameters.map(without_secret_value).collect();
         without_tokens(&parameters) + &word[end..]
     });
@@ -93,13 +81,12 @@ fn without_password(word: &str) -> String {
 
 /// Replaces the value of a secret parameter, `name=value`, which may end with a separator.
 fn without_secret_value(parameter: &str) -> String {
-    match parameter.split_once('=') {
-        Some((name, value)) if SECRET_PARAMETERS.contains(&name.to_lowercase().as_str()) => {
-            let end = value.trim_end_matches(|c: char| "?&;,()".contains(c)).len();
-            format!("{name}=***{}", &value[end..])
-        }
-        _ => parameter.to_owned(),
+    let (name, value) = parameter.split_once('=').unwrap_or_default();
+    if !SECRETS.iter().any(|secret| name.to_lowercase().ends_with(secret)) {
+        return parameter.to_owned();
     }
+    let end = value.trim_end_matches(SEPARATORS).len();
+    format!("{name}=***{}", &value[end..])
 }
 
 /// Replaces tokens of the hub.
@@ -115,9 +102,6 @@ fn without_tokens(text: &str) -> String {
     }
     masked
 }
-
-/// The number of letters and digits from which `hf_…` is a token of the hub.
-const MIN_TOKEN_LETTERS: usize = 20;
 
 /// Returns a count with its noun, in the plural unless the count is 1: `1 entry`, `2 entries`.
 pub fn counted(count: impl Display, noun: &str) -> String {

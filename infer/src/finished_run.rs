@@ -3,12 +3,13 @@
 //!
 //! A run writes the checksums after all files except the summary, and a converted model has them,
 //! too. Every command that reads the folder checks them, so a damaged file is an error instead of a
-//! different score. The list is complete: a file of [`FILES`] that it lacks is refused, too. You can
+//! different score. The list is complete: a file of [`files`] that it lacks is refused, too. You can
 //! check the listed files with `sha256sum -c run.sha256`.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
+use engram_models::similarity::sentence_transformer::TransformerSettings;
 use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE};
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -25,35 +26,32 @@ pub const SUMMARY: &str = "summary.json";
 /// The checksums of the files that determine predictions, and of the summary.
 pub const CHECKSUMS: &str = "run.sha256";
 
-/// The names of all files that determine predictions: those of the runs of all studies, and those
-/// that other tools write and a model is read with. If a folder has checksums, each of these files
-/// that exists is listed. Other files, such as notes or plots, may be added to the folder.
-pub const FILES: [&str; 24] = [
+/// Files that determine predictions: of the runs of all studies, and of models of other tools.
+const FILES: [&str; 17] = [
     WEIGHTS,
+    INDEX_FILE,
     RECIPE,
     "inputs.json",
     "config.json",
     "preprocessor_config.json",
+    "processor_config.json",
     "tokenizer.json",
+    "tokenizer_config.json",
     "model.json",
     "titles.tsv",
     "pairs.json",
     "calibration.json",
     "stacking.json",
-    INDEX_FILE,
-    "processor_config.json",
     "generation_config.json",
-    "tokenizer_config.json",
     "modules.json",
     "config_sentence_transformers.json",
-    "sentence_bert_config.json",
-    "sentence_roberta_config.json",
-    "sentence_distilbert_config.json",
-    "sentence_camembert_config.json",
-    "sentence_albert_config.json",
-    "sentence_xlm-roberta_config.json",
-    "sentence_xlnet_config.json",
 ];
+
+/// The names of all files that determine predictions. If a folder has checksums, it lists each of
+/// these files that exists. Other files, such as notes or plots, may be added to the folder.
+pub fn files() -> impl Iterator<Item = &'static str> {
+    FILES.into_iter().chain(TransformerSettings::FILES)
+}
 
 /// The number of hexadecimal digits of a SHA-256.
 const DIGITS: usize = 64;
@@ -100,7 +98,7 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
         })?;
         listed.push(checksum);
     }
-    for name in FILES.into_iter().chain([SUMMARY]) {
+    for name in files().chain([SUMMARY]) {
         let path = folder.join(name);
         if !listed.iter().any(|(_, listed)| *listed == name) && path.exists() {
             let reason = format!(

@@ -89,6 +89,38 @@ fn invalid_models_and_audio_are_refused() {
     }
 }
 
+/// A file whose name a table or JSON cannot hold, and a pipe, are named and can be skipped.
+#[cfg(unix)]
+#[test]
+fn unusable_files_of_a_folder_are_named_or_skipped() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = &Folder::new();
+    fs::create_dir(folder.join("clips")).unwrap();
+    write_wav(&folder.join("clips/good.wav"), [0.0; 16_000].into_iter());
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/train/bundled/conformer");
+    let transcribe = format!("transcribe clips --model {model} --out t.tsv --force");
+    for (name, part) in [
+        (&b"b\xff.wav"[..], "is not UTF-8; rename the file"),
+        (b"c\td\ne.wav", "control character; rename the file"),
+        (b"pipe.wav", "this is a pipe or a device"),
+    ] {
+        let path = folder.join("clips").join(std::ffi::OsStr::from_bytes(name));
+        match name {
+            b"pipe.wav" => {
+                let made = std::process::Command::new("mkfifo").arg(&path).status();
+                assert!(made.unwrap().success());
+            }
+            _ => write_wav(&path, [0.0; 16_000].into_iter()),
+        }
+        refused(folder, &transcribe, &[part, "--on-error skip"]);
+        let summary = json(folder, &format!("{transcribe} --on-error skip"));
+        assert_eq!(summary["skipped"].as_array().unwrap().len(), 1, "{summary}");
+        assert_eq!(fs::read_to_string(folder.join("t.tsv")).unwrap().lines().count(), 2);
+        fs::remove_file(path).unwrap();
+    }
+    refused(folder, "train patent --recipe /dev/zero --run r", "this is a pipe or a device");
+}
+
 /// A converted model has checksums, so a flipped bit of any of its files is an error.
 #[test]
 fn a_damaged_converted_model_is_refused() {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use engram_infer::digest;
-use engram_infer::finished_run::{CHECKSUMS, FILES, SUMMARY};
+use engram_infer::finished_run::{CHECKSUMS, SUMMARY, files};
 use serde::Serialize;
 
 use crate::checkpoint::write_file;
@@ -69,7 +69,7 @@ pub fn write_checksums(run: &Path) -> Result<()> {
 /// Writes the list of checksums. `summary` is the summary's SHA-256; `None` without a summary.
 fn write(run: &Path, summary: Option<String>) -> Result<()> {
     let mut lines = String::new();
-    for name in FILES {
+    for name in files() {
         let path = run.join(name);
         if path.is_file() {
             let (_, sum) = digest::of_file(&path).map_err(TrainError::io(&path))?;
