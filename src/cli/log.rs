@@ -17,7 +17,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, layer};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::{LookupSpan, Registry};
 
-use super::output::Stdout;
+use super::output::{Stdout, named};
 
 /// The heading in the help of options that every command has.
 pub const GLOBAL_HEADING: &str = "Global options";
@@ -174,13 +174,16 @@ pub fn stage<T>(name: &str, run: impl FnOnce() -> T) -> T {
 /// parsed, so this looks for `--log-format json` itself.
 pub fn usage_error(error: &clap::Error) -> ! {
     if !error.use_stderr() {
-        let printed =
-            Stdout::lock().and_then(|_| error.print()).and_then(|()| io::stdout().flush());
-        let code = match printed {
+        let print = || {
+            let mut stdout = Stdout::lock()?;
+            error.print().map_err(named)?;
+            stdout.flush()
+        };
+        let code = match print() {
             Ok(()) => 0,
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
             Err(error) => {
-                message(&format!("error: standard output: {error}"));
+                message(&format!("error: {error}"));
                 2
             }
         };

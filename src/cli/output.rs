@@ -219,7 +219,7 @@ impl Stdout {
 }
 
 /// Names standard output in an error, and remembers whether its reader is gone.
-fn named(error: io::Error) -> io::Error {
+pub fn named(error: io::Error) -> io::Error {
     READER_IS_GONE.fetch_or(error.kind() == io::ErrorKind::BrokenPipe, Ordering::Relaxed);
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }

@@ -256,12 +256,9 @@ impl Clip {
     /// or if the name of a file is not UTF-8.
     ///
     /// # Errors
-    /// `Audio`
+    /// `Malformed`
     pub fn check_name(&self) -> Result<(), DataError> {
-        check_id(self).map_err(|reason| DataError::Audio {
-            path: self.audio.clone(),
-            reason: format!("{reason}; rename the file"),
-        })
+        check_id(self).map_err(|reason| DataError::of_file(&self.audio, reason, "rename the file"))
     }
 
     /// Opens the audio file and converts its samples to `rate` Hz.
