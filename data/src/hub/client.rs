@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use ureq::{Agent, AgentBuilder, Request};
-use url::Url;
+use url::{Host, Url};
 
 use super::HubSettings;
 use super::metadata::quoted_start;
@@ -194,11 +194,17 @@ impl<'a> Client<'a> {
         let limit = self.settings.stall_timeout;
         let (is_redirect, endpoint) = (!self.is_endpoint(url), host_and_port(&self.endpoint));
         let target = host_and_port(url);
+        let is_number = !matches!(url.host(), Some(Host::Domain(_)));
         AgentBuilder::new()
-            .resolver(move |host: &str| match is_redirect && host == target {
-                true => redirect_addresses(host, &endpoint),
-                // Also the address of a proxy, which looks up the target's name itself.
-                false => host.to_socket_addrs().map(Iterator::collect),
+            .resolver(move |host: &str| {
+                // With a proxy, `host` is the proxy, which looks up the names of targets itself.
+                if is_redirect && (is_number || host == target) {
+                    let addresses = redirect_addresses(&target, &endpoint)?;
+                    if host == target {
+                        return Ok(addresses);
+                    }
+                }
+                host.to_socket_addrs().map(Iterator::collect)
             })
             .redirects(0)
             .timeout_connect(self.response_timeout)

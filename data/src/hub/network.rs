@@ -2,7 +2,7 @@
 //! servers that trust the user's machine, such as a router or the metadata service of a cloud.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 /// The network of an address, from the widest to the narrowest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,36 +34,29 @@ pub(super) fn redirect_addresses(target: &str, endpoint: &str) -> io::Result<Vec
 }
 
 fn network(address: IpAddr) -> Network {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => network_v4(v4),
-        IpAddr::V6(v6) => network_v6(v6),
-    }
-}
-
-fn network_v4(address: Ipv4Addr) -> Network {
-    let [first, second, ..] = address.octets();
-    // 100.64.0.0/10 is shared by the customers of a provider.
-    let is_shared = first == 100 && second & 0xc0 == 64;
-    if address.is_link_local() {
-        Network::LinkLocal
-    } else if address.is_private() || address.is_loopback() || first == 0 || is_shared {
-        Network::Private
-    } else {
-        Network::Public
-    }
-}
-
-fn network_v6(address: Ipv6Addr) -> Network {
-    // 64:ff9b::/96 has IPv4 addresses in its last four bytes.
-    if let [0x64, 0xff9b, 0, 0, 0, 0, high, low] = address.segments() {
-        return network_v4(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)));
-    }
-    if address.is_unicast_link_local() {
-        Network::LinkLocal
-    } else if address.is_unique_local() || address.is_loopback() || address.is_unspecified() {
-        Network::Private
-    } else {
-        Network::Public
+    let (is_link_local, is_private) = match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            let [first, second, ..] = v4.octets();
+            // 100.64.0.0/10 is shared by the customers of a provider.
+            let is_special = first == 0 || first == 100 && second & 0xc0 == 64;
+            (v4.is_link_local(), v4.is_private() || v4.is_loopback() || is_special)
+        }
+        IpAddr::V6(v6) => match v6.segments() {
+            // 64:ff9b::/96 has IPv4 addresses in its last four bytes.
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+                let v4 = Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+                return network(v4.into());
+            }
+            _ => {
+                let is_private = v6.is_unique_local() || v6.is_loopback() || v6.is_unspecified();
+                (v6.is_unicast_link_local(), is_private)
+            }
+        },
+    };
+    match (is_link_local, is_private) {
+        (true, _) => Network::LinkLocal,
+        (false, true) => Network::Private,
+        (false, false) => Network::Public,
     }
 }
 
@@ -73,30 +66,25 @@ mod tests {
 
     #[test]
     fn redirects_lead_to_no_narrower_network() {
-        let (public, private, link_local) = ("8.8.8.8:443", "10.1.2.3:80", "169.254.1.1:80");
-        for (target, endpoint, is_followed) in [
-            ("8.8.4.4:443", public, true),
-            ("[2001:4860:4860::8888]:443", public, true),
-            ("127.0.0.1:80", public, false),
-            ("localhost:80", public, false),
-            ("0.0.0.0:80", public, false),
-            ("192.168.1.1:80", public, false),
-            ("172.16.0.1:80", public, false),
-            ("100.64.0.1:80", public, false),
-            ("169.254.169.254:80", public, false),
-            ("[::1]:80", public, false),
-            ("[::ffff:10.0.0.1]:80", public, false),
-            ("[64:ff9b::a9fe:a9fe]:80", public, false),
-            ("[fe80::1]:80", public, false),
-            ("[fd00::1]:80", public, false),
-            // The mirror of a laboratory.
-            ("192.168.1.1:80", private, true),
-            ("127.0.0.1:80", private, true),
-            ("169.254.169.254:80", private, false),
-            ("169.254.169.254:80", link_local, true),
-        ] {
-            let result = redirect_addresses(target, endpoint);
-            assert_eq!(result.is_ok(), is_followed, "{endpoint} to {target}: {result:?}");
+        let public = ["8.8.4.4:1", "[2001:4860:4860::8888]:1"];
+        let private = [
+            "127.0.0.1:1 localhost:1 0.0.0.0:1 10.1.2.3:1 192.168.1.1:1 172.16.0.1:1 100.64.0.1:1",
+            "[::1]:1 [fd00::1]:1 [::ffff:10.0.0.1]:1 [64:ff9b::a00:1]:1",
+        ];
+        let link_local = ["169.254.169.254:1 [fe80::1]:1 [64:ff9b::a9fe:a9fe]:1"];
+        let networks =
+            [("8.8.8.8:1", &public[..]), ("10.0.0.1:1", &private), ("169.254.0.1:1", &link_local)];
+        for (network, (endpoint, _)) in networks.iter().enumerate() {
+            for (reached, (_, targets)) in networks.iter().enumerate() {
+                for target in targets.iter().flat_map(|targets| targets.split(' ')) {
+                    let result = redirect_addresses(target, endpoint);
+                    assert_eq!(
+                        result.is_ok(),
+                        reached <= network,
+                        "{endpoint}, {target}: {result:?}"
+                    );
+                }
+            }
         }
     }
 }
