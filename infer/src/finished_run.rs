@@ -102,7 +102,7 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
         let path = folder.join(name);
         if !listed.iter().any(|(_, listed)| *listed == name) && path.exists() {
             let reason = format!(
-                "is not listed in {CHECKSUMS}: a line was lost, or another program added the file"
+                "is not listed in {CHECKSUMS} (if another program added the file, remove it)"
             );
             return Err(InferError::BadChecksum { path, reason });
         }

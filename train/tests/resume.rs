@@ -174,7 +174,8 @@ fn newest_checkpoint(run: &Path) -> PathBuf {
 #[test]
 fn a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one() {
     let (folder, reference) = reference(&[]);
-    for (i, damage) in ["cut", "flip", "no manifest", "lost file"].into_iter().enumerate() {
+    let damages = ["cut", "flip", "no manifest", "empty manifest", "lost file"];
+    for (i, damage) in damages.into_iter().enumerate() {
         let run = folder.path().join(format!("damaged-{i}"));
         train(&mut Toy::crashing(9), &run, &[], false).expect_err("a crash");
         let checkpoint = newest_checkpoint(&run);
@@ -188,6 +189,7 @@ fn a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one() {
                 bytes[last] ^= 1;
                 fs::write(&file, bytes)
             }
+            "empty manifest" => fs::write(checkpoint.join("manifest.json"), r#"{"files": {}}"#),
             "no manifest" => fs::remove_file(checkpoint.join("manifest.json")),
             _ => fs::remove_file(file),
         }
