@@ -90,7 +90,7 @@ fn invalid_models_and_audio_are_refused() {
 }
 
 /// A file whose name a table or JSON cannot hold, and a pipe, are named and can be skipped.
-#[cfg(unix)]
+#[cfg(target_os = "linux")]
 #[test]
 fn unusable_files_of_a_folder_are_named_or_skipped() {
     use std::os::unix::ffi::OsStrExt;
