@@ -4,6 +4,7 @@
 
 use std::ffi::c_long;
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 mod cli;
 
@@ -12,28 +13,33 @@ mod cli;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Turns off huge pages before `main` and before the first allocation. With 2 MB pages, the first
-/// allocation alone would take 4 MB that a small evaluation does not need.
+/// allocation alone would take 4 MB that a small evaluation does not need. Also notes whether
+/// standard output is closed, because Rust's runtime opens another file in its place.
 #[cfg(target_os = "linux")]
 #[used]
 // SAFETY: `.init_array` expects a function of this type. It makes one system call and does not use
 // Rust's runtime.
 #[unsafe(link_section = ".init_array.00200")]
 static BEFORE_MAIN: extern "C" fn() = {
-    extern "C" fn without_huge_pages() {
+    extern "C" fn prepare() {
         use_huge_pages(false);
+        // SAFETY: the call only asks for the flags of a file, which may be closed.
+        let is_closed = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } == -1;
+        cli::output::STDOUT_IS_CLOSED.store(is_closed, Ordering::Relaxed);
     }
-    without_huge_pages
+    prepare
 };
 
 fn main() -> ExitCode {
     run_small_operations_on_one_thread();
     #[cfg(target_os = "linux")]
     cli::truncated::explain_truncated_files();
+    cli::log::clean_panics();
     match cli::parse().and_then(run) {
         Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
         Ok(cli::Outcome::CheckFailed) => ExitCode::from(1),
         Ok(cli::Outcome::Stopped(code)) => ExitCode::from(code),
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(_) if cli::output::READER_IS_GONE.load(Ordering::Relaxed) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{}", cli::remedy::with_remedy(&error));
             ExitCode::from(2)
@@ -87,12 +93,4 @@ fn set_purge_delay(milliseconds: c_long) {
     // SAFETY: the option exists in the linked mimalloc. The call stores a number before any other
     // thread starts.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, milliseconds) };
-}
-
-/// Whether the reader of our output has closed the pipe, as `head` does.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        let io = cause.downcast_ref::<std::io::Error>();
-        io.is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
-    })
 }

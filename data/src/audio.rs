@@ -19,7 +19,6 @@ mod pcm;
 mod resample;
 mod wave;
 
-use std::fs::File;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
@@ -82,7 +81,12 @@ impl AudioReader {
     pub fn open(path: impl AsRef<Path>, rate: u32) -> Result<Self, DataError> {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
-        let file = File::open(path).map_err(io)?;
+        // Of pipes, only an open one is read: a named pipe in a folder may never deliver a byte.
+        let file = match engram_durable::is_open_already(path) {
+            true => engram_durable::open_input(path),
+            false => engram_durable::open_file(path),
+        };
+        let file = file.map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if metadata.is_dir() {
             return Err(audio_error(path, "is a folder".to_string()));

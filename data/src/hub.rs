@@ -12,6 +12,7 @@ mod client;
 mod download;
 mod metadata;
 mod names;
+mod network;
 mod reach;
 mod settings;
 
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use crate::DataError;
-use crate::messages::message;
+use crate::messages::{message, without_secrets};
 use cache::{CacheState, CachedModel};
 use download::{Effort, download};
 pub use metadata::FileMetadata;
@@ -58,7 +59,8 @@ impl WeightsLocation {
                 Ok(Self::Folder(text.into()))
             };
         }
-        if !is_repository(repository) || !revision.split('/').all(is_plain_name) {
+        let has_secret = without_secrets(text) != text;
+        if has_secret || !is_repository(repository) || !revision.split('/').all(is_plain_name) {
             return Err(DataError::HubLocation { location: text.to_owned() });
         }
         Ok(Self::Hub { repository: repository.to_owned(), revision: revision.to_owned() })

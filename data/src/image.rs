@@ -57,7 +57,7 @@ impl DecodedImage {
                 metadata.len()
             )));
         }
-        Self::from_bytes(path, &fs::read(path).map_err(io)?)
+        Self::from_bytes(path, &engram_durable::read_file(path).map_err(io)?)
     }
 
     /// Like [`DecodedImage::open`], for a file in memory; error messages name `name`.

@@ -6,7 +6,7 @@ use std::path::Path;
 use engram_durable::write_file;
 pub use engram_textfile::phrases::PhraseColumns;
 use engram_textfile::phrases::{PhraseRow, read_phrases};
-use engram_textfile::{Input, Location, TextError};
+use engram_textfile::{Input, Location, TextError, without_formula};
 
 use crate::DataError;
 use crate::titles::ClassTitles;
@@ -142,13 +142,14 @@ pub fn write_pairs(path: impl AsRef<Path>, pairs: &[PhrasePair]) -> Result<(), D
     write_file(path, &bytes).map_err(io_error)
 }
 
-/// Returns predictions as CSV: `id,score`, one line per pair.
+/// Returns predictions as CSV: `id,score`, one line per pair. An id that a spreadsheet would compute
+/// gets a quote; see [`without_formula`](engram_textfile::without_formula).
 pub fn predictions_csv(pairs: &[PhrasePair], scores: &[f64]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     // Writing to memory cannot fail.
     let _ = writer.write_record(["id", "score"]);
     for (pair, score) in pairs.iter().zip(scores) {
-        let _ = writer.write_record([pair.id.as_str(), &format!("{score:.6}")]);
+        let _ = writer.write_record([&*without_formula(&pair.id), &format!("{score:.6}")]);
     }
     writer.into_inner().unwrap_or_default()
 }

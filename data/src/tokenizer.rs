@@ -53,8 +53,8 @@ impl TextTokenizer {
     /// # Errors
     /// `Io`; `Tokenizer` for an invalid file
     pub fn from_file(path: &Path) -> Result<Self, DataError> {
-        let json =
-            std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
+        let json = engram_durable::read_file(path)
+            .map_err(|source| DataError::Io { path: path.into(), source })?;
         Self::parse(path, &json)
     }
 

@@ -9,8 +9,9 @@ use tempfile::NamedTempFile;
 
 use crate::folder::parent;
 use crate::leftover::{RANDOM_LENGTH, prefix};
+use crate::open::{not_a_file, open_file};
 use crate::platform::{
-    file_identity, has_other_names, link_to_file, set_mode, sync_file, sync_folder,
+    file_identity, has_other_names, link_to_file, set_mode, sync_file, sync_folder, without_links,
 };
 
 /// Creates or replaces a file with these bytes.
@@ -29,7 +30,7 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// errors of reading `from`; see [`FileWriter::commit`]
 pub fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
     let mut file = FileWriter::create(to)?;
-    io::copy(&mut File::open(from)?, &mut file)?;
+    io::copy(&mut open_file(from)?, &mut file)?;
     file.commit()
 }
 
@@ -191,7 +192,7 @@ pub fn create_new_file(path: &Path) -> io::Result<File> {
 pub fn append_to(path: &Path) -> io::Result<File> {
     if let Ok(entry) = fs::symlink_metadata(path) {
         if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "this is not a file"));
+            return Err(not_a_file());
         }
         if entry.is_symlink() || has_other_names(&entry) {
             copy_file(path, path)?;
@@ -200,12 +201,19 @@ pub fn append_to(path: &Path) -> io::Result<File> {
     open_or_create(path, OpenOptions::new().append(true))
 }
 
-/// Opens a lock file without changing it, and creates it if it is missing.
+/// Opens a lock file without changing it, and creates it if it is missing. Before the caller writes
+/// to it, [`has_other_names`] tells whether another file would change.
 ///
 /// # Errors
-/// errors of opening and of syncing the folder
+/// errors of opening and of syncing the folder; [`io::ErrorKind::InvalidInput`] for a symbolic link,
+/// a pipe or a device
 pub fn open_lock(path: &Path) -> io::Result<File> {
-    open_or_create(path, OpenOptions::new().read(true).write(true))
+    if path.is_symlink() {
+        let reason = "this is a link, and its target may be another program's: remove the link";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    let file = open_or_create(path, OpenOptions::new().read(true).write(true))?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(not_a_file()) }
 }
 
 /// Whether an open file is still the file at `path`: another process may have removed or replaced
@@ -230,7 +238,9 @@ pub fn open_device(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path)
 }
 
+/// Opens a file that is changed in place. Never follows a symbolic link.
 fn open_or_create(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let options = without_links(options);
     match options.open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         result => return result,

@@ -4,7 +4,9 @@
 //! renamed to the target, then the parent folder is synced. So after a killed process, the target
 //! has its old or its new content, and a write that returned `Ok` survives a power cut. Only files
 //! from [`create_new_file`], [`append_to`], [`open_lock`] and [`open_device`] are written in place.
-//! No other crate of the workspace opens a file for writing: `clippy.toml` disallows it.
+//!
+//! Files are read with [`open_file`] and [`read_file`], which refuse pipes and devices, or with
+//! [`open_input`]. No other crate of the workspace opens files: `clippy.toml` disallows it.
 //!
 //! A temporary file or folder is named `.NAME.engram-XXXXXX`, so [`remove_leftovers`] can
 //! distinguish it from the user's files.
@@ -24,6 +26,7 @@
 mod file;
 mod folder;
 mod leftover;
+mod open;
 mod platform;
 
 pub use file::{
@@ -32,4 +35,5 @@ pub use file::{
 };
 pub use folder::{FolderWriter, create_folder, remove_file, remove_folder, rename};
 pub use leftover::{is_leftover, remove_leftovers};
-pub use platform::{file_identity, sync_file, sync_folder};
+pub use open::{is_open_already, open_file, open_input, read_file, read_input_text, read_text};
+pub use platform::{file_identity, has_other_names, sync_file, sync_folder};

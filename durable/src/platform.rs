@@ -1,6 +1,6 @@
 //! The functions that differ between Unix and Windows.
 
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io;
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub fn file_identity(file: &Metadata) -> (u64, u64) {
 
 /// Whether a file has a second name, a hard link. Unknown on Windows, where std does not tell.
 #[cfg_attr(windows, allow(unused_variables))]
-pub(crate) fn has_other_names(file: &Metadata) -> bool {
+pub fn has_other_names(file: &Metadata) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;
@@ -67,4 +67,47 @@ pub fn sync_file(path: &Path) -> io::Result<()> {
 /// errors of opening and syncing
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(windows) { Ok(()) } else { File::open(folder)?.sync_all() }
+}
+
+/// Makes [`OpenOptions::open`] fail for a symbolic link.
+pub(crate) fn without_links(options: &mut OpenOptions) -> &mut OpenOptions {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        options.custom_flags(flags.bits().cast_signed());
+    }
+    options
+}
+
+/// Opens a file for reading. Does not wait for a program that writes to a pipe.
+pub(crate) fn open_without_waiting(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    }
+    options.open(path)
+}
+
+/// Makes the reads of a file from [`open_without_waiting`] wait for bytes.
+#[cfg_attr(windows, allow(unused_variables))]
+pub(crate) fn wait_for_bytes(file: &File) -> io::Result<()> {
+    #[cfg(unix)]
+    rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::empty())?;
+    Ok(())
+}
+
+/// Whether a file is a pipe.
+#[cfg_attr(windows, allow(unused_variables))]
+pub(crate) fn is_pipe(kind: FileType) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        kind.is_fifo()
+    }
+    #[cfg(windows)]
+    false
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use engram_durable as durable;
 
@@ -181,4 +182,38 @@ fn appending_to_a_link_changes_no_other_file() {
     }
     let error = durable::append_to(folder.path()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    // The lock file of a dangling link would be created elsewhere.
+    let dangling = folder.path().join("lock");
+    std::os::unix::fs::symlink(folder.path().join("elsewhere"), &dangling).unwrap();
+    assert_eq!(durable::open_lock(&dangling).unwrap_err().kind(), ErrorKind::InvalidInput);
+    assert!(!dangling.exists());
+}
+
+#[test]
+fn pipes_and_devices_are_not_files_and_only_inputs_may_be_pipes() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for path in [&pipe, Path::new("/dev/zero")] {
+        assert_eq!(durable::open_file(path).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(durable::open_lock(path).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(durable::append_to(path).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+    assert_eq!(
+        durable::open_input("/dev/zero".as_ref()).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+    assert_eq!(durable::open_input(&pipe).unwrap_err().kind(), ErrorKind::TimedOut);
+    // A writer that starts later and ends at once.
+    let path = pipe.clone();
+    let writer = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        fs::write(path, "text")
+    });
+    assert_eq!(durable::read_input_text(&pipe).unwrap(), "text");
+    writer.join().unwrap().unwrap();
+    // A file that would fill the memory, although it takes no room on the disk.
+    let large = folder.path().join("large");
+    fs::File::create(&large).unwrap().set_len(2 << 30).unwrap();
+    assert_eq!(durable::read_file(&large).unwrap_err().kind(), ErrorKind::FileTooLarge);
 }

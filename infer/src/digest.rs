@@ -1,7 +1,6 @@
 //! SHA-256 hashes as lower-case hexadecimal digits.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -26,7 +25,7 @@ pub fn add_floats(hash: &mut Sha256, values: &[f32]) {
 /// The I/O error of a file that cannot be read.
 pub fn of_file(path: &Path) -> io::Result<(u64, String)> {
     let mut hash = Sha256::new();
-    let size = io::copy(&mut File::open(path)?, &mut hash)?;
+    let size = io::copy(&mut engram_durable::open_file(path)?, &mut hash)?;
     Ok((size, format!("{:x}", hash.finalize())))
 }
 

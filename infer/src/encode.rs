@@ -372,7 +372,7 @@ fn model_type(config: &Path) -> Result<Option<String>> {
     struct Config {
         model_type: Option<String>,
     }
-    let bytes = std::fs::read(config).map_err(InferError::io(config))?;
+    let bytes = engram_durable::read_file(config).map_err(InferError::io(config))?;
     let parsed = serde_json::from_slice::<Config>(&bytes).ok();
     Ok(parsed.and_then(|parsed| parsed.model_type))
 }

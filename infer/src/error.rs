@@ -57,9 +57,9 @@ pub enum InferError {
         path: PathBuf,
     },
 
-    /// A file of a finished run is damaged or missing.
+    /// A file of a folder with checksums is damaged, missing or unlisted.
     #[error(
-        "{} {reason}; restore it from a copy of the run, or train again",
+        "{} {reason}; restore the folder from a copy, or make it again",
         path.display()
     )]
     BadChecksum {

@@ -1,15 +1,16 @@
 //! The folder of a finished run: its file names, and its checksums in `run.sha256`, in the format
 //! of `sha256sum`.
 //!
-//! A run writes the checksums after all files except the summary. Every command that reads the run
-//! checks them, so a damaged file is an error instead of a different score. You can check them with
-//! `sha256sum -c run.sha256`.
+//! A run writes the checksums after all files except the summary, and a converted model has them,
+//! too. Every command that reads the folder checks them, so a damaged file is an error instead of a
+//! different score. The list is complete: a file of [`files`] that it lacks is refused, too. You can
+//! check the listed files with `sha256sum -c run.sha256`.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use engram_models::weights::WEIGHTS_FILE;
+use engram_models::similarity::sentence_transformer::TransformerSettings;
+use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE};
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -25,6 +26,33 @@ pub const SUMMARY: &str = "summary.json";
 /// The checksums of the files that determine predictions, and of the summary.
 pub const CHECKSUMS: &str = "run.sha256";
 
+/// Files that determine predictions: of the runs of all studies, and of models of other tools.
+const FILES: [&str; 17] = [
+    WEIGHTS,
+    INDEX_FILE,
+    RECIPE,
+    "inputs.json",
+    "config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "model.json",
+    "titles.tsv",
+    "pairs.json",
+    "calibration.json",
+    "stacking.json",
+    "generation_config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+];
+
+/// The names of all files that determine predictions. If a folder has checksums, it lists each of
+/// these files that exists. Other files, such as notes or plots, may be added to the folder.
+pub fn files() -> impl Iterator<Item = &'static str> {
+    FILES.into_iter().chain(TransformerSettings::FILES)
+}
+
 /// The number of hexadecimal digits of a SHA-256.
 const DIGITS: usize = 64;
 
@@ -39,7 +67,7 @@ pub fn study(run: &Path) -> Option<String> {
     struct Study {
         study: String,
     }
-    let text = fs::read_to_string(run.join(RECIPE)).ok()?;
+    let text = engram_durable::read_text(run.join(RECIPE)).ok()?;
     toml::from_str(&text).ok().map(|Study { study }| study)
 }
 
@@ -47,11 +75,11 @@ pub fn study(run: &Path) -> Option<String> {
 /// checksums.
 ///
 /// # Errors
-/// [`InferError::BadChecksum`] for a damaged or missing file and for an invalid line of the list;
-/// [`InferError::Io`]
+/// [`InferError::BadChecksum`] for a damaged, missing or unlisted file and for an invalid line of
+/// the list; [`InferError::Io`]
 pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
-    let bytes = match fs::read(&list) {
+    let bytes = match engram_durable::read_file(&list) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             if !(is_finished(folder) && folder.join(RECIPE).is_file()) {
                 return Ok(());
@@ -69,6 +97,15 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
             reason: format!("line {} is not a checksum with a file name", index + 1),
         })?;
         listed.push(checksum);
+    }
+    for name in files().chain([SUMMARY]) {
+        let path = folder.join(name);
+        if !listed.iter().any(|(_, listed)| *listed == name) && path.exists() {
+            let reason = format!(
+                "is not listed in {CHECKSUMS} (if another program added the file, remove it)"
+            );
+            return Err(InferError::BadChecksum { path, reason });
+        }
     }
     listed.par_iter().try_for_each(|(expected, name)| {
         let path = folder.join(name);

@@ -133,7 +133,7 @@ impl PretrainedFolder {
     /// The errors of [`optional`](Self::optional); [`InferError::Io`].
     pub(crate) fn optional_text(&self, name: &str) -> Result<Option<(String, String)>> {
         let Some(path) = self.optional(name)? else { return Ok(None) };
-        let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
+        let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
         Ok(Some((text, path.display().to_string())))
     }
 
@@ -286,7 +286,7 @@ impl PretrainedFolder {
 
 /// The file names of the shards in an index.
 fn shards(index: &Path) -> Result<Vec<String>> {
-    let text = std::fs::read_to_string(index).map_err(InferError::io(index))?;
+    let text = engram_durable::read_text(index).map_err(InferError::io(index))?;
     Ok(shards_of_index(&text, &index.display().to_string())?)
 }
 

@@ -15,7 +15,7 @@
 //! is then empty.
 
 use std::collections::HashSet;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -86,7 +86,7 @@ fn is_marker(path: &Path) -> bool {
             return Err(io::ErrorKind::NotFound.into());
         }
         let mut bytes = Vec::new();
-        File::open(path)?.take(MARKER.len() as u64 + 1).read_to_end(&mut bytes)?;
+        engram_durable::open_file(path)?.take(MARKER.len() as u64 + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
     read().is_ok_and(|bytes| MARKER.starts_with(&bytes))
@@ -170,7 +170,7 @@ impl Candidate {
             Kind::Pack => self.path.clone(),
             _ => self.path.join(MANIFEST),
         };
-        let lock = File::open(path).map(|file| file.try_lock());
+        let lock = engram_durable::open_file(path).map(|file| file.try_lock());
         matches!(lock, Ok(Err(TryLockError::WouldBlock)))
     }
 

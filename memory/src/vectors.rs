@@ -102,7 +102,7 @@ impl VectorFile {
     /// [`MemoryError::Read`]; [`MemoryError::Malformed`] for unsupported formats and types, for rows
     /// with more axes, for a pipe in Fortran order, and if the file is shorter than its header says.
     pub fn open(path: &Path, name: &str) -> Result<Self, MemoryError> {
-        let file = File::open(path).map_err(MemoryError::read(path))?;
+        let file = engram_durable::open_input(path).map_err(MemoryError::read(path))?;
         let metadata = file.metadata().map_err(MemoryError::read(path))?;
         if metadata.is_dir() {
             let source = io::Error::from(io::ErrorKind::IsADirectory);

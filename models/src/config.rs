@@ -17,7 +17,7 @@ pub(crate) fn read_published<C: DeserializeOwned>(
     struct ModelType {
         model_type: String,
     }
-    let text = std::fs::read_to_string(path)
+    let text = engram_durable::read_text(path)
         .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
     let bad_config =
         |reason: String| ModelError::BadConfig { what: path.display().to_string(), reason };

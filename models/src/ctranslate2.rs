@@ -109,7 +109,7 @@ fn special_tokens(folder: &Path) -> Result<(u32, u32)> {
 /// Reads a JSON file; errors name it.
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
     let io = |source| ModelError::Io { path: PathBuf::from(path), source };
-    let text = std::fs::read_to_string(path).map_err(io)?;
+    let text = engram_durable::read_text(path).map_err(io)?;
     let bad_config = |e: serde_json::Error| ModelError::BadConfig {
         what: path.display().to_string(),
         reason: e.to_string(),

@@ -43,7 +43,7 @@ impl Shard {
     /// Maps the file and checks its header.
     fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
-        let file = std::fs::File::open(path).map_err(io)?;
+        let file = engram_durable::open_file(path).map_err(io)?;
         // SAFETY: the map is only read; weights files are replaced by rename, never modified in
         // place.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;

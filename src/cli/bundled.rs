@@ -149,7 +149,7 @@ impl BundledModel {
         output::create_folder(&folder)?;
         for (name, bytes) in self.files {
             let file = folder.join(name);
-            if !fs::read(&file).is_ok_and(|existing| existing == *bytes) {
+            if !engram_durable::read_file(&file).is_ok_and(|existing| existing == *bytes) {
                 output::replace_atomic(&file, bytes)?;
             }
         }
@@ -187,7 +187,7 @@ impl BundledModel {
         output::create_folder(&target)?;
         for name in self.copied() {
             let file = run.join(name);
-            let text = fs::read_to_string(&file);
+            let text = engram_durable::read_text(&file);
             let text = text.with_context(|| format!("{}: could not be read", file.display()))?;
             let frozen = format!("{}/", out.join(FOLDER).display());
             let text = text.replace(&frozen, "../");
@@ -198,7 +198,7 @@ impl BundledModel {
         output::replace_atomic(&target.join(WEIGHTS), &bytes)?;
         write_checksums(&target)?;
         let file = folder.join(SUMS);
-        let previous = fs::read_to_string(&file).unwrap_or_default();
+        let previous = engram_durable::read_text(&file).unwrap_or_default();
         let weights = self.weights_name();
         let mut lines: Vec<(String, String)> = parse_sums(&previous)
             .filter(|(_, name)| *name != weights)

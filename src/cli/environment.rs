@@ -1,6 +1,6 @@
 //! The date, the machine and the commit, for reports.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -104,7 +104,7 @@ fn commit_at(log: &str, time: u64) -> Option<String> {
 /// The text of a file, up to 64 MiB; `None` if it cannot be read.
 fn read_start(path: &Path) -> Option<String> {
     let mut text = Vec::new();
-    File::open(path).ok()?.take(64 << 20).read_to_end(&mut text).ok()?;
+    engram_durable::open_file(path).ok()?.take(64 << 20).read_to_end(&mut text).ok()?;
     Some(String::from_utf8_lossy(&text).into_owned())
 }
 

@@ -179,7 +179,7 @@ fn stored_code(code: &AtomicUsize) -> u8 {
 
 /// The signals that end a command, except the signals that the caller ignores (as with `nohup`).
 fn watched_signals() -> Vec<i32> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = engram_durable::read_text("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     match ignored {

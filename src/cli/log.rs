@@ -1,11 +1,13 @@
 //! Log lines on standard error: notes, warnings and errors, as text or as JSON.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use engram_data::messages::{cleaned, message, send_messages_to};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber, debug, error, info};
 use tracing_subscriber::Layer;
@@ -14,6 +16,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, layer};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::{LookupSpan, Registry};
+
+use super::output::{Stdout, named};
 
 /// The heading in the help of options that every command has.
 pub const GLOBAL_HEADING: &str = "Global options";
@@ -73,7 +77,7 @@ fn start(level: LevelFilter, is_json: bool) {
         target == REPORT || (target.starts_with("engram") && *event.level() <= level)
     });
     // A closed standard error must not end the command.
-    let lines = layer().with_writer(io::stderr).with_ansi(false).log_internal_errors(false);
+    let lines = layer().with_writer(|| CleanedStderr).with_ansi(false).log_internal_errors(false);
     let lines: Box<dyn Layer<Registry> + Send + Sync> = if is_json {
         lines.json().flatten_event(true).with_target(false).boxed()
     } else {
@@ -84,7 +88,33 @@ fn start(level: LevelFilter, is_json: bool) {
     );
     if is_json {
         IS_JSON.store(true, Ordering::Relaxed);
-        engram_data::messages::send_messages_to(|text| info!("{text}"));
+        send_messages_to(|text| info!("{text}"));
+    }
+}
+
+/// Prints panics without passwords and control characters.
+pub fn clean_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let trace = Backtrace::capture();
+        let trace = match trace.status() {
+            BacktraceStatus::Captured => trace.to_string(),
+            _ => "run with RUST_BACKTRACE=1 to see the calls".to_owned(),
+        };
+        let _ = CleanedStderr.write_all(format!("{panic}\n{trace}\n").as_bytes());
+    }));
+}
+
+/// Standard error, without passwords and control characters. Each write has whole lines.
+struct CleanedStderr;
+
+impl io::Write for CleanedStderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = cleaned(&String::from_utf8_lossy(bytes));
+        io::stderr().write_all(text.as_bytes()).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -114,7 +144,7 @@ where
 pub fn silence() {
     IS_SILENT.store(true, Ordering::Relaxed);
     IS_QUIET.store(true, Ordering::Relaxed);
-    engram_data::messages::send_messages_to(|_| {});
+    send_messages_to(|_| {});
 }
 
 /// Whether `--quiet` is given.
@@ -140,17 +170,37 @@ pub fn stage<T>(name: &str, run: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Prints the message of a wrong command line and ends the program. The options are not parsed, so
-/// this looks for `--log-format json` itself.
+/// Prints the message of a wrong command line, or a help, and ends the program. The options are not
+/// parsed, so this looks for `--log-format json` itself.
 pub fn usage_error(error: &clap::Error) -> ! {
+    if !error.use_stderr() {
+        let print = || {
+            let mut stdout = Stdout::lock()?;
+            error.print().map_err(named)?;
+            stdout.flush()
+        };
+        let code = match print() {
+            Ok(()) => 0,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+            Err(error) => {
+                message(&format!("error: {error}"));
+                2
+            }
+        };
+        std::process::exit(code);
+    }
     let arguments: Vec<_> = std::env::args_os().collect();
     let is_json = arguments.iter().any(|argument| argument == "--log-format=json")
         || arguments.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == "json");
-    if is_json && error.use_stderr() {
+    let text = error.to_string();
+    if is_json {
         start(LevelFilter::INFO, true);
-        let text = error.to_string();
         error!("{}", text.trim_start_matches("error: ").trim_end());
-        std::process::exit(error.exit_code());
+    } else if cleaned(&text) == text {
+        // With colours.
+        error.exit();
+    } else {
+        message(text.trim_end());
     }
-    error.exit()
+    std::process::exit(error.exit_code())
 }

@@ -11,7 +11,7 @@ mod eval;
 mod explore;
 mod grid;
 mod interrupt;
-mod log;
+pub mod log;
 mod memory;
 mod offered;
 pub mod output;

@@ -29,25 +29,23 @@ const MAX_LINKS: usize = 40;
 /// A symbolic link is followed: its target is replaced, not the link. A pipe or a device is written
 /// directly.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    write_with(path, bytes, AtomicFile::commit)
-}
-
-/// Creates or replaces a file in a folder that belongs to the command, like [`write_atomic`].
-pub fn replace_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    write_with(path, bytes, AtomicFile::commit_over)
-}
-
-fn write_with(
-    path: &Path,
-    bytes: &[u8],
-    commit: fn(AtomicFile) -> io::Result<()>,
-) -> anyhow::Result<()> {
     let write = || -> io::Result<()> {
         let mut file = AtomicFile::create(path)?;
         file.write_all(bytes)?;
-        commit(file)
+        file.commit()
     };
-    write().map_err(|error| not_written(path, error))?;
+    is_written(path, bytes, write())
+}
+
+/// Creates or replaces a file in a folder that belongs to the command. A symbolic link is replaced,
+/// too, because its target does not belong to the command.
+pub fn replace_atomic(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    is_written(path, bytes, engram_durable::write_file(path, bytes))
+}
+
+/// Logs a written file, or adds the remedy to the error.
+fn is_written(path: &Path, bytes: &[u8], result: io::Result<()>) -> anyhow::Result<()> {
+    result.map_err(|error| not_written(path, error))?;
     debug!(path = %path.display(), bytes = bytes.len(), "wrote");
     Ok(())
 }
@@ -73,7 +71,7 @@ pub fn not_written(path: &Path, error: io::Error) -> anyhow::Error {
 pub enum AtomicFile {
     /// Standard output. Its open handle is used, because other processes may write to the same
     /// file.
-    Stdout(io::StdoutLock<'static>),
+    Stdout(Stdout),
     /// A pipe or a device.
     Device(fs::File),
     /// A temporary file in the same folder.
@@ -84,7 +82,7 @@ impl AtomicFile {
     /// Opens an output file. Standard output stays locked until the value is dropped.
     pub fn create(path: &Path) -> io::Result<Self> {
         if path == Path::new(STDOUT) {
-            return Ok(Self::Stdout(io::stdout().lock()));
+            return Stdout::lock().map(Self::Stdout);
         }
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return open_device(path).map(Self::Device);
@@ -188,17 +186,52 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 /// Prints a text and a newline to standard output. If standard output is reserved for an output
 /// file, prints to standard error, in the format of the log.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut out: Box<dyn Write> = match STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
-        true if log::is_json() => {
-            log::report(text.trim_end());
-            return Ok(());
-        }
-        true => Box::new(io::stderr().lock()),
-        false => Box::new(io::stdout().lock()),
-    };
-    out.write_all(text.trim_end().as_bytes())?;
-    out.write_all(b"\n")?;
+    let text = text.trim_end();
+    if !STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
+        return Ok(writeln!(Stdout::lock()?, "{text}")?);
+    }
+    if log::is_json() {
+        log::report(text);
+    } else {
+        // A closed standard error must not end the command.
+        let _ = writeln!(io::stderr(), "{text}");
+    }
     Ok(())
+}
+
+/// Standard output.
+pub struct Stdout(io::StdoutLock<'static>);
+
+/// Whether standard output was closed when the program started. The standard library then opens
+/// another file in its place, so that the output would be lost without an error.
+pub static STDOUT_IS_CLOSED: AtomicBool = AtomicBool::new(false);
+/// Whether the reader of standard output has closed the pipe, as `head` does.
+pub static READER_IS_GONE: AtomicBool = AtomicBool::new(false);
+
+impl Stdout {
+    /// Locks standard output until the value is dropped.
+    pub fn lock() -> io::Result<Self> {
+        match STDOUT_IS_CLOSED.load(Ordering::Relaxed) {
+            true => Err(io::Error::other("standard output is closed")),
+            false => Ok(Self(io::stdout().lock())),
+        }
+    }
+}
+
+/// Names standard output in an error, and remembers whether its reader is gone.
+pub fn named(error: io::Error) -> io::Error {
+    READER_IS_GONE.fetch_or(error.kind() == io::ErrorKind::BrokenPipe, Ordering::Relaxed);
+    io::Error::new(error.kind(), format!("standard output: {error}"))
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
 }
 
 /// Prints a report as JSON or as text.
@@ -274,10 +307,16 @@ mod tests {
         symlink("file", folder.path().join("inner/second"))?;
         // First without a file, then over an existing file.
         for bytes in [b"first", b"again"] {
-            replace_atomic(&link, bytes)?;
+            let mut written = AtomicFile::create(&link)?;
+            written.write_all(bytes)?;
+            written.commit_over()?;
             assert_eq!(fs::read(&file)?, bytes);
             assert!(link.is_symlink());
         }
+        // In a folder of the command, the link itself is replaced.
+        replace_atomic(&link, b"ours")?;
+        assert_eq!(fs::read(&file)?, b"again");
+        assert!(!link.is_symlink());
         symlink("circle", folder.path().join("circle"))?;
         assert!(write_atomic(&folder.path().join("circle"), b"").is_err());
         Ok(())

@@ -125,6 +125,12 @@ impl Transcribe {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
         let inputs = Inputs::read(path_list(&self.inputs), self.streaming.is_on())?;
+        if self.on_error == OnError::Stop {
+            // Before the work on other clips begins.
+            for clip in &inputs.clips {
+                clip.check_name().or_else(|error| self.skip(&inputs, clip, error).map(drop))?;
+            }
+        }
         match &self.adapted.adapters {
             Some(run) => self.transcribe_adapted(run, &inputs),
             None => self.transcribe(&inputs),

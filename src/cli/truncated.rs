@@ -38,7 +38,13 @@ extern "C" fn handle_sigbus(_: c_int, info: *mut libc::siginfo_t, _: *mut libc::
             libc::pause();
         }
         let file_name = match path_at((*info).si_addr() as usize, &mut path) {
-            Some(length) => &path[..length],
+            Some(length) => {
+                let name = &mut path[..length];
+                name.iter_mut()
+                    .filter(|byte| byte.is_ascii_control())
+                    .for_each(|byte| *byte = b'?');
+                name
+            }
             None => b"a weights or data file".as_slice(),
         };
         for part in [b"error: ".as_slice(), file_name, REMEDY] {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::running::{Folder, engram, refused, succeeds, write_npy};
+use crate::running::{Folder, engram, errors, refused, succeeds, write_npy};
 use serde_json::Value;
 
 /// A search that prints a warning and writes the ids to standard output.
@@ -40,6 +40,26 @@ fn quiet_and_verbose_select_the_log_lines() {
         assert!(verbose.contains(part), "{part}: {verbose}");
     }
     refused(folder, &format!("{SEARCH} -v -q"), "cannot be used with");
+}
+
+#[test]
+fn messages_have_no_passwords_and_no_control_characters() {
+    let folder = &Folder::new();
+    let recipe = ["train", "patent", "--recipe", "patent/world", "--run", "r", "--set"];
+    let key = ["data.dir=https://u:secret@h/a"];
+    for (arguments, part) in [
+        (vec!["https://u:secret@h/a"], "https://u:***@h/a"),
+        ([&recipe[..], &key].concat(), "data.dir: the address has a password or a token"),
+        (
+            vec!["-v", "score", "a\u{1b}[1mb\u{202e}", "--model", "m", "--out", "o"],
+            "a\\u001b[1mb\\u202e",
+        ),
+    ] {
+        refused(folder, &arguments[..], part);
+        let error = errors(&engram(folder, &arguments[..]));
+        assert!(!error.contains("secret") && !error.contains(['\u{1b}', '\u{202e}']), "{error}");
+    }
+    assert!(!folder.join("r").exists());
 }
 
 #[test]

@@ -246,6 +246,25 @@ fn existing_files_need_force() {
     succeeds(folder, "man --out . --force");
 }
 
+/// Output that is lost is an error. A reader that has enough, such as `head`, is none.
+#[cfg(target_os = "linux")]
+#[test]
+fn lost_output_is_an_error() {
+    let folder = &Folder::with(&[("p.jsonl", "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n")]);
+    let shell = |line: &str| {
+        let mut bash = std::process::Command::new("bash");
+        let line = format!("set -o pipefail; {} {line}", env!("CARGO_BIN_EXE_engram"));
+        bash.current_dir(folder).args(["-c", &line]).output().unwrap()
+    };
+    let wer = "eval wer --pairs p.jsonl";
+    for command in ["--version", wer, &format!("{wer} --items -"), "man --markdown"] {
+        for target in ["/dev/full", "&-"] {
+            refusal(&shell(&format!("{command} > {target}")), command, "standard output");
+        }
+        assert!(shell(&format!("{command} | head -c 1")).status.success(), "{command}");
+    }
+}
+
 /// An incomplete output is not left on disk.
 #[test]
 fn data_sets_are_written_completely_or_not_at_all() {

@@ -89,6 +89,64 @@ fn invalid_models_and_audio_are_refused() {
     }
 }
 
+/// A file whose name a table or JSON cannot hold, and a pipe, are named and can be skipped.
+#[cfg(target_os = "linux")]
+#[test]
+fn unusable_files_of_a_folder_are_named_or_skipped() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = &Folder::new();
+    fs::create_dir(folder.join("clips")).unwrap();
+    write_wav(&folder.join("clips/good.wav"), [0.0; 16_000].into_iter());
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/train/bundled/conformer");
+    let transcribe = format!("transcribe clips --model {model} --out t.tsv --force");
+    for (name, part) in [
+        (&b"b\xff.wav"[..], "is not UTF-8; rename the file"),
+        (b"c\td\ne.wav", "control character; rename the file"),
+        (b"pipe.wav", "this is a pipe or a device"),
+    ] {
+        let path = folder.join("clips").join(std::ffi::OsStr::from_bytes(name));
+        match name {
+            b"pipe.wav" => {
+                let made = std::process::Command::new("mkfifo").arg(&path).status();
+                assert!(made.unwrap().success());
+            }
+            _ => write_wav(&path, [0.0; 16_000].into_iter()),
+        }
+        refused(folder, &transcribe, &[part, "--on-error skip"]);
+        let summary = json(folder, &format!("{transcribe} --on-error skip"));
+        assert_eq!(summary["skipped"].as_array().unwrap().len(), 1, "{summary}");
+        assert_eq!(fs::read_to_string(folder.join("t.tsv")).unwrap().lines().count(), 2);
+        fs::remove_file(path).unwrap();
+    }
+    refused(folder, "train patent --recipe /dev/zero --run r", "this is a pipe or a device");
+}
+
+/// A converted model has checksums, so a flipped bit of any of its files is an error.
+#[test]
+fn a_damaged_converted_model_is_refused() {
+    let folder = &Folder::new();
+    fs::create_dir(folder.join("model")).unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures/whisper");
+    fs::copy(fixtures.join("model_int8.bin"), folder.join("model/model.bin")).unwrap();
+    fs::write(folder.join("model/config.json"), r#"{"suppress_ids": [5], "lang_ids": []}"#)
+        .unwrap();
+    let tokens = r#"{"added_tokens": [{"id": 2, "content": "<|startoftranscript|>"},
+        {"id": 1, "content": "<|endoftext|>"}]}"#;
+    fs::write(folder.join("model/tokenizer.json"), tokens).unwrap();
+    write_wav(&folder.join("a.wav"), [0.0; 160].into_iter());
+    succeeds(folder, "data convert ctranslate2 model --out out");
+    for name in ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"] {
+        let path = folder.join("out").join(name);
+        let intact = fs::read(&path).unwrap();
+        let mut damaged = intact.clone();
+        damaged[intact.len() / 2] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        let expected = format!("{name} does not match its SHA-256");
+        refused(folder, "transcribe a.wav --model out --out a.tsv", &expected);
+        fs::write(&path, intact).unwrap();
+    }
+}
+
 /// Almost all transcripts equal the transcripts of faster-whisper 1.2.1 with the same weights, in
 /// any batch.
 #[test]
@@ -236,6 +294,7 @@ fn words_have_their_times() {
     // Alignment heads that the model does not have.
     let generation = folder.join("model/generation_config.json");
     fs::write(generation, "{\"alignment_heads\": [[3, 6]]}").unwrap();
+    fs::remove_file(folder.join("model/run.sha256")).unwrap();
     let transcribe = "transcribe some --model model --out new.jsonl";
     refused(folder, transcribe, &["generation_config.json", "[3, 6]"]);
 }

@@ -1,7 +1,6 @@
 //! A text input as a stream of its uncompressed bytes: a file, standard input, or bytes in memory.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
@@ -49,7 +48,7 @@ impl<'r> Input<'r> {
     /// [`TextError::Read`]; as [`Input::new`]
     pub fn open(path: impl AsRef<Path>) -> Result<Input<'static>, TextError> {
         let path = path.as_ref();
-        let result = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        let result = engram_durable::open_input(path).and_then(|file| Ok((file.metadata()?, file)));
         let (metadata, file) = result.map_err(|error| read_error(&name(path), false, error))?;
         let size = metadata.is_file().then_some(metadata.len());
         Ok(Input { size, ..Input::new(path, file)? })

@@ -23,6 +23,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod error;
+mod formula;
 mod ids;
 mod input;
 mod json;
@@ -31,6 +32,7 @@ pub mod phrases;
 mod table;
 
 pub use error::{Location, TextError, shortened};
+pub use formula::{with_formula, without_formula};
 pub use ids::UniqueIds;
 pub use input::{Input, base_folder, decode, read_bytes, read_text};
 pub use json::{ONE_OBJECT, Object, json_lines, message, message_in_line, parse_json_line};

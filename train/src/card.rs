@@ -1,7 +1,6 @@
 //! The model card (`README.md`) of a finished run.
 
 use std::fmt::Write;
-use std::fs;
 
 use serde_json::Value;
 
@@ -103,7 +102,7 @@ pub(crate) fn of_run<S: Study>(
 /// A table of all evaluations, from `metrics.jsonl`.
 fn evaluations(summary: &RunSummary) -> Result<String> {
     let path = summary.run.join(METRICS);
-    let text = fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+    let text = engram_durable::read_text(&path).map_err(TrainError::io(&path))?;
     let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut table = String::new();
     let mut header = Vec::new();

@@ -189,7 +189,7 @@ impl Checkpoints {
     }
 
     fn pointer(&self, pointer: &str) -> Option<PathBuf> {
-        let name = fs::read_to_string(self.folder.join(pointer)).ok()?;
+        let name = engram_durable::read_text(self.folder.join(pointer)).ok()?;
         Some(self.folder.join(name.trim())).filter(|path| path.is_dir())
     }
 
@@ -337,7 +337,7 @@ fn write_all(folder: &Path, contents: &Contents<'_>) -> Result<()> {
 
 fn read_state(folder: &Path) -> Result<State> {
     let path = folder.join(STATE);
-    let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
+    let bytes = engram_durable::read_file(&path).map_err(TrainError::io(&path))?;
     serde_json::from_slice(&bytes)
         .map_err(|e| TrainError::BadCheckpoint { path, reason: e.to_string() })
 }

@@ -4,31 +4,14 @@
 use std::path::Path;
 
 use engram_infer::digest;
-use engram_infer::finished_run::{CHECKSUMS, RECIPE, SUMMARY, WEIGHTS};
+use engram_infer::finished_run::{CHECKSUMS, SUMMARY, files};
 use serde::Serialize;
 
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
-use crate::run_folder::INPUTS;
 use crate::study::{StudyExtension, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
-
-/// The files that determine a run's predictions, for all studies. These files and the summary get
-/// checksums.
-const FILES: [&str; 11] = [
-    WEIGHTS,
-    RECIPE,
-    INPUTS,
-    "config.json",
-    "preprocessor_config.json",
-    "tokenizer.json",
-    "model.json",
-    "titles.tsv",
-    "pairs.json",
-    "calibration.json",
-    "stacking.json",
-];
 
 /// Finishes a run: writes the checksums of its files and, last, its summary. A folder with a
 /// summary is a finished run.
@@ -69,7 +52,7 @@ pub(crate) fn train_and_finish<S: StudyExtension, T: Serialize>(
     Ok(summary)
 }
 
-/// Writes the checksums of a run's files, and of its summary if it has one.
+/// Writes the checksums of the files of a run or a model, and of its summary if it has one.
 ///
 /// # Errors
 /// [`TrainError::Io`]
@@ -86,7 +69,7 @@ pub fn write_checksums(run: &Path) -> Result<()> {
 /// Writes the list of checksums. `summary` is the summary's SHA-256; `None` without a summary.
 fn write(run: &Path, summary: Option<String>) -> Result<()> {
     let mut lines = String::new();
-    for name in FILES {
+    for name in files() {
         let path = run.join(name);
         if path.is_file() {
             let (_, sum) = digest::of_file(&path).map_err(TrainError::io(&path))?;
@@ -104,7 +87,7 @@ mod tests {
     use std::fs;
 
     use engram_infer::InferError;
-    use engram_infer::finished_run::check_checksums;
+    use engram_infer::finished_run::{RECIPE, WEIGHTS, check_checksums};
 
     use super::*;
 
@@ -143,6 +126,25 @@ mod tests {
         fs::remove_file(folder.path().join("config.json")).expect("removed");
         let error = check_checksums(folder.path()).expect_err("missing").to_string();
         assert!(error.contains("config.json is missing"), "{error}");
+    }
+
+    /// A lost line and an added file that a model is read with are refused; notes are not.
+    #[test]
+    fn the_list_of_checksums_is_complete() {
+        let folder = finished();
+        let list = folder.path().join(CHECKSUMS);
+        let lines = fs::read_to_string(&list).expect("read");
+        fs::write(folder.path().join("notes.json"), "{}").expect("written");
+        check_checksums(folder.path()).expect("notes may be added");
+        for lost in lines.split_inclusive('\n').chain([lines.as_str()]) {
+            fs::write(&list, lines.replace(lost, "")).expect("written");
+            let error = check_checksums(folder.path()).expect_err("incomplete").to_string();
+            assert!(error.contains("is not listed in run.sha256"), "{lost}: {error}");
+        }
+        fs::write(&list, &lines).expect("written");
+        fs::write(folder.path().join("modules.json"), "[]").expect("written");
+        let error = check_checksums(folder.path()).expect_err("added").to_string();
+        assert!(error.contains("modules.json is not listed"), "{error}");
     }
 
     #[test]

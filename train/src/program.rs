@@ -1,6 +1,5 @@
 //! Records which build of the program trained a run. Another build may give other results.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -58,7 +57,7 @@ impl Program {
     pub fn of_run(run: &Path) -> Result<Vec<Self>> {
         let path = run.join(PROGRAMS);
         let mut text = String::new();
-        match File::open(&path).and_then(|mut file| file.read_to_string(&mut text)) {
+        match engram_durable::open_file(&path).and_then(|mut file| file.read_to_string(&mut text)) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             read => read.map_err(TrainError::io(&path))?,
         };

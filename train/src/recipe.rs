@@ -102,6 +102,7 @@ impl Recipe {
 
     /// Reads a document after all overrides are applied.
     fn of_document(mut document: Document) -> Result<Self> {
+        document.check_secrets()?;
         // A variant may set the steps of a phase that has 0 steps in the recipe.
         if !document.has("variant") {
             document.skip_empty_phases();

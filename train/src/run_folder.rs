@@ -41,7 +41,7 @@ pub(crate) const INPUTS: &str = "inputs.json";
 /// # Errors
 /// [`TrainError::Io`]; [`DataError::Malformed`] for a summary that is broken or of another version.
 pub(crate) fn read_summary<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let bytes = fs::read(path).map_err(TrainError::io(path))?;
+    let bytes = engram_durable::read_file(path).map_err(TrainError::io(path))?;
     serde_json::from_slice(&bytes).map_err(|error| {
         TrainError::from(DataError::Malformed {
             path: path.to_path_buf(),
@@ -159,7 +159,7 @@ fn start_in(run: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<S
         return Err(TrainError::CheckpointsGone { run: path() });
     }
     let stored = run.join(RECIPE);
-    let before = fs::read_to_string(&stored).map_err(TrainError::io(&stored))?;
+    let before = engram_durable::read_text(&stored).map_err(TrainError::io(&stored))?;
     check_recipe(run, &before, recipe)?;
     check_inputs(run, inputs)?;
     Ok(Start::Resumed)
@@ -207,14 +207,22 @@ pub(crate) fn open_lock(path: &Path) -> Result<File> {
 /// Locks a run folder until the file is dropped.
 pub(crate) fn lock(run: &Path) -> Result<File> {
     let path = run.join(LOCK);
-    let mut file = open_lock(&path)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let holder = fs::read_to_string(&path).unwrap_or_default().trim().to_string();
-            return Err(TrainError::Locked { run: run.to_path_buf(), holder });
+    let try_lock = || {
+        let file = open_lock(&path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => {
+                let holder = durable::read_text(&path).unwrap_or_default().trim().to_string();
+                Err(TrainError::Locked { run: run.to_path_buf(), holder })
+            }
+            Err(TryLockError::Error(error)) => Err(TrainError::io(&path)(error)),
         }
-        Err(TryLockError::Error(error)) => return Err(TrainError::io(&path)(error)),
+    };
+    let mut file = try_lock()?;
+    if file.metadata().is_ok_and(|metadata| durable::has_other_names(&metadata)) {
+        // A backup of hard links has the same file, which must not change.
+        write_file(&path, b"")?;
+        file = try_lock()?;
     }
     file.set_len(0).map_err(TrainError::io(&path))?;
     writeln!(file, "{}", std::process::id()).map_err(TrainError::io(&path))?;
@@ -224,7 +232,7 @@ pub(crate) fn lock(run: &Path) -> Result<File> {
 /// Returns an error unless the run was started with these inputs.
 pub(crate) fn check_inputs(run: &Path, current: &Inputs) -> Result<()> {
     let path = run.join(INPUTS);
-    let json = fs::read(&path).map_err(TrainError::io(&path))?;
+    let json = engram_durable::read_file(&path).map_err(TrainError::io(&path))?;
     let before: Inputs =
         serde_json::from_slice(&json).map_err(|error| TrainError::io(&path)(error.into()))?;
     let differs = |name: &&String| before.get(*name) != current.get(*name);

@@ -174,7 +174,8 @@ fn newest_checkpoint(run: &Path) -> PathBuf {
 #[test]
 fn a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one() {
     let (folder, reference) = reference(&[]);
-    for (i, damage) in ["cut", "flip", "no manifest", "lost file"].into_iter().enumerate() {
+    let damages = ["cut", "flip", "no manifest", "empty manifest", "lost file"];
+    for (i, damage) in damages.into_iter().enumerate() {
         let run = folder.path().join(format!("damaged-{i}"));
         train(&mut Toy::crashing(9), &run, &[], false).expect_err("a crash");
         let checkpoint = newest_checkpoint(&run);
@@ -188,6 +189,7 @@ fn a_run_with_a_damaged_checkpoint_resumes_from_the_previous_one() {
                 bytes[last] ^= 1;
                 fs::write(&file, bytes)
             }
+            "empty manifest" => fs::write(checkpoint.join("manifest.json"), r#"{"files": {}}"#),
             "no manifest" => fs::remove_file(checkpoint.join("manifest.json")),
             _ => fs::remove_file(file),
         }
@@ -369,7 +371,11 @@ fn a_resumed_run_changes_no_file_outside_and_notices_a_changed_log() {
     fs::hard_link(&metrics, backup.join("metrics.jsonl")).expect("a hard link");
     fs::rename(&timing, backup.join("timing.jsonl")).expect("moved");
     std::os::unix::fs::symlink(backup.join("timing.jsonl"), &timing).expect("a link");
-    let backed_up = || ["metrics.jsonl", "timing.jsonl"].map(|name| fs::read(backup.join(name)));
+    // The lock of this process has another number than the lock of the process that crashed.
+    fs::write(run.join(".lock"), "1").expect("a lock");
+    fs::hard_link(run.join(".lock"), backup.join(".lock")).expect("a hard link");
+    let names = [".lock", "metrics.jsonl", "timing.jsonl"];
+    let backed_up = || names.map(|name| fs::read(backup.join(name)));
     let before = backed_up().map(|bytes| bytes.expect("a file"));
 
     let text = fs::read(&metrics).expect("a log");

@@ -162,8 +162,9 @@ impl CachedModel {
                 .to_str()
                 .and_then(|name| name.strip_prefix(&prefix)?.strip_suffix(".part"))
                 .and_then(names::etag);
-            let lock =
-                etag.and_then(|etag| fs::File::open(locks.join(format!("{etag}.lock"))).ok());
+            let lock = etag.and_then(|etag| {
+                engram_durable::open_file(locks.join(format!("{etag}.lock"))).ok()
+            });
             if lock.is_some_and(|lock| lock.try_lock().is_ok()) {
                 // A file that cannot be removed does no harm.
                 let _ = durable::remove_file(&entry.path());
@@ -324,7 +325,7 @@ fn read_short(path: &Path, limit: u64) -> Option<String> {
         return None;
     }
     let mut text = String::new();
-    fs::File::open(path).ok()?.take(limit + 1).read_to_string(&mut text).ok()?;
+    engram_durable::open_file(path).ok()?.take(limit + 1).read_to_string(&mut text).ok()?;
     (text.len() as u64 <= limit).then_some(text)
 }
 

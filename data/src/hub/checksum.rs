@@ -1,6 +1,5 @@
 //! Checks a file's content against its etag.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -15,7 +14,7 @@ pub(super) fn hash_name(etag: &str) -> &'static str {
 /// Whether the file's hash is `etag`: the SHA-256 of large files, or the SHA-1 of small files. Git
 /// hashes a small file with a prefix that holds its size; some mirrors hash the file alone.
 pub(super) fn matches(path: &Path, etag: &str) -> io::Result<bool> {
-    let mut file = File::open(path)?;
+    let mut file = engram_durable::open_file(path)?;
     let size = file.metadata()?.len();
     let mut chunk = vec![0; 64 << 10];
     let mut for_each_chunk = |call: &mut dyn FnMut(&[u8])| loop {

@@ -2,20 +2,24 @@
 //!
 //! - The access token is sent only to the endpoint, never to another host, port or scheme.
 //! - At most ten redirects are followed: only to http and https, and never from https to http.
+//! - A redirect to a local network is followed only if the endpoint is in one, too.
 //! - Each request runs on its own thread, which touches no file. The caller waits for the thread
 //!   with a time limit, so neither a slow name server nor headers that arrive byte by byte block
 //!   the program.
 
-use std::io::Read;
+use std::error::Error as _;
+use std::io::{self, Read};
+use std::net::ToSocketAddrs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 use ureq::{Agent, AgentBuilder, Request};
-use url::Url;
+use url::{Host, Url};
 
 use super::HubSettings;
 use super::metadata::quoted_start;
+use super::network::redirect_addresses;
 
 const MAX_REDIRECTS: usize = 10;
 /// The size of the chunks in which a body is read, in bytes.
@@ -76,6 +80,8 @@ enum Event {
     Bytes(Vec<u8>),
     End,
     Failed(String),
+    /// The address may not be reached.
+    Refused(String),
 }
 
 impl Response {
@@ -89,7 +95,7 @@ impl Response {
             Ok(Event::End) => Ok(None),
             Ok(Event::Failed(reason)) => Err(RequestError::Broken(reason)),
             Err(RecvTimeoutError::Timeout) => Err(timeout(limit)),
-            Ok(Event::Head(_)) | Err(RecvTimeoutError::Disconnected) => {
+            Ok(Event::Head(_) | Event::Refused(_)) | Err(RecvTimeoutError::Disconnected) => {
                 Err(RequestError::Broken("the connection ended".to_owned()))
             }
         }
@@ -173,6 +179,7 @@ impl<'a> Client<'a> {
         match events.recv_timeout(self.response_timeout) {
             Ok(Event::Head(head)) => Ok(Response { head, events }),
             Ok(Event::Failed(reason)) => Err(RequestError::Unreachable(reason)),
+            Ok(Event::Refused(reason)) => Err(RequestError::Refused(reason)),
             Err(RecvTimeoutError::Timeout) => Err(timeout(self.response_timeout)),
             _ => Err(RequestError::Unreachable("the connection ended".to_owned())),
         }
@@ -185,7 +192,20 @@ impl<'a> Client<'a> {
 
     fn agent(&self, url: &Url) -> Agent {
         let limit = self.settings.stall_timeout;
+        let (is_redirect, endpoint) = (!self.is_endpoint(url), host_and_port(&self.endpoint));
+        let target = host_and_port(url);
+        let is_number = !matches!(url.host(), Some(Host::Domain(_)));
         AgentBuilder::new()
+            .resolver(move |host: &str| {
+                // With a proxy, `host` is the proxy, which looks up the names of targets itself.
+                if is_redirect && (is_number || host == target) {
+                    let addresses = redirect_addresses(&target, &endpoint)?;
+                    if host == target {
+                        return Ok(addresses);
+                    }
+                }
+                host.to_socket_addrs().map(Iterator::collect)
+            })
             .redirects(0)
             .timeout_connect(self.response_timeout)
             .timeout_read(limit)
@@ -202,6 +222,13 @@ fn transfer(request: Request, is_endpoint: bool, events: &SyncSender<Event>) {
     let response = match request.call() {
         Ok(response) | Err(ureq::Error::Status(_, response)) => response,
         Err(ureq::Error::Transport(error)) => {
+            let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+            if let Some(refused) = source.filter(|e| e.kind() == io::ErrorKind::PermissionDenied)
+                && error.kind() == ureq::ErrorKind::Dns
+            {
+                let _ = events.send(Event::Refused(refused.to_string()));
+                return;
+            }
             // The message omits the URL, because the URL may contain a signature.
             let parts = [error.message().map(str::to_owned), source_of(&error)];
             let reason = parts.into_iter().flatten().collect::<Vec<_>>().join(": ");
@@ -227,7 +254,7 @@ fn transfer(request: Request, is_endpoint: bool, events: &SyncSender<Event>) {
         let event = match body.read(&mut chunk) {
             Ok(0) => Event::End,
             Ok(length) => Event::Bytes(chunk[..length].to_vec()),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => Event::Failed(error.to_string()),
         };
         let is_last = !matches!(event, Event::Bytes(_));
@@ -243,6 +270,11 @@ fn source_of(error: &dyn std::error::Error) -> Option<String> {
 
 fn timeout(limit: Duration) -> RequestError {
     RequestError::Slow(format!("nothing arrived for {} s", limit.as_secs_f64()))
+}
+
+fn host_and_port(url: &Url) -> String {
+    let port = url.port_or_known_default().unwrap_or_default();
+    format!("{}:{port}", url.host_str().unwrap_or_default())
 }
 
 fn is_web(url: &Url) -> bool {

@@ -101,7 +101,7 @@ impl HubSettings {
         }
         if !is_on("HF_HUB_DISABLE_IMPLICIT_TOKEN") {
             let token_file = path("HF_TOKEN_PATH")?.unwrap_or_else(|| home.join("token"));
-            let read_token_file = || std::fs::read_to_string(token_file).ok();
+            let read_token_file = || engram_durable::read_text(token_file).ok();
             settings.token = get("HF_TOKEN")
                 .or_else(|| get("HUGGING_FACE_HUB_TOKEN"))
                 .or_else(read_token_file)

@@ -82,8 +82,8 @@ impl Preprocessing {
     /// # Errors
     /// as [`read`](Self::read)
     pub fn read_optional(path: &Path) -> Result<Option<Self>, DataError> {
-        let text =
-            std::fs::read(path).map_err(|source| DataError::Io { path: path.into(), source })?;
+        let text = engram_durable::read_file(path)
+            .map_err(|source| DataError::Io { path: path.into(), source })?;
         let config_error = |reason| config_error(path, reason);
         let not_a_processor =
             |error| config_error(format!("is not an image processor configuration: {error}"));

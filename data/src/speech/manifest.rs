@@ -189,12 +189,16 @@ pub(super) fn check_times(clip: &Clip) -> Result<(), String> {
     }
 }
 
-/// Checks that the id has no control characters.
+/// Checks that the id has no control characters, and that the names of the files are UTF-8. Other
+/// names cannot be written to a table or to JSON.
 pub(super) fn check_id(clip: &Clip) -> Result<(), String> {
     if clip.id.contains(char::is_control) {
-        Err(format!("id {:?} contains a tab or another control character", clip.id))
-    } else {
-        Ok(())
+        return Err(format!("id {:?} contains a tab or another control character", clip.id));
+    }
+    let images = clip.frames.iter().map(|frame| &frame.image);
+    match images.chain([&clip.audio]).find(|file| file.to_str().is_none()) {
+        Some(file) => Err(format!("the name {file:?} is not UTF-8")),
+        None => Ok(()),
     }
 }
 
@@ -245,11 +249,21 @@ pub struct ClipReader {
 }
 
 impl Clip {
+    /// Returns an error if the id, which may come from the name of the file, has control characters,
+    /// or if the name of a file is not UTF-8.
+    ///
+    /// # Errors
+    /// `Malformed`
+    pub fn check_name(&self) -> Result<(), DataError> {
+        check_id(self).map_err(|reason| DataError::of_file(&self.audio, reason, "rename the file"))
+    }
+
     /// Opens the audio file and converts its samples to `rate` Hz.
     ///
     /// # Errors
-    /// as [`AudioReader::open`]
+    /// as [`AudioReader::open`] and [`Clip::check_name`]
     pub fn open(&self, rate: u32) -> Result<ClipReader, DataError> {
+        self.check_name()?;
         let to_samples = |seconds: f64| (seconds * f64::from(rate)).round() as usize;
         Ok(ClipReader {
             reader: AudioReader::open(&self.audio, rate)?,

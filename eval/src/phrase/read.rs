@@ -1,7 +1,7 @@
 //! Reads gold scores and predictions from CSV, and joins them by id; they must match one to one.
 
 use engram_textfile::phrases::{PhraseColumns, read_phrases};
-use engram_textfile::{Input, Table, UniqueIds, shortened};
+use engram_textfile::{Input, Table, UniqueIds, shortened, with_formula};
 
 use super::{GoldRow, Prediction};
 use crate::error::{EvalError, Location, malformed, no_rows};
@@ -36,7 +36,8 @@ pub fn read_predictions(input: Input<'_>) -> Result<Vec<Prediction>, EvalError> 
     let [id, score] = table.columns(["id", "score"])?;
     let mut rows = Vec::new();
     while table.advance()? {
-        let (id, score) = (table.required_field(id)?.to_owned(), table.number(score)?);
+        let (id, score) = (with_formula(table.required_field(id)?), table.number(score)?);
+        let id = id.to_owned();
         rows.push(Prediction { id, score, line: Some(table.line()) });
     }
     checked_ids(table.file(), rows.iter().map(Prediction::fields))?;

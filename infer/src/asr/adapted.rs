@@ -100,7 +100,7 @@ impl AvformerRunConfig {
     pub fn read(run: &Path) -> Result<Self> {
         check_checksums(run)?;
         let path = run.join(Self::FILE);
-        let bytes = std::fs::read(&path).map_err(InferError::io(&path))?;
+        let bytes = engram_durable::read_file(&path).map_err(InferError::io(&path))?;
         let invalid = |reason: String| -> InferError {
             let remedy = "use the folder of a finished run of `engram train avformer`";
             format!("{}: {reason}; {remedy}", path.display()).into()

@@ -37,7 +37,7 @@ impl AsrModel {
         let parsed = WeightsLocation::parse(location)?;
         // For a missing or broken file, the Whisper loader reports the error.
         let path = parsed.file("config.json", &HubSettings::from_env()?).ok();
-        let bytes = path.and_then(|path| std::fs::read(path).ok());
+        let bytes = path.and_then(|path| engram_durable::read_file(path).ok());
         let config = bytes.and_then(|bytes| serde_json::from_slice::<Config>(&bytes).ok());
         if config.is_some_and(|config| ConformerAsrConfig::is_supported(&config.model_type)) {
             Ok(Self::Conformer(Box::new(ConformerAsr::open(location, compute)?)))

@@ -45,7 +45,7 @@ pub(super) fn open_both(
     let config = TokenizerConfig::read(&folder)?;
     let tokenizer = folder.tokenizer()?;
     let weights = folder.weights()?;
-    let json = std::fs::read(&tokenizer).map_err(InferError::io(&tokenizer))?;
+    let json = engram_durable::read_file(&tokenizer).map_err(InferError::io(&tokenizer))?;
     let json = adapt_tokenizer_json(json, config.as_ref(), settings.do_lower_case);
     let tokenizer = SegmentTokenizer::from_bytes(&tokenizer, &json)?;
     tokenizer.check_fits(clip_config.text_config.vocab_size, None)?;
@@ -84,7 +84,7 @@ impl TextEncoder for ClipTextModel {
 }
 
 fn read_text(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(InferError::io(path))
+    engram_durable::read_text(path).map_err(InferError::io(path))
 }
 
 impl ClipImageModel {

@@ -74,7 +74,7 @@ impl EncoderFiles {
     }
 
     fn read(config: &Path, tokenizer: &Path, adapt: impl Fn(Vec<u8>) -> Vec<u8>) -> Result<Self> {
-        let read = |path: &Path| std::fs::read(path).map_err(InferError::io(path));
+        let read = |path: &Path| engram_durable::read_file(path).map_err(InferError::io(path));
         let config_json = String::from_utf8_lossy(&read(config)?).into_owned();
         let tokenizer_json = adapt(read(tokenizer)?);
         let tokenizer = SegmentTokenizer::from_bytes(tokenizer, &tokenizer_json)?;

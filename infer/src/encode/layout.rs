@@ -130,7 +130,7 @@ impl Layout {
             let folder = self.folder.within(&module.path);
             let read_config = || -> Result<(String, String)> {
                 let path = folder.file("config.json")?;
-                let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
+                let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
                 Ok((text, path.display().to_string()))
             };
             modules.push(match module.kind {
@@ -181,7 +181,7 @@ impl Layout {
             return Ok(Some(Pooling::Mean));
         };
         let path = self.folder.within(&module.path).file("config.json")?;
-        let text = std::fs::read_to_string(&path).map_err(InferError::io(&path))?;
+        let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
         let config = PoolingConfig::parse(&text, &path.display().to_string())?;
         Ok(match config.modes.as_slice() {
             [PoolingMode::Mean] => Some(Pooling::Mean),

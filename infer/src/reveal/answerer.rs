@@ -378,7 +378,7 @@ impl RunData {
 }
 
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(InferError::io(path))
+    engram_durable::read_text(path).map_err(InferError::io(path))
 }
 
 /// Adds the attribution of each entry to an answer, and the curves if `detail` requests them.

@@ -77,7 +77,7 @@ impl Identity {
     /// The file cannot be read or is not valid.
     pub fn read(memory: &Path) -> Result<Option<Self>> {
         let path = memory.join(FILE);
-        let bytes = match std::fs::read(&path) {
+        let bytes = match engram_durable::read_file(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             bytes => bytes.map_err(InferError::io(&path))?,
         };

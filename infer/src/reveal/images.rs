@@ -114,7 +114,8 @@ impl ImageFiles {
         let sha256 = |index: usize| {
             self.decoded(index)?;
             let path = self.path(index)?;
-            let bytes = std::fs::read(&path).map_err(|source| DataError::Io { path, source })?;
+            let bytes = engram_durable::read_file(&path)
+                .map_err(|source| DataError::Io { path, source })?;
             Ok(crate::digest::of_bytes(bytes))
         };
         (0..self.names.len()).into_par_iter().map(sha256).collect()

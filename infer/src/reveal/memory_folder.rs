@@ -47,7 +47,7 @@ pub fn remove_memory(folder: &Path) -> Result<()> {
 
 /// The name of the current generation of a memory.
 pub(super) fn current_generation(folder: &Path) -> Option<String> {
-    let current = fs::read_to_string(folder.join(CURRENT)).ok()?;
+    let current = engram_durable::read_text(folder.join(CURRENT)).ok()?;
     current.split_whitespace().next().map(str::to_owned)
 }
 

@@ -1,6 +1,5 @@
 //! A finished run that scores phrase pairs: a single model or an ensemble.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_data::patent::{Labels, PhrasePair, read_pairs_with_titles};
@@ -172,7 +171,7 @@ impl RunRecipe {
     /// Reads and checks the recipe of a run.
     pub(super) fn read(folder: &Path) -> Result<Self> {
         let path = folder.join(RECIPE);
-        let text = fs::read_to_string(&path).map_err(InferError::io(&path))?;
+        let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
         let recipe: Self = toml::from_str(&text).map_err(|error| {
             let reason = format!("is not the recipe of a patent run: {}", error.message());
             InferError::bad_run(&path, reason)
@@ -186,7 +185,7 @@ impl RunRecipe {
 
 /// Reads a JSON file of a run.
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let bytes = fs::read(path).map_err(InferError::io(path))?;
+    let bytes = engram_durable::read_file(path).map_err(InferError::io(path))?;
     serde_json::from_slice(&bytes).map_err(|error| {
         let reason = format!("is damaged: {error}; restore it from a copy, or train again");
         InferError::bad_run(path, reason)
@@ -195,6 +194,8 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

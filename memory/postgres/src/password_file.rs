@@ -14,7 +14,7 @@ pub(crate) fn find_password(file: &Path, login: [&str; 4]) -> Option<String> {
             return None;
         }
     }
-    let text = fs::read_to_string(file).ok()?;
+    let text = engram_durable::read_text(file).ok()?;
     text.lines().find_map(|line| password_of(line, login))
 }
 

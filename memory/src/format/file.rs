@@ -147,7 +147,7 @@ impl CheckedFile {
     pub(crate) fn open(folder: &Path, record: &FileRecord) -> Result<Self, MemoryError> {
         let path = record.path(folder);
         check_is_file(&path)?;
-        let file = File::open(&path).map_err(MemoryError::read(&path))?;
+        let file = engram_durable::open_file(&path).map_err(MemoryError::read(&path))?;
         let found = file.metadata().map_err(MemoryError::read(&path))?.len();
         let (start, bytes) = (record.start.unwrap_or(0), record.bytes);
         let is_complete = match record.start {

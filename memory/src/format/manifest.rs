@@ -1,7 +1,7 @@
 //! The manifest of a generation.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -295,7 +295,7 @@ impl Manifest {
         };
         let path = pointer.manifest_path(memory);
         check_is_file(&path)?;
-        let mut file = File::open(&path).map_err(MemoryError::read(&path))?;
+        let mut file = engram_durable::open_file(&path).map_err(MemoryError::read(&path))?;
         // Not every file system supports locks.
         let _ = file.try_lock_shared();
         let bytes = if pointer.is_pack {
@@ -347,13 +347,13 @@ impl Manifest {
     pub(crate) fn of_folder(folder: &Path) -> Option<Self> {
         let path = folder.join(MANIFEST);
         check_is_file(&path).ok()?;
-        serde_json::from_slice(&fs::read(path).ok()?).ok()
+        serde_json::from_slice(&engram_durable::read_file(path).ok()?).ok()
     }
 
     /// Reads the manifest of a pack, without checks; `None` if it is missing or cannot be parsed.
     pub(crate) fn of_pack(path: &Path) -> Option<Self> {
         check_is_file(path).ok()?;
-        let bytes = pack::read_manifest(path, &mut File::open(path).ok()?).ok()?;
+        let bytes = pack::read_manifest(path, &mut engram_durable::open_file(path).ok()?).ok()?;
         serde_json::from_slice(&bytes).ok()
     }
 

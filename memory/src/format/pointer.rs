@@ -1,7 +1,7 @@
 //! `CURRENT`, the only file of a memory that is replaced. It names the current generation and the
 //! SHA-256 of its manifest.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -34,7 +34,7 @@ impl Pointer {
             // Opening a pipe would block.
             _ => check_is_file(&path)?,
         }
-        let file = File::open(&path).map_err(MemoryError::read(&path))?;
+        let file = engram_durable::open_file(&path).map_err(MemoryError::read(&path))?;
         let mut bytes = Vec::new();
         file.take(MAX_POINTER_BYTES).read_to_end(&mut bytes).map_err(MemoryError::read(&path))?;
         let text =

@@ -197,8 +197,10 @@ impl EntryLines {
             },
             Reader::Files(files, id_offset) => {
                 let name = files.last().map(|file| file.strip_prefix(&self.path).unwrap_or(file));
-                let Some(name) = name.and_then(Path::to_str) else {
-                    return Err(self.error("has a name that is not UTF-8", "rename the file"));
+                let name = name.and_then(Path::to_str);
+                let Some(name) = name.filter(|name| !name.contains(char::is_control)) else {
+                    let reason = "has a name that is not UTF-8, or has a control character";
+                    return Err(self.error(reason, "rename the file"));
                 };
                 EntryLine {
                     id: i64::try_from(files.read_count)

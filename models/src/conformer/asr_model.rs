@@ -50,7 +50,7 @@ impl ConformerAsrConfig {
         struct ModelType {
             model_type: Option<String>,
         }
-        let bytes = std::fs::read(path)
+        let bytes = engram_durable::read_file(path)
             .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
         let found = serde_json::from_slice::<ModelType>(&bytes).ok().and_then(|c| c.model_type);
         Ok(match found.as_deref() {

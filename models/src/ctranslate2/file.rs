@@ -77,7 +77,7 @@ impl File {
     /// [`ModelError::Io`]. [`ModelError::BadFile`].
     pub fn open(path: &Path) -> Result<Self> {
         let io = |source| ModelError::Io { path: path.to_path_buf(), source };
-        let file = std::fs::File::open(path).map_err(io)?;
+        let file = engram_durable::open_file(path).map_err(io)?;
         // SAFETY: as with every weights file, nobody may change the file while it is read. Reads
         // are checked against its length, and every bit pattern is valid for the types.
         let map = unsafe { Mmap::map(&file) }.map_err(io)?;

@@ -157,7 +157,7 @@ impl TextEncoderConfig {
     /// [`ModelError::Io`]. [`ModelError::BadConfig`] if the model type is unknown, a field is
     /// missing, or values contradict each other.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
+        let text = engram_durable::read_text(path)
             .map_err(|source| ModelError::Io { path: path.to_path_buf(), source })?;
         Self::parse(&text, &path.display().to_string())
     }

@@ -48,7 +48,7 @@ fn parse(text: &str, name: &str) -> Result<BTreeMap<String, String>> {
 /// it.
 pub(super) fn open(index: &Path) -> Result<Vec<Shard>> {
     let io = |source| ModelError::Io { path: index.to_path_buf(), source };
-    let text = std::fs::read_to_string(index).map_err(io)?;
+    let text = engram_durable::read_text(index).map_err(io)?;
     let weight_map = parse(&text, &index.display().to_string())?;
     let files: BTreeSet<&String> = weight_map.values().collect();
     let mut shards = Vec::with_capacity(files.len());

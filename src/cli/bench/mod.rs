@@ -34,7 +34,7 @@ fn median(mut times: Vec<f64>) -> f64 {
 
 /// The peak resident memory of this process in bytes; `None` if the system does not report it.
 fn peak_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let status = engram_durable::read_text("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes * 1024)

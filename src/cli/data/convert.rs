@@ -5,6 +5,7 @@ use engram_data::messages::counted;
 use clap::{Args, Subcommand};
 use engram_durable::copy_file;
 use engram_models::ctranslate2::PublishedWhisper;
+use engram_train::write_checksums;
 
 use super::super::paths::{InputFolder, NewFolder};
 use super::super::{Outcome, output};
@@ -21,7 +22,8 @@ pub enum Convert {
 /// Convert a CTranslate2 Whisper model, as used by faster-whisper.
 ///
 /// Converts `model.bin` (f32, f16, bf16, int16 or int8) to `model.safetensors` with the names of
-/// `transformers`. Floating-point weights are unchanged.
+/// `transformers`. Floating-point weights are unchanged. `run.sha256` has the checksums of the new
+/// files, which every command compares when it loads the model.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -51,7 +53,8 @@ impl Ctranslate2 {
         output::write_folder(out, |staging| {
             model.save(staging)?;
             let tokenizer = "tokenizer.json";
-            Ok(copy_file(&self.folder.join(tokenizer), &staging.join(tokenizer))?)
+            copy_file(&self.folder.join(tokenizer), &staging.join(tokenizer))?;
+            Ok(write_checksums(staging)?)
         })?;
         output::print(&format!("{}: {}", out.display(), counted(model.tensors.len(), "tensor")))
     }

@@ -2,7 +2,7 @@
 
 use engram_data::messages::counted;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -210,7 +210,7 @@ impl Entries {
         let sizes = files.iter().chain(&read_twice).filter_map(|path| fs::metadata(path).ok());
         let bar = output::byte_progress_bar(sizes.map(|file| file.len()).sum());
         let open = |path: &Path| -> Result<Input<'static>, DataError> {
-            let file = File::open(path);
+            let file = engram_durable::open_input(path);
             let file = file.map_err(|source| DataError::Io { path: path.to_owned(), source })?;
             Ok(Input::new(path, bar.wrap_read(file))?)
         };

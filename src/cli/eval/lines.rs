@@ -8,6 +8,7 @@ use engram_eval::tokenize::ptb::{tokenize, tokenize_raw};
 use engram_textfile::{Input, Location, TextError};
 
 use super::super::Outcome;
+use super::super::output::Stdout;
 use super::shared::normaliser;
 
 /// Number of lines that are read and normalised at a time.
@@ -29,7 +30,7 @@ pub struct Normalize {
 impl Normalize {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
         let mut input = Input::stdin()?;
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(Stdout::lock()?);
         let mut first_number = 1;
         loop {
             let lines = read_lines(&mut input, BLOCK, first_number)?;
@@ -62,7 +63,7 @@ impl Tokenize {
         // All lines at once, because the next line can change the last tokens of a line.
         let lines = read_lines(&mut Input::stdin()?, usize::MAX, 1)?;
         let tokens = if self.raw { tokenize_raw(&lines) } else { tokenize(&lines) };
-        let mut out = BufWriter::new(io::stdout().lock());
+        let mut out = BufWriter::new(Stdout::lock()?);
         write_lines(&mut out, tokens)?;
         out.flush()?;
         Ok(Outcome::Done)

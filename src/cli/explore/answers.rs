@@ -92,7 +92,7 @@ impl OpenedRun {
     fn of(run: &Path) -> anyhow::Result<Self> {
         let memory = run.join("memory");
         let pointer_file = memory.join(CURRENT);
-        let pointer = std::fs::read(&pointer_file).with_context(|| {
+        let pointer = engram_durable::read_file(&pointer_file).with_context(|| {
             format!("{}: has no memory; `engram answer` builds it again", run.display())
         })?;
         let generation = Memory::open(&memory)?.snapshot().description().generation;
@@ -117,7 +117,7 @@ impl RevealRun {
     /// The run with its current memory, and the number of the memory's generation.
     fn current_run(&self) -> anyhow::Result<(Arc<Answerer>, u64)> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
-        let pointer = std::fs::read(self.run.join("memory").join(CURRENT));
+        let pointer = engram_durable::read_file(self.run.join("memory").join(CURRENT));
         if !pointer.is_ok_and(|pointer| pointer == opened.pointer) {
             *opened = OpenedRun::of(&self.run)?;
         }
@@ -142,7 +142,7 @@ impl RevealRun {
     fn upload(&self, question: &TestQuestion) -> anyhow::Result<Upload> {
         match self.questions.image(question)? {
             ShownImage::Rendered(bytes) => Upload::of_bytes(&bytes),
-            ShownImage::File(file) => Upload::of_bytes(&std::fs::read(file)?),
+            ShownImage::File(file) => Upload::of_bytes(&engram_durable::read_file(file)?),
         }
     }
 

@@ -1,6 +1,5 @@
 //! Reads the metrics of a run by step from `metrics.jsonl`.
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
@@ -33,7 +32,7 @@ pub(super) struct Curve {
 /// curves so far.
 pub(super) fn read(run: &Path) -> anyhow::Result<Curves> {
     let path = run.join(METRICS);
-    let text = match fs::read_to_string(&path) {
+    let text = match engram_durable::read_text(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         read => read.with_context(|| format!("{}: could not be read", path.display()))?,
     };
@@ -80,6 +79,8 @@ fn subsampled(points: &[[f64; 2]]) -> Vec<[f64; 2]> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

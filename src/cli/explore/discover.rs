@@ -210,7 +210,7 @@ fn data_folder_of(run: &Path, data: PathBuf) -> PathBuf {
 /// of its data.
 fn read_recipe(recipe: &Path) -> anyhow::Result<(String, bool, Option<PathBuf>)> {
     let invalid = || format!("{}: is not a run's recipe", recipe.display());
-    let text = fs::read_to_string(recipe).with_context(invalid)?;
+    let text = engram_durable::read_text(recipe).with_context(invalid)?;
     let table: toml::Table = text.parse().with_context(invalid)?;
     let string = |value: Option<&toml::Value>| {
         value.and_then(|value| value.as_str()).unwrap_or_default().to_owned()

@@ -67,7 +67,7 @@ pub(super) fn find(run: &AvformerRun) -> anyhow::Result<RescueSearch> {
 /// The numbers of the clips with rescued words in `test/rescued.jsonl`; `None` if the run does not
 /// have this file.
 fn stored_clips(run: &Path) -> Option<Vec<usize>> {
-    let text = std::fs::read_to_string(run.join("test/rescued.jsonl")).ok()?;
+    let text = engram_durable::read_text(run.join("test/rescued.jsonl")).ok()?;
     let clips = text.lines().filter_map(|line| serde_json::from_str::<RescuedClip>(line).ok());
     let rescued = clips.filter(|clip| !clip.rescued.is_empty());
     Some(rescued.filter_map(|clip| clip.id.rsplit('-').next()?.parse().ok()).collect())

@@ -2,7 +2,6 @@
 //!
 //! A request names an image by the id of its entry or of its test question, never by a path.
 
-use std::fs::File;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -119,7 +118,7 @@ async fn image(
     let share = explored.budget.image(size.ok_or_else(too_large)?).await?;
     let read = move |_: &Explored| {
         let mut bytes = Vec::new();
-        File::open(&file)?.take(MAX_IMAGE_BYTES as u64).read_to_end(&mut bytes)?;
+        engram_durable::open_file(&file)?.take(MAX_IMAGE_BYTES as u64).read_to_end(&mut bytes)?;
         // Only images are served, even if an entry names another file.
         let format = image::guess_format(&bytes).context("the file is not an image")?;
         anyhow::Ok((format.to_mime_type(), bytes))

@@ -119,7 +119,7 @@ impl QueryOptions {
             }
             return Ok(vec![Query { text, image, location }]);
         };
-        let text = std::fs::read_to_string(path)
+        let text = engram_durable::read_input_text(path)
             .with_context(|| format!("{}: cannot be read as text", path.display()))?;
         let is_json = path.extension().is_some_and(|extension| extension == "jsonl");
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);

@@ -359,7 +359,7 @@ fn select_queries(
 
 /// Reads the documents to exclude, one line per query.
 fn read_excluded_documents(path: &Path, queries: usize) -> anyhow::Result<Vec<Vec<String>>> {
-    let text = std::fs::read_to_string(path)
+    let text = engram_durable::read_input_text(path)
         .with_context(|| format!("{}: cannot be read as text", path.display()))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let documents =

@@ -173,7 +173,7 @@ impl Reproduce {
         let commands: Vec<Vec<String>> = system.commands.iter().map(words).collect();
         let data = digest::of_files(self.files(claim).iter().map(PathBuf::as_path))?;
         let origin = format!("{}\n{data}\n{commands:#?}\n", Program::running()?.sha256);
-        if std::fs::read_to_string(out.join(ORIGIN)).is_ok_and(|written| written == origin) {
+        if engram_durable::read_text(out.join(ORIGIN)).is_ok_and(|written| written == origin) {
             return Ok(Items::read(&out.join(ITEMS))?);
         }
         for mut words in commands {

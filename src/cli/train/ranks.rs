@@ -139,7 +139,7 @@ fn remove_left_folders() {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return };
     for entry in entries.flatten() {
         let is_left = || {
-            let lock = File::open(entry.path().join(LOCK)).ok()?;
+            let lock = engram_durable::open_file(entry.path().join(LOCK)).ok()?;
             lock.try_lock().ok()
         };
         if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_left().is_some() {

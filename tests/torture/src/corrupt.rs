@@ -163,13 +163,13 @@ fn run_command(format: &Format, folder: &Path) -> Result<(CommandResult, Snapsho
 }
 
 /// Removes the folder's path from an output.
-fn without_folder(text: &str, folder: &Path) -> String {
+pub fn without_folder(text: &str, folder: &Path) -> String {
     text.replace(&*folder.to_string_lossy(), "")
 }
 
 /// Adds the files below a folder whose names have one of the endings in `only`, or all files if
 /// `only` is empty: name and content.
-fn list_files(
+pub fn list_files(
     root: &Path,
     folder: &Path,
     only: &[&str],

@@ -6,6 +6,7 @@ mod faults;
 mod formats;
 mod inputs;
 mod invariants;
+mod odd_files;
 mod power;
 mod preload;
 mod program;
@@ -31,7 +32,7 @@ use report::Report;
 type Attack = fn(&Report) -> Result<()>;
 
 /// All attacks with their names on the command line.
-const ATTACKS: [(&str, Attack); 8] = [
+const ATTACKS: [(&str, Attack); 9] = [
     ("faults", faults::attack),
     ("power", power::attack),
     ("corrupt", corrupt::attack),
@@ -40,6 +41,7 @@ const ATTACKS: [(&str, Attack); 8] = [
     ("signals", signals::attack),
     ("sweep", sweep::attack),
     ("sizes", sizes::attack),
+    ("files", odd_files::attack),
 ];
 
 struct Options {

@@ -28,7 +28,10 @@ fn hostile_parts() -> Result<Vec<(String, Value)>> {
         json!({"type": "Lowercase"}),
         |inner, _| json!({"type": "Sequence", "normalizers": [inner]}),
     );
+    // Together, these make each letter a million letters.
+    let growing = json!({"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaa"});
     for large in [
+        json!({"type": "Sequence", "normalizers": vec![growing; 6]}),
         json!({"type": "Replace", "pattern": deep_regex, "content": "x"}),
         json!({"type": "Prepend", "prepend": "x".repeat(1_000_000)}),
         nested,
@@ -54,6 +57,10 @@ pub fn attack(report: &Report, scratch: &Scratch, shared: &Shared) -> Result<()>
         scratch::copy(&run, &model)?;
         scratch::remove(&output)?;
         let mut tokenizer = intact.clone();
+        // With its checksums, the changed tokenizer would be refused before it is read.
+        for name in ["run.sha256", "summary.json"] {
+            scratch::remove(&model.join(name))?;
+        }
         let parts = tokenizer.as_object_mut().context("the tokenizer is not a JSON object")?;
         parts.insert(part.clone(), value.clone());
         fs::write(model.join("tokenizer.json"), tokenizer.to_string())?;

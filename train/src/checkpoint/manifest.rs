@@ -36,12 +36,21 @@ pub(super) fn write(folder: &Path) -> Result<()> {
     super::write_file(&path, &text)
 }
 
-/// Checks the size and hash of every listed file.
+/// Checks the size and hash of every listed file, and that no file of the checkpoint is unlisted.
 pub(super) fn verify(folder: &Path) -> Result<()> {
     let path = folder.join(MANIFEST);
-    let text = fs::read(&path).map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
+    let text = engram_durable::read_file(&path)
+        .map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
     let manifest: Manifest =
         serde_json::from_slice(&text).map_err(|e| damaged(folder, format!("{MANIFEST}: {e}")))?;
+    for entry in fs::read_dir(folder).map_err(TrainError::io(folder))? {
+        let name = entry.map_err(TrainError::io(folder))?.file_name();
+        let name = name.to_string_lossy();
+        let is_read = name.ends_with(".json") || name.ends_with(".safetensors");
+        if is_read && name != MANIFEST && !manifest.files.contains_key(&*name) {
+            return Err(damaged(folder, format!("{name} is not listed in {MANIFEST}")));
+        }
+    }
     for (name, entry) in &manifest.files {
         let path = folder.join(name);
         let bytes = fs::metadata(&path).map_err(|e| damaged(folder, format!("{name}: {e}")))?.len();

@@ -1,6 +1,6 @@
 //! Values on which all ranks agree: the start of a run, evaluations and copies of the model.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -135,7 +135,7 @@ impl Ranks {
     }
 
     fn send_file(&self, path: &Path, length: u64) -> Result<()> {
-        let mut file = File::open(path).map_err(TrainError::io(path))?;
+        let mut file = engram_durable::open_file(path).map_err(TrainError::io(path))?;
         for length in chunks(length) {
             let mut bytes = vec![0; length];
             file.read_exact(&mut bytes).map_err(TrainError::io(path))?;

@@ -55,7 +55,7 @@ impl Metrics {
     /// Truncates the file to a former content.
     pub(crate) fn truncate(&mut self, position: &LogPosition) -> Result<()> {
         let mut hash = Sha256::new();
-        let former = File::open(&self.path).map_err(TrainError::io(&self.path))?;
+        let former = engram_durable::open_file(&self.path).map_err(TrainError::io(&self.path))?;
         let bytes = io::copy(&mut former.take(position.bytes), &mut hash)
             .map_err(TrainError::io(&self.path))?;
         let is_former = bytes == 0 || format!("{:x}", hash.clone().finalize()) == position.sha256;

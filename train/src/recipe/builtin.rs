@@ -73,7 +73,7 @@ impl BuiltIn {
 /// Reads a file, or a built-in recipe if no file has this path.
 pub(crate) fn read(path: &Path) -> Result<Cow<'static, str>> {
     if path.exists() {
-        std::fs::read_to_string(path).map(Cow::Owned).map_err(TrainError::io(path))
+        engram_durable::read_input_text(path).map(Cow::Owned).map_err(TrainError::io(path))
     } else {
         read_built_in(path).map(Cow::Borrowed)
     }

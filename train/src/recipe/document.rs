@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use engram_data::messages::counted;
+use engram_data::messages::{counted, without_secrets};
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
 use toml::{Table, Value};
@@ -47,6 +47,27 @@ impl Document {
             &mut locations,
         );
         Ok(Self { file: file.to_path_buf(), table, locations })
+    }
+
+    /// Returns an error if a value has a password or a token, because a run stores its recipe. The
+    /// message has the key only.
+    pub(crate) fn check_secrets(&self) -> Result<()> {
+        fn find(value: &Value, path: &str) -> Option<String> {
+            match value {
+                Value::String(text) => (without_secrets(text) != *text).then(|| path.to_owned()),
+                Value::Table(table) => {
+                    table.iter().find_map(|(key, value)| find(value, &join(path, key)))
+                }
+                Value::Array(list) => list.iter().find_map(|value| find(value, path)),
+                _ => None,
+            }
+        }
+        let Some(key) = self.table.iter().find_map(|(key, value)| find(value, key)) else {
+            return Ok(());
+        };
+        let reason = "the address has a password or a token, which all readers of the run could see; \
+                      put it in PGPASSWORD, ~/.pgpass or HF_TOKEN";
+        Err(recipe_error(key, reason))
     }
 
     /// Removes the `[tiny]` table and, if `apply`, overrides the other tables with it.

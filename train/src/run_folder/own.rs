@@ -1,6 +1,6 @@
 //! The files and folders that a run writes. Nothing else in a folder is ever removed or replaced.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, TryLockError};
 use std::path::Path;
 
 use engram_durable as durable;
@@ -92,21 +92,21 @@ pub(super) fn is_unused(folder: &Path) -> Result<bool> {
 
 /// Whether a folder has the two files that every run has from the start: its recipe and its inputs.
 pub(crate) fn is_run(folder: &Path) -> bool {
-    let recipe = fs::read_to_string(folder.join(RECIPE)).ok();
+    let recipe = engram_durable::read_text(folder.join(RECIPE)).ok();
     let recipe = recipe.and_then(|text| text.parse::<toml::Table>().ok());
     recipe.is_some_and(|recipe| recipe.get("study").is_some_and(toml::Value::is_str))
         && read_inputs(&folder.join(INPUTS)).is_some()
 }
 
 fn read_inputs(path: &Path) -> Option<Inputs> {
-    serde_json::from_slice(&fs::read(path).ok()?).ok()
+    serde_json::from_slice(&engram_durable::read_file(path).ok()?).ok()
 }
 
 /// Whether a lock file is a run's lock file: it contains a process id or nothing.
 fn is_lock(path: &Path) -> bool {
     const MAX_BYTES: u64 = 20;
     fs::metadata(path).is_ok_and(|file| file.len() <= MAX_BYTES)
-        && fs::read_to_string(path).is_ok_and(|text| {
+        && engram_durable::read_text(path).is_ok_and(|text| {
             text.trim().is_empty() || text.trim().bytes().all(|byte| byte.is_ascii_digit())
         })
 }
@@ -115,9 +115,9 @@ fn is_lock(path: &Path) -> bool {
 /// no files.
 pub(super) fn holder(run: &Path) -> Option<String> {
     let path = run.join(LOCK);
-    let file = File::open(&path).ok()?;
+    let file = engram_durable::open_file(&path).ok()?;
     let is_locked = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
-    is_locked.then(|| fs::read_to_string(&path).unwrap_or_default().trim().to_string())
+    is_locked.then(|| engram_durable::read_text(&path).unwrap_or_default().trim().to_string())
 }
 
 /// Removes temporary files of a killed process from a run folder.

@@ -114,6 +114,17 @@ fn the_token_is_sent_only_to_the_endpoint() {
     }
 }
 
+/// The hub of the test is on this machine. So it may redirect to other servers of local networks, but
+/// not to the metadata service of a cloud.
+#[test]
+fn a_redirect_to_a_metadata_service_is_not_followed() {
+    for host in ["169.254.169.254", "[::ffff:169.254.169.254]", "2852039166", "[fe80::1]"] {
+        let hub =
+            ScriptedServer::start(move |_, out| redirect(out, &format!("http://{host}/latest")));
+        TestCache::new(&hub.endpoint).assert_refused(&["a redirect to", "in a local network"]);
+    }
+}
+
 #[test]
 fn the_token_follows_redirects_within_the_hub_but_not_a_detour() {
     let hub = ScriptedServer::start(|request, out| match request.path.as_str() {

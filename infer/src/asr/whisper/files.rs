@@ -95,7 +95,7 @@ const ENGLISH_VOCABULARY: usize = 51_864;
 
 impl GenerationConfig {
     fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(InferError::io(path))?;
+        let text = engram_durable::read_text(path).map_err(InferError::io(path))?;
         serde_json::from_str(&text).map_err(|error| {
             InferError::Refused(format!("{}, line {}: {error}", path.display(), error.line()))
         })

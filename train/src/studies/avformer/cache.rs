@@ -3,6 +3,7 @@
 //! A file has a header and floats, after the SHA-256 of both. If several runs write a file, only
 //! the results of the last run remain.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -31,7 +32,10 @@ pub(super) fn open<T: DeserializeOwned>(
     if !file.is_file() {
         return Ok((file, None));
     }
-    let bytes = std::fs::read(&file).map_err(TrainError::io(&file))?;
+    let mut bytes = Vec::new();
+    // Such a file may be larger than the files that `read_file` reads.
+    let mut opened = engram_durable::open_file(&file).map_err(TrainError::io(&file))?;
+    opened.read_to_end(&mut bytes).map_err(TrainError::io(&file))?;
     match read(&bytes) {
         Ok(cached) => Ok((file, Some(cached))),
         Err(reason) => {

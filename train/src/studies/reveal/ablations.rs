@@ -436,7 +436,7 @@ impl Origin {
 
     /// Whether a folder has answers of this origin.
     fn is_recorded_in(&self, folder: &Path) -> bool {
-        let recorded = fs::read(folder.join(ORIGIN)).ok();
+        let recorded = engram_durable::read_file(folder.join(ORIGIN)).ok();
         let recorded = recorded.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         recorded.is_some_and(|recorded: Self| recorded == *self)
     }

@@ -75,7 +75,7 @@ impl FinishedRun {
             encoding.files().map_err(TrainError::in_study(NAME, "opening the run"))?
         {
             let path = run.join(file);
-            if std::fs::read_to_string(&path).map_err(TrainError::io(&path))? != content {
+            if engram_durable::read_text(&path).map_err(TrainError::io(&path))? != content {
                 let reason = "differs from the file that this program derives from the run's \
                               recipe and data; use the build that trained the run";
                 let message = format!("{}: {reason}", path.display());

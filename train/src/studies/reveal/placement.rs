@@ -6,7 +6,6 @@
 //! For values in an object store, it is the identity of the memory. A run never replaces the memory
 //! of another owner.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -127,7 +126,7 @@ impl Placement {
 
 /// The owner in the file of a run; a new one if there is no file.
 fn owner(file: &Path) -> StudyResult<String> {
-    match fs::read_to_string(file) {
+    match engram_durable::read_text(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             Ok(format!("{REVEAL_RUN}{:032x}", rand::random::<u128>()))
         }

@@ -50,7 +50,7 @@ impl Published {
             let config_path = folder.file("config.json")?;
             let config = T5Config::read(&config_path)?;
             let tokenizer_path = folder.tokenizer()?;
-            let json = std::fs::read_to_string(&tokenizer_path)
+            let json = engram_durable::read_text(&tokenizer_path)
                 .map_err(|error| format!("{}: {error}", tokenizer_path.display()))?;
             let tokenizer = T5Tokenizer::parse(&json, &tokenizer_path)?;
             tokenizer.check_embeddings(config.vocab_size)?;

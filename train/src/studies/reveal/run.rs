@@ -215,7 +215,7 @@ fn finish(
     }
     let k = study.forward(&model, None).k;
     if let Some(processor) = &study.published.processor {
-        let bytes = std::fs::read(processor).map_err(TrainError::io(processor))?;
+        let bytes = engram_durable::read_file(processor).map_err(TrainError::io(processor))?;
         write_file(&trained.run.join(PROCESSOR), &bytes)?;
     }
     let build_memory = |folder: &Path| {
@@ -361,7 +361,7 @@ impl TestAnswer {
     /// # Errors
     /// [`TrainError::Io`]; [`TrainError::Data`] with the line.
     pub fn read(path: &Path) -> Result<Vec<Self>> {
-        let text = std::fs::read_to_string(path).map_err(TrainError::io(path))?;
+        let text = engram_durable::read_text(path).map_err(TrainError::io(path))?;
         let file = path.display().to_string();
         let remedy = "use the test.jsonl of a run of this version";
         let answers = json_lines(&file, &text, remedy, |_, answer| answer)?;

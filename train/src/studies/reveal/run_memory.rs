@@ -11,7 +11,6 @@
 //! A memory on servers is built in the run's folder and copied to the servers. Its refreshes are
 //! written there. A reader sees each refresh completely or not at all.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -186,7 +185,7 @@ impl RunMemory {
     /// Restores the memory to its state at a checkpoint.
     pub fn restore(&mut self, folder: &Path) -> StudyResult<()> {
         let path = folder.join(STATE);
-        let bytes = fs::read(&path).map_err(TrainError::io(&path))?;
+        let bytes = engram_durable::read_file(&path).map_err(TrainError::io(&path))?;
         let Saved { state, log } = serde_json::from_slice(&bytes)
             .map_err(|error| format!("{}: {error}", path.display()))?;
         // The second snapshot is linked after `build`, which removes snapshots that it does not

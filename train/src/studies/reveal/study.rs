@@ -113,7 +113,7 @@ impl DrawnExample {
 /// Reads the tokenizer of a run.
 fn tokenizer_of_run(run: &Path) -> StudyResult<T5Tokenizer> {
     let path = run.join(TOKENIZER);
-    let json = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+    let json = engram_durable::read_text(&path).map_err(TrainError::io(&path))?;
     Ok(T5Tokenizer::parse(&json, &path)?)
 }
 

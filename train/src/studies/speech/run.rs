@@ -112,7 +112,7 @@ fn check_start(study: &SpeechStudy, recipe: &Recipe) -> Result<()> {
         return Ok(());
     }
     let path = start.run.join(TOKENIZER);
-    let start_tokenizer = std::fs::read_to_string(&path).map_err(TrainError::io(&path))?;
+    let start_tokenizer = engram_durable::read_text(&path).map_err(TrainError::io(&path))?;
     if start_tokenizer == study.tokenizer.json()? {
         return Ok(());
     }
