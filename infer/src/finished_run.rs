@@ -10,6 +10,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use engram_models::weights::WEIGHTS_FILE;
+use engram_textfile::refuse_lfs_pointer_at;
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -48,7 +49,7 @@ pub fn study(run: &Path) -> Option<String> {
 ///
 /// # Errors
 /// [`InferError::BadChecksum`] for a damaged or missing file and for an invalid line of the list;
-/// [`InferError::Io`]
+/// [`InferError::Data`] for a Git LFS pointer in the place of a file; [`InferError::Io`]
 pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
     let bytes = match fs::read(&list) {
@@ -75,6 +76,7 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
         let reason = match digest::of_file(&path) {
             Ok((_, actual)) if actual == *expected => return Ok(()),
             Ok(_) => {
+                refuse_lfs_pointer_at(&path)?;
                 format!(
                     "does not match its SHA-256 in {CHECKSUMS}: the file was damaged or changed"
                 )

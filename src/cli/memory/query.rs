@@ -126,6 +126,7 @@ impl QueryOptions {
             }
             return Ok(vec![Query { text, image, location }]);
         };
+        engram_textfile::refuse_lfs_pointer_at(path)?;
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("{}: cannot be read as text", path.display()))?;
         let is_json = path.extension().is_some_and(|extension| extension == "jsonl");
