@@ -22,6 +22,7 @@ mod wave;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
+use engram_textfile::refuse_lfs_pointer;
 use symphonia::core::formats::probe::Hint;
 
 use crate::DataError;
@@ -32,6 +33,9 @@ use resample::Resampler;
 
 /// Supported speed factors.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.5..=2.0;
+
+/// The number of bytes to look at before the format is known.
+const HEAD_BYTES: usize = 64;
 
 /// Valid sample rates of a file, in Hz. Other rates mean a damaged header.
 const RATES: std::ops::RangeInclusive<u32> = 1_000..=768_000;
@@ -89,7 +93,7 @@ impl AudioReader {
         let file = file.map_err(io)?;
         let metadata = file.metadata().map_err(io)?;
         if metadata.is_dir() {
-            return Err(audio_error(path, "is a folder".to_string()));
+            return Err(DataError::of_file(path, "is a folder", "name an audio file in it"));
         }
         if metadata.is_file() && metadata.len() == 0 {
             return Err(DataError::EmptyFile { path: path.into() });
@@ -120,7 +124,10 @@ impl AudioReader {
         if let Some(extension) = path.extension().and_then(|extension| extension.to_str()) {
             hint.with_extension(extension);
         }
-        let blocks = blocks::open(Input::new(source, length), &hint);
+        let mut input = Input::new(source, length);
+        let io = |source| DataError::Io { path: path.into(), source };
+        refuse_lfs_pointer(path, input.peek(HEAD_BYTES).map_err(io)?)?;
+        let blocks = blocks::open(input, &hint);
         Ok(Self {
             path: path.into(),
             blocks: blocks.map_err(|reason| audio_error(path, reason))?,

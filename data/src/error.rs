@@ -26,7 +26,7 @@ pub enum DataError {
 
     // Audio
     /// An audio file cannot be used.
-    #[error("{path}: {reason}; convert the file to WAV or FLAC, or remove it from the data", path = path.display())]
+    #[error("{path}: {reason}; convert it to a new WAV file with a program that plays it, or remove it from the data", path = path.display())]
     Audio { path: PathBuf, reason: String },
 
     /// A file came where raw samples are expected.

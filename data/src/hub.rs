@@ -20,6 +20,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
+use engram_textfile::refuse_lfs_pointer_at;
+
 use crate::DataError;
 use crate::messages::{message, without_secrets};
 use cache::{CacheState, CachedModel};
@@ -70,7 +72,7 @@ impl WeightsLocation {
     ///
     /// # Errors
     /// `MissingFile` if neither the folder nor the hub has the file; `Offline`;
-    /// `NoNetwork`, `Hub` and the other download errors
+    /// `NoNetwork`, `Hub` and the other download errors; `Text` for a Git LFS pointer
     pub fn file(&self, name: &str, settings: &HubSettings) -> Result<PathBuf, DataError> {
         if !name.split('/').all(is_plain_name) {
             return Err(self.missing_file(name));
@@ -78,6 +80,7 @@ impl WeightsLocation {
         let model = match self {
             Self::Folder(folder) => {
                 let path = folder.join(name);
+                refuse_lfs_pointer_at(&path)?;
                 return path.is_file().then_some(path).ok_or_else(|| self.missing_file(name));
             }
             Self::Hub { repository, revision } => CachedModel::new(repository, revision, settings),

@@ -4,6 +4,7 @@
 //! `Image.open(path).convert("RGB")`, which ignores the EXIF orientation and drops transparency,
 //! and `Image.resize`. Only the first frame of an image is read.
 
+mod gif;
 mod preprocessing;
 mod resample;
 
@@ -15,8 +16,11 @@ use ::image::{
     DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbaImage,
 };
 
+use engram_textfile::refuse_lfs_pointer;
+
 use crate::DataError;
 use crate::guard::guarded;
+use gif::Gif;
 pub use preprocessing::{Filter, Preprocessing, Resize};
 
 /// The maximum number of pixels of an image. Above this limit, Pillow warns of a decompression
@@ -78,6 +82,10 @@ impl DecodedImage {
         if bytes.is_empty() {
             return Err(DataError::EmptyFile { path: path.into() });
         }
+        refuse_lfs_pointer(path, bytes)?;
+        let (gif, unblended) = (Gif::read(bytes), unblended(bytes));
+        let bytes =
+            gif.as_ref().map(|gif| &gif.bytes).or(unblended.as_ref()).map_or(bytes, |it| it);
         let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(io)?;
         let Some(format) = reader.format() else {
             return Err(image_error("is not a known image format".to_owned()));
@@ -107,8 +115,11 @@ impl DecodedImage {
             return Err(image_error("is a truncated JPEG".to_owned()));
         }
         decoder.set_limits(memory_limit(MAX_MEMORY)).map_err(decoder_error)?;
-        let pixels =
+        let mut pixels =
             DynamicImage::from_decoder(decoder).map_err(decoder_error)?.into_rgb8().into_raw();
+        if let Some(gif) = &gif {
+            gif.fill_canvas(width, &mut pixels);
+        }
         Ok(Self { width, height, pixels })
     }
 
@@ -145,9 +156,26 @@ impl DecodedImage {
 /// Returns the width and height of an image from its file header, without decoding it. Returns
 /// `None` if the bytes are not an image that [`DecodedImage::open`] supports.
 pub fn size(bytes: &[u8]) -> Option<(u32, u32)> {
+    let gif = Gif::read(bytes);
+    let bytes = gif.as_ref().map_or(bytes, |gif| &gif.bytes);
     let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().ok()?;
     reader.limits(memory_limit(MAX_METADATA_BYTES));
     Some(reader.into_decoder().ok()?.dimensions())
+}
+
+/// Returns an animated WebP whose first frame is copied to the canvas. The decoder would blend it
+/// with the empty canvas, and so round its values. Returns `None` for other files.
+fn unblended(bytes: &[u8]) -> Option<Vec<u8>> {
+    const FLAGS: usize = 8 + 15;
+    const DO_NOT_BLEND: u8 = 2;
+    let mut chunk = if bytes.starts_with(b"RIFF") { 12 } else { return None };
+    while bytes.get(chunk..)?.first_chunk()? != b"ANMF" {
+        let size = u32::from_le_bytes(*bytes.get(chunk + 4..)?.first_chunk()?) as usize;
+        chunk += 8 + size + size % 2;
+    }
+    let mut bytes = bytes.to_vec();
+    *bytes.get_mut(chunk + FLAGS)? |= DO_NOT_BLEND;
+    Some(bytes)
 }
 
 fn memory_limit(bytes: u64) -> Limits {

@@ -6,12 +6,14 @@
 //! anchors and titles, are cached. [`SegmentTokenizer::encode_text`] encodes a whole text with its
 //! special tokens.
 
+mod growth;
+
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use engram_textfile::shortened;
+use engram_textfile::{refuse_lfs_pointer, shortened};
 use serde::Serialize;
 use tokenizers::{PostProcessor, TruncationDirection};
 
@@ -61,8 +63,11 @@ impl TextTokenizer {
     /// Parses the content of a `tokenizer.json`; error messages name `path`.
     ///
     /// # Errors
-    /// `Tokenizer` for invalid content
+    /// `Tokenizer` for invalid content, and for steps that could make a short text fill the memory
     pub fn parse(path: &Path, json: &[u8]) -> Result<Self, DataError> {
+        refuse_lfs_pointer(path, json)?;
+        let error = |reason| DataError::Tokenizer { path: path.into(), reason };
+        growth::check_growth(json).map_err(error)?;
         // `Tokenizer::from_bytes` is generic and would compile serde's code for all kinds of
         // tokenizers here a second time.
         Self::make(path, || std::str::from_utf8(json)?.parse())

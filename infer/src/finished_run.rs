@@ -11,6 +11,7 @@ use std::path::Path;
 
 use engram_models::similarity::sentence_transformer::TransformerSettings;
 use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE};
+use engram_textfile::refuse_lfs_pointer_at;
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -76,7 +77,7 @@ pub fn study(run: &Path) -> Option<String> {
 ///
 /// # Errors
 /// [`InferError::BadChecksum`] for a damaged, missing or unlisted file and for an invalid line of
-/// the list; [`InferError::Io`]
+/// the list; [`InferError::Data`] for a Git LFS pointer in the place of a file; [`InferError::Io`]
 pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
     let bytes = match engram_durable::read_file(&list) {
@@ -112,6 +113,7 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
         let reason = match digest::of_file(&path) {
             Ok((_, actual)) if actual == *expected => return Ok(()),
             Ok(_) => {
+                refuse_lfs_pointer_at(&path)?;
                 format!(
                     "does not match its SHA-256 in {CHECKSUMS}: the file was damaged or changed"
                 )

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use engram_data::DataError;
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_data::image::Preprocessing;
-use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE, shards_of_index};
+use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE, Weights, shards_of_index};
 use serde::Deserialize;
 
 use crate::digest;
@@ -18,6 +18,9 @@ const IMAGE_PROCESSOR: &str = "preprocessor_config.json";
 
 /// The configuration file of several processors, which transformers 5 writes.
 const PROCESSOR: &str = "processor_config.json";
+
+/// The file that PEFT writes beside the weights of an adapter.
+pub(crate) const ADAPTER: &str = "adapter_config.json";
 
 /// The file of a fast tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
@@ -114,9 +117,28 @@ impl PretrainedFolder {
     /// Like [`file`](Self::file), with the error type of the data crate.
     ///
     /// # Errors
-    /// [`DataError`] for a missing file, and if the Hub cannot be reached.
+    /// [`DataError`] for a missing file, for the configuration of a PEFT adapter, and if the Hub
+    /// cannot be reached.
     pub fn find(&self, name: &str) -> Result<PathBuf, DataError> {
-        self.location.file(&self.path_of(name), &self.settings)
+        let file = |name: &str| self.location.file(&self.path_of(name), &self.settings);
+        let found = file(name);
+        // The Hub is asked only if the model lacks the file, because each question takes time.
+        let is_folder = matches!(self.location, WeightsLocation::Folder(_));
+        let looks_for_adapter = is_folder || matches!(found, Err(DataError::MissingFile { .. }));
+        if name == "config.json" && looks_for_adapter && file(ADAPTER).is_ok() {
+            return Err(self.adapter_error());
+        }
+        found
+    }
+
+    /// The error for a folder with a PEFT adapter.
+    pub(crate) fn adapter_error(&self) -> DataError {
+        DataError::Malformed {
+            path: self.name_of(ADAPTER).into(),
+            place: None,
+            reason: "is a PEFT adapter, which is not supported".to_owned(),
+            remedy: "merge it into its base model, save that, and give the new folder",
+        }
     }
 
     /// The path of an optional file; `None` if it is missing.
@@ -181,8 +203,18 @@ impl PretrainedFolder {
     ///
     /// # Errors
     /// [`InferError::Encoder`] with the commands to create it, if the model only has weights in
-    /// another format; otherwise [`InferError::Data`].
+    /// another format; [`InferError::Model`] for the weights of an adapter, and for quantised
+    /// weights; otherwise [`InferError::Data`].
     pub(crate) fn weights_path(&self) -> Result<PathBuf> {
+        let path = self.find_weights()?;
+        // Damaged weights are reported by their reader.
+        if let Ok(weights) = Weights::open(&path) {
+            weights.check_published()?;
+        }
+        Ok(path)
+    }
+
+    fn find_weights(&self) -> Result<PathBuf> {
         let missing = match self.find(WEIGHTS_FILE) {
             Ok(path) => return Ok(path),
             Err(missing) if is_missing(&missing) => missing,
@@ -214,6 +246,9 @@ impl PretrainedFolder {
             return error.into();
         }
         let has = |name: &str| matches!(self.optional(name), Ok(Some(_)));
+        if has(ADAPTER) {
+            return self.adapter_error().into();
+        }
         let unsupported_file = |supported: &[&str], unsupported: &[&'static str]| {
             let has_supported = supported.iter().any(|name| has(name));
             if has_supported { None } else { unsupported.iter().copied().find(|name| has(name)) }

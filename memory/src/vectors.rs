@@ -108,6 +108,7 @@ impl VectorFile {
             let source = io::Error::from(io::ErrorKind::IsADirectory);
             return Err(MemoryError::Read { file: path.to_owned(), source });
         }
+        engram_textfile::refuse_lfs_pointer_at(path)?;
         // The size of a pipe is unknown.
         let file_bytes = metadata.is_file().then_some(metadata.len());
         let malformed = |reason: String| MemoryError::Malformed {

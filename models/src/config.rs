@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::error::{ModelError, Result};
 
@@ -26,9 +27,26 @@ pub(crate) fn read_published<C: DeserializeOwned>(
     if found != model_type {
         return Err(bad_config(format!("model_type is `{found}`; expected `{model_type}`")));
     }
+    refuse_quantised(&text, &path.display().to_string())?;
     let config = serde_json::from_str(&text).map_err(|e| bad_config(e.to_string()))?;
     in_file(path, validate(&config))?;
     Ok(config)
+}
+
+/// What a model is that has codes in the place of weights, and what to do.
+pub(crate) const UNQUANTISED: &str = "a quantised model, which is not supported; give the folder \
+     of the original model, or dequantise it and save it again";
+
+/// Refuses the `config.json` of a quantised model of transformers or MLX; `name` names the file.
+pub(crate) fn refuse_quantised(text: &str, name: &str) -> Result<()> {
+    let config: Value = serde_json::from_str(text).unwrap_or_default();
+    for key in ["quantization_config", "compression_config", "quantization"] {
+        if config[key].as_object().is_some_and(|settings| !settings.is_empty()) {
+            let method = config[key]["quant_method"].as_str().unwrap_or("an unknown method");
+            return Err(bad_field(name, format!("`{key}` with {method} belongs to {UNQUANTISED}")));
+        }
+    }
+    Ok(())
 }
 
 /// Adds the file's name to an error of a configuration check.

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
-use safetensors::SafeTensors;
 use safetensors::tensor::{Metadata, TensorView};
+use safetensors::{Dtype, SafeTensors};
 
+use crate::config::UNQUANTISED;
 use crate::error::{ModelError, Result};
 pub use shards::{INDEX_FILE, shards_of_index};
 
@@ -35,6 +36,12 @@ struct Shard {
     /// The offset of the tensors' values in the file, in bytes.
     values_offset: usize,
 }
+
+/// The beginnings of parts of names that PEFT and similar tools give to the tensors of adapters.
+const ADAPTERS: [&str; 8] = ["lora", "lokr", "hada", "ia3", "oft", "boft", "vera", "base_layer"];
+/// The ends of the names of tensors that belong to quantised weights.
+const QUANTISED: [&str; 6] =
+    ["weight_scale", "weight_scale_inv", "SCB", "absmax", "quant_map", "qweight"];
 
 /// The number of bytes before the header. They hold the length of the header.
 const LENGTH_BYTES: usize = 8;
@@ -92,12 +99,12 @@ impl Weights {
     /// `model.safetensors.index.json`.
     ///
     /// # Errors
-    /// See [`Weights::open`]. [`ModelError::BadInput`] if the folder has weights in another format;
-    /// the error says how to convert them.
+    /// See [`Weights::open`] and [`Weights::check_published`]. [`ModelError::BadInput`] if the
+    /// folder has weights in another format; the error says how to convert them.
     pub fn open_folder(folder: &Path) -> Result<Self> {
         let (path, index) = (folder.join(WEIGHTS_FILE), folder.join(INDEX_FILE));
         let pytorch_file = folder.join("pytorch_model.bin");
-        match (path.exists(), index.exists(), pytorch_file.exists()) {
+        let weights = match (path.exists(), index.exists(), pytorch_file.exists()) {
             (false, true, _) => Self::open(&index),
             (false, false, true) => Err(ModelError::BadInput(format!(
                 "{}: this format is not supported; convert it to model.safetensors in \
@@ -106,7 +113,42 @@ impl Weights {
                 pytorch_file.display()
             ))),
             _ => Self::open(&path),
+        }?;
+        weights.check_published()?;
+        Ok(weights)
+    }
+
+    /// Refuses published weights that are quantised or have an adapter. A model would take codes for
+    /// weights, and ignore the tensors of an adapter.
+    ///
+    /// # Errors
+    /// [`ModelError::BadFile`] with the first such tensor
+    pub fn check_published(&self) -> Result<()> {
+        for shard in &self.shards {
+            for name in shard.names() {
+                let is_of_adapter = |part: &str| {
+                    let mut rests = ADAPTERS.iter().filter_map(|start| part.strip_prefix(start));
+                    rests.any(|rest| rest.is_empty() || rest.starts_with('_'))
+                };
+                let last = name.rsplit('.').next().unwrap_or_default();
+                let dtype = shard.header.info(&name).map(|info| info.dtype);
+                let is_float = matches!(
+                    dtype,
+                    None | Some(Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64)
+                );
+                let problem = if name.split('.').any(is_of_adapter) {
+                    "an adapter, such as LoRA; merge it into its base model, save that, and give the \
+                     new folder"
+                } else if QUANTISED.contains(&last) || last.contains("weight") && !is_float {
+                    UNQUANTISED
+                } else {
+                    continue;
+                };
+                let reason = format!("tensor `{name}` belongs to {problem}");
+                return Err(ModelError::BadFile { path: shard.path.clone(), reason });
+            }
         }
+        Ok(())
     }
 
     /// If the file has names that begin with `prefix` (for example `bert.`), adds `prefix` to every
@@ -316,12 +358,42 @@ mod tests {
     fn an_unsupported_dtype_is_an_error_that_names_the_tensor() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("w.safetensors");
-        let view = TensorView::new(safetensors::Dtype::BOOL, vec![2], &[0, 1]).unwrap();
+        let view = TensorView::new(Dtype::BOOL, vec![2], &[0, 1]).unwrap();
         std::fs::write(&path, safetensors::serialize([("mask", view)], None).unwrap()).unwrap();
         let weights = Weights::open(&path).unwrap();
         let error = weights.get("mask", &[2], DType::F32, &Device::Cpu).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("`mask`") && text.contains("BOOL"), "{text}");
+    }
+
+    #[test]
+    fn published_weights_with_an_adapter_or_codes_are_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join(WEIGHTS_FILE);
+        let open = |name: &str, dtype: Dtype| {
+            let view = TensorView::new(dtype, vec![4], &[0; 32][..dtype.bitsize() / 2]).unwrap();
+            std::fs::write(&path, safetensors::serialize([(name, view)], None).unwrap()).unwrap();
+            assert!(Weights::open(&path).is_ok());
+            Weights::open_folder(folder.path()).map(|_| ()).map_err(|error| error.to_string())
+        };
+        for name in ["lora_A.default.weight", "base_layer.weight", "lora_B", "hada_w1_a"] {
+            let error = open(&format!("query.{name}"), Dtype::F32).expect_err(name);
+            assert!(error.contains(name) && error.contains("merge it"), "{error}");
+        }
+        for (name, dtype) in [
+            ("weight", Dtype::F8_E4M3),
+            ("weight", Dtype::I8),
+            ("weight_packed", Dtype::I32),
+            ("SCB", Dtype::F32),
+        ] {
+            let error = open(&format!("query.{name}"), dtype).expect_err(name);
+            assert!(error.contains(name) && error.contains("dequantise"), "{error}");
+        }
+        for (name, dtype) in
+            [("lorado.weight", Dtype::BF16), ("position_ids", Dtype::I64), ("mask", Dtype::U8)]
+        {
+            assert_eq!(open(name, dtype), Ok(()));
+        }
     }
 
     #[test]

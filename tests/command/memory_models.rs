@@ -154,6 +154,52 @@ fn entries_that_cannot_be_encoded_are_refused_with_line_and_remedy() {
 }
 
 #[test]
+fn files_that_are_not_what_they_seem_are_refused_by_name() {
+    let folder = &Folder::new();
+    clip_folder(folder);
+    mixed_entries(folder);
+    let build = "memory build --entries entries.jsonl --model clip --images pictures --out m";
+    let refused_with = |file: &str, content: &str, parts: &[&str]| {
+        let former = fs::read(folder.join(file)).unwrap();
+        fs::write(folder.join(file), content).unwrap();
+        refused(folder, build, parts);
+        fs::write(folder.join(file), former).unwrap();
+    };
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:b\nsize 6219\n";
+    let model = ["clip/config.json", "clip/tokenizer.json", "clip/model.safetensors"];
+    for file in model.into_iter().chain(["pictures/red.png", "entries.jsonl"]) {
+        refused_with(file, pointer, &[&format!("{file}: is a Git LFS pointer"), "git lfs pull"]);
+    }
+    let config = fs::read_to_string(folder.join("clip/config.json")).unwrap();
+    let quantised = r#"{"quantization_config": {"quant_method": "fp8"},"#;
+    let parts = ["clip/config.json", "`quantization_config`", "with fp8", "dequantise"];
+    refused_with("clip/config.json", &config.replacen('{', quantised, 1), &parts);
+    fs::write(folder.join("clip/adapter_config.json"), "{}").unwrap();
+    let parts = ["clip/adapter_config.json: is a PEFT adapter", "merge it into its base model"];
+    refused(folder, build, &parts);
+    fs::remove_file(folder.join("clip/config.json")).unwrap();
+    refused(folder, build, &parts);
+    refused(folder, "transcribe pictures/red.png --model clip --out t.jsonl", &parts);
+}
+
+#[test]
+fn an_entry_with_a_damaged_image_can_be_skipped() {
+    let folder = &Folder::new();
+    clip_folder(folder);
+    mixed_entries(folder);
+    fs::write(folder.join("pictures/red.png"), "damaged").unwrap();
+    let build = "memory build --entries entries.jsonl --model clip --images pictures --out m";
+    let parts = ["entries.jsonl:1: the entry 10", "not a known image", "--skip-unencodable"];
+    refused(folder, build, &parts);
+    let output = engram(folder, &format!("{build} --skip-unencodable"));
+    let message = errors(&output);
+    assert!(output.status.success(), "{message}");
+    assert!(message.contains("skipped the entry 10: pictures/red.png"), "{message}");
+    assert!(message.contains("entries.jsonl: skipped 1 entry"), "{message}");
+    assert!(succeeds(folder, "memory info m").contains("4 entries"));
+}
+
+#[test]
 #[ignore = "needs ENGRAM_MINILM: the folder of all-MiniLM-L6-v2"]
 fn minilm_finds_the_entry_of_a_paraphrase() {
     let minilm = folder_of("ENGRAM_MINILM").display().to_string();

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 use std::rc::Rc;
 
-use flate2::bufread::MultiGzDecoder;
+use flate2::bufread::GzDecoder;
 
 use crate::{Location, TextError};
 
@@ -29,6 +29,11 @@ const GZIP: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// The byte order marks of UTF-16, little-endian and big-endian.
 const UTF_16: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
+/// The first bytes of a Git LFS pointer. Git LFS keeps large files outside of the repository, so
+/// a clone without it has a pointer, a short text, in the place of each large file.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1";
+/// A Git LFS pointer has fewer bytes.
+const MAX_LFS_POINTER_BYTES: u64 = 1024;
 
 /// An open text input. Reading it returns uncompressed bytes without a byte order mark.
 ///
@@ -82,7 +87,7 @@ impl<'r> Input<'r> {
         let mut reader: Box<dyn BufRead + 'r> = Box::new(raw_reader);
         if is_gzip {
             let limited = LimitedReader {
-                reader: MultiGzDecoder::new(reader),
+                reader: GzipMembers(GzDecoder::new(reader)),
                 decompressed_bytes: 0,
                 compressed_bytes,
                 limit,
@@ -98,6 +103,7 @@ impl<'r> Input<'r> {
         if UTF_16.iter().any(|mark| first.starts_with(mark)) {
             return refuse("is UTF-16 text", "convert the file to UTF-8");
         }
+        refuse_lfs_pointer(&file, &first)?;
         if first == BYTE_ORDER_MARK {
             reader.consume(BYTE_ORDER_MARK.len());
         }
@@ -233,8 +239,33 @@ fn read_error(file: &str, is_gzip: bool, source: io::Error) -> TextError {
     }
 }
 
+/// Refuses a Git LFS pointer in the place of a file. `start` has the file's first bytes, at least
+/// 42 if it has so many.
+///
+/// # Errors
+/// [`TextError::Malformed`]
+pub fn refuse_lfs_pointer(file: impl AsRef<Path>, start: &[u8]) -> Result<(), TextError> {
+    if !start.starts_with(LFS_POINTER) {
+        return Ok(());
+    }
+    let reason = "is a Git LFS pointer, not the file itself";
+    Err(TextError::malformed(file, None, reason, "run `git lfs pull` in the folder of the clone"))
+}
+
+/// Like [`refuse_lfs_pointer`], for a path. A path that cannot be read is left to its reader.
+///
+/// # Errors
+/// as [`refuse_lfs_pointer`]
+pub fn refuse_lfs_pointer_at(path: &Path) -> Result<(), TextError> {
+    let metadata = std::fs::metadata(path);
+    if !metadata.is_ok_and(|data| data.is_file() && data.len() < MAX_LFS_POINTER_BYTES) {
+        return Ok(());
+    }
+    refuse_lfs_pointer(path, &engram_durable::read_file(path).unwrap_or_default())
+}
+
 /// Returns the first bytes, which identify the format, and a reader that starts with these bytes
-/// again. Without a format mark, only one byte is read, because a pipe may have no more yet.
+/// again. Only bytes that agree with a format mark are read, because a pipe may have no more yet.
 fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
     let mut first = Vec::new();
     reader.by_ref().take(1).read_to_end(&mut first)?;
@@ -242,7 +273,34 @@ fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)>
     if matches!(first[..], [0xfe | 0xff]) || first == [gzip] || first == [byte_order_mark] {
         reader.by_ref().take(2).read_to_end(&mut first)?;
     }
+    while first.len() < LFS_POINTER.len()
+        && LFS_POINTER.starts_with(&first)
+        && reader.by_ref().take(1).read_to_end(&mut first)? > 0
+    {}
     Ok((first.clone(), Cursor::new(first).chain(reader)))
+}
+
+/// A reader of gzip members, one after the other. It passes over zero bytes after a member: tapes
+/// and some object stores fill their last block with them.
+struct GzipMembers<'r>(GzDecoder<Box<dyn BufRead + 'r>>);
+
+impl Read for GzipMembers<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = self.0.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            let mut rest = std::mem::replace(self.0.get_mut(), Box::new(io::empty()));
+            while rest.fill_buf()?.first() == Some(&0) {
+                rest.consume(1);
+            }
+            if rest.fill_buf()?.is_empty() {
+                return Ok(0);
+            }
+            self.0.reset(rest);
+        }
+    }
 }
 
 /// A reader that counts the compressed bytes read.
@@ -311,6 +369,9 @@ mod tests {
         let packed = [gzip(b"\xef\xbb\xbfone\n"), gzip(b"two\n")].concat();
         std::fs::write(&path, &packed).unwrap();
         assert_eq!(read_text(&path).unwrap(), "one\ntwo\n");
+        let padded = [gzip(b"one\n"), vec![0; 3], gzip(b"two\n"), vec![0; 1 << 19]].concat();
+        assert_eq!(text(&padded).unwrap(), "one\ntwo\n");
+        assert!(text(&[&padded[..], b"more"].concat()).is_err());
         std::fs::write(&path, &packed[..packed.len() - 9]).unwrap();
         let error = read_text(&path).unwrap_err().to_string();
         assert!(error.contains("text.gz: is gzip-compressed but cannot be unpacked"), "{error}");
@@ -346,6 +407,24 @@ mod tests {
         for short_text in [&b""[..], b"\xef\xbb\xbf", b"e", b"\xc3\xa9"] {
             assert!(text(short_text).is_ok(), "{short_text:?}");
         }
+    }
+
+    #[test]
+    fn a_git_lfs_pointer_is_refused_by_name() {
+        let pointer = [LFS_POINTER, b"\noid sha256:bb\nsize 6219\n"].concat();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, &pointer).unwrap();
+        for error in [
+            text(&pointer).unwrap_err(),
+            text(&gzip(&pointer)).unwrap_err(),
+            read_text(&path).unwrap_err().to_string(),
+            refuse_lfs_pointer_at(&path).unwrap_err().to_string(),
+        ] {
+            assert!(error.contains("f: is a Git LFS pointer") && error.contains("git lfs pull"));
+        }
+        assert_eq!(text(b"version https://example.org\n").unwrap().len(), 28);
+        refuse_lfs_pointer_at(folder.path()).unwrap();
     }
 
     #[test]

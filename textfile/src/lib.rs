@@ -34,7 +34,9 @@ mod table;
 pub use error::{Location, TextError, shortened};
 pub use formula::{with_formula, without_formula};
 pub use ids::UniqueIds;
-pub use input::{Input, base_folder, decode, read_bytes, read_text};
+pub use input::{
+    Input, base_folder, decode, read_bytes, read_text, refuse_lfs_pointer, refuse_lfs_pointer_at,
+};
 pub use json::{ONE_OBJECT, Object, json_lines, message, message_in_line, parse_json_line};
 pub use lines::{Lines, MAX_LINE_BYTES, check_line_ends, lines, non_blank_lines};
 pub use table::Table;

@@ -251,7 +251,7 @@ impl AudioFiles {
     /// Returns the audio file called `name`, or the expected file name as the inner error.
     ///
     /// # Errors
-    /// `Audio` if two folders have such a file, so that the name is ambiguous
+    /// `Malformed` if two folders have such a file, so that the name is ambiguous
     pub(super) fn find(&self, name: &str) -> Result<Result<PathBuf, String>, DataError> {
         let files = self.files.get(name).map_or(&[][..], Vec::as_slice);
         let Some(preferred) = files.iter().min_by_key(|path| extension_rank(path)) else {
@@ -263,7 +263,7 @@ impl AudioFiles {
         {
             Some(other) => {
                 let reason = format!("{} has the same name", preferred.display());
-                Err(DataError::Audio { path: other.clone(), reason })
+                Err(file_error(other, &reason, "rename or remove one of the two"))
             }
             None => Ok(Ok(preferred.clone())),
         }

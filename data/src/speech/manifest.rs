@@ -19,6 +19,9 @@ use crate::DataError;
 use crate::audio::AudioReader;
 use crate::folder::{self, FolderFiles, SkippedFiles};
 
+/// A clip may end this much after its recording, because times in lists are rounded.
+const MAX_MISSING_SECONDS: f64 = 0.1;
+
 const REMEDY: &str = "write {\"audio\": \"a.flac\", \"text\": \"…\", \"frames\": [\"1.png\"]}";
 
 /// Extensions of audio files, in order of preference for files that differ only in their extension.
@@ -58,7 +61,7 @@ pub struct Clip {
 /// audio file.
 ///
 /// # Errors
-/// as [`read_manifest`]; `Io`; `Audio` for a folder without audio files
+/// as [`read_manifest`]; `Io`; `Malformed` for a folder without audio files
 pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
     Ok(clips_and_skipped(path)?.0)
 }
@@ -73,7 +76,7 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
         if files.is_empty() {
             let extensions = EXTENSIONS.join(", ");
             let reason = format!("no audio files ({extensions}) in this folder; skipped {skipped}");
-            return Err(DataError::Audio { path: path.into(), reason });
+            return Err(DataError::of_file(path, reason, "name the folder of the audio files"));
         }
         let mut clips: Vec<Clip> =
             files.into_iter().map(|file| whole_file(default_id(&file, path), file)).collect();
@@ -292,8 +295,8 @@ impl ClipReader {
     /// Appends the next block of samples to `samples`; returns `false` if it was the last.
     ///
     /// # Errors
-    /// as [`AudioReader::read`]; `Audio` for a clip that starts after the end of its
-    /// file, or has no samples
+    /// as [`AudioReader::read`]; `Malformed` for a clip that starts after the end of its file, or
+    /// ends more than 0.1 s after it; `Audio` for a file without samples
     pub fn read(&mut self, samples: &mut Vec<f32>) -> Result<bool, DataError> {
         if self.ended {
             return Ok(false);
@@ -311,17 +314,23 @@ impl ClipReader {
             self.ended = true;
         }
         self.num_returned += samples.len() - old_length;
-        if self.ended && self.num_returned == 0 {
-            let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
-            let (length, start) = (seconds(self.num_read), seconds(self.start));
-            let reason = if self.start > 0 {
-                format!("has {length:.2} s, but the clip begins at {start} s")
-            } else {
-                "has no samples".to_string()
-            };
-            return Err(DataError::Audio { path: self.audio.clone(), reason });
-        }
-        Ok(!self.ended)
+        let seconds = |samples: usize| samples as f64 / f64::from(self.rate);
+        let (length, start, end) =
+            (seconds(self.num_read), seconds(self.start), self.end.map_or(0.0, seconds));
+        let fault = if self.ended && self.num_returned == 0 && self.start == 0 {
+            let (path, reason) = (self.audio.clone(), "has no samples".to_string());
+            return Err(DataError::Audio { path, reason });
+        } else if self.ended && self.num_returned == 0 {
+            format!("begins at {start} s")
+        } else if !has_more && end > length + MAX_MISSING_SECONDS {
+            let (present, wanted) = (length - start, end - start);
+            format!("ends at {end} s: {present:.2} of {wanted:.2} s are there")
+        } else {
+            return Ok(!self.ended);
+        };
+        let reason = format!("has {length:.2} s, but the clip {fault}");
+        let remedy = "correct the times of the clip, or get the whole recording";
+        Err(DataError::of_file(&self.audio, reason, remedy))
     }
 
     /// Returns the duration of the clip in seconds, or `None` if it is unknown.
@@ -358,11 +367,14 @@ mod tests {
         let manifest = folder.path().join("m.jsonl");
         let lines = "{\"audio\": \"a.wav\"}\n\n{\"audio\": \"a.wav\", \"start\": 0.25, \"end\": 0.5, \
                      \"text\": \"t\", \"id\": \"x\"}\n{\"audio\": \"a.wav\", \"start\": 0.9}\n\
-                     {\"audio\": \"a.wav\", \"start\": 2, \"end\": 3}\n";
+                     {\"audio\": \"a.wav\", \"start\": 2, \"end\": 3}\n\
+                     {\"audio\": \"a.wav\", \"start\": 0.5, \"end\": 1.09}\n\
+                     {\"audio\": \"a.wav\", \"start\": 0.75, \"end\": 7}\n";
         std::fs::write(&manifest, lines).expect("a manifest");
         let clips = clips(&manifest).expect("clips");
         let ids: Vec<(&str, u64)> = clips.iter().map(|c| (c.id.as_str(), c.line)).collect();
-        assert_eq!(ids, [("a", 1), ("x", 3), ("a-0.9", 4), ("a-2", 5)]);
+        let expected = [("a", 1), ("x", 3), ("a-0.9", 4), ("a-2", 5), ("a-0.5", 6), ("a-0.75", 7)];
+        assert_eq!(ids, expected);
         let first_and_count = |clip: &Clip| {
             let samples = clip.samples(16_000)?;
             Ok::<_, DataError>(((samples[0] * 32_768.0) as i16, samples.len()))
@@ -372,6 +384,11 @@ mod tests {
         assert_eq!(first_and_count(&clips[2]).expect("samples"), (14_400, 1_600));
         let error = first_and_count(&clips[3]).expect_err("after the end").to_string();
         assert!(error.contains("has 1.00 s") && error.contains("begins at 2 s"), "{error}");
+        assert!(error.contains("correct the times"), "{error}");
+        assert_eq!(first_and_count(&clips[4]).expect("samples"), (8_000, 8_000));
+        let error = first_and_count(&clips[5]).expect_err("a part is missing").to_string();
+        let parts = ["has 1.00 s, but the clip ends at 7 s: 0.25 of 6.25 s are there", "the times"];
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     }
 
     #[test]

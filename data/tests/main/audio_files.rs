@@ -181,6 +181,56 @@ fn all_parts_of_joined_flacs_are_read() {
     assert!(both.abs_diff(2 * one) <= 2, "{both} of {one}");
 }
 
+/// Returns a FLAC with blocks of 192 samples. All samples of block `n` have the value `n`. `sizes`
+/// are the sizes in the header, and `total` is its number of samples.
+fn flac(sizes: [u8; 10], total: u16, blocks: std::ops::Range<u8>) -> Vec<u8> {
+    let mut bytes = [b"fLaC\0\0\0\x22", &sizes[..], b"\x03\xe8\0\xf0\0\0"].concat();
+    bytes.extend(total.to_be_bytes());
+    // No checksum, and a seek table of an invalid length.
+    bytes.extend([&[0; 16], &b"\x83\0\0\x05fault"[..]].concat());
+    let checksum = |bits: u32, polynomial: u32, bytes: &[u8]| {
+        bytes.iter().fold(0, |sum, byte| {
+            (0..8).fold(sum ^ (u32::from(*byte) << (bits - 8)), |sum, _| {
+                ((sum << 1) ^ (polynomial * (sum >> (bits - 1)))) & ((1 << bits) - 1)
+            })
+        })
+    };
+    for block in blocks {
+        let mut frame = vec![0xff, 0xf8, 0x10, 0x08, block];
+        frame.push(checksum(8, 0x07, &frame) as u8);
+        frame.extend([0, 0, block]);
+        frame.extend((checksum(16, 0x8005, &frame) as u16).to_be_bytes());
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+#[test]
+fn flacs_with_unknown_or_wrong_sizes_and_parts_of_flacs_are_read() {
+    let usual = [0, 192, 0, 192, 0, 0, 11, 0, 0, 11];
+    let whole = decode(flac(usual, 6 * 192, 0..6)).expect("audio");
+    let values = (0..6 * 192).map(|i| (i / 192) as f32 / 32_768.0);
+    assert_eq!(whole, values.collect::<Vec<_>>());
+    for sizes in [
+        [0, 0, 0, 192, 0, 0, 11, 0, 0, 11],
+        [0; 10],
+        [0, 16, 0, 192, 0, 0, 0, 0, 0, 0],
+        [16, 0, 0, 0, 0, 0, 255, 0, 0, 1],
+    ] {
+        for total in [0, 6 * 192] {
+            assert_eq!(decode(flac(sizes, total, 0..6)).expect("audio"), whole, "{sizes:?}");
+        }
+    }
+    assert_eq!(decode(flac(usual, 6 * 192, 2..6)).expect("the end"), whole[2 * 192..]);
+    let error = decode(flac(usual, 6 * 192, 1..3)).expect_err("the end is missing");
+    assert!(error.contains("is truncated: 384 of 1152") && error.contains("WAV"), "{error}");
+    let mut damaged = flac(usual, 6 * 192, 0..6);
+    let first_value = damaged.len() - 5 * 11 - 3;
+    damaged[first_value] ^= 1;
+    let error = decode(damaged).expect_err("the first block is damaged");
+    assert!(error.contains("192 samples are missing"), "{error}");
+}
+
 #[test]
 fn other_formats_are_refused_by_name() {
     for (start, name) in

@@ -196,6 +196,92 @@ fn files_that_are_not_images_are_reported() {
     assert!(matches!(DecodedImage::open("none.png").unwrap_err(), DataError::Io { .. }));
 }
 
+/// The colours of [`gif`].
+const COLOURS: [[u8; 3]; 4] = [[255, 250, 245], [10, 20, 30], [200, 0, 100], [0, 90, 7]];
+
+/// Returns a GIF whose frame `[left, top, width, height]` has the colours 0 to 3 in turn, with or
+/// without a palette and a transparent colour. Its background is the colour 1.
+fn gif(canvas: [u16; 2], frame: [u16; 4], palette: bool, transparent: Option<u8>) -> Vec<u8> {
+    let little_endian = |numbers: &[u16]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+    let (canvas, position): (Vec<u8>, Vec<u8>) = (little_endian(&canvas), little_endian(&frame));
+    // Codes of 3 bits: 4 clears the table, so that they stay short, and 5 is the end.
+    let pixels = (0..frame[2] * frame[3]).flat_map(|i| [4, i % 4]).chain([5]);
+    let bits: Vec<u16> = pixels.flat_map(|code| [code & 1, code >> 1 & 1, code >> 2]).collect();
+    let byte = |bits: &[u16]| bits.iter().rev().fold(0, |byte, bit| byte << 1 | *bit as u8);
+    let data: Vec<u8> = bits.chunks(8).map(byte).collect();
+    let control = [0x21, 0xf9, 4, transparent.is_some().into(), 0, 0, transparent.unwrap_or(0), 0];
+    [
+        &b"GIF89a"[..],
+        &canvas,
+        &[if palette { 0x81 } else { 0 }, 1, 0],
+        if palette { COLOURS.as_flattened() } else { &[] },
+        b"\x21\xfe\x02hi\0",
+        &control,
+        b",",
+        &position,
+        &[0, 2, data.len() as u8],
+        &data,
+        b"\0;",
+    ]
+    .concat()
+}
+
+/// The expected colours outside of the frame are those of Pillow 13.
+#[test]
+fn the_first_frame_of_a_gif_may_be_smaller_than_the_canvas_or_beyond_it() {
+    for (palette, transparent, outside) in [
+        (true, None, COLOURS[0]),
+        (true, Some(2), COLOURS[2]),
+        (true, Some(200), [0; 3]),
+        (false, None, [0; 3]),
+        (false, Some(2), [2; 3]),
+    ] {
+        for (canvas, frame, size) in [
+            ([6, 5], [2, 1, 3, 2], (6, 5)),
+            ([6, 5], [0, 1, 6, 2], (6, 5)),
+            ([6, 5], [4, 4, 3, 2], (7, 6)),
+            ([0, 0], [0, 0, 3, 2], (3, 2)),
+        ] {
+            let bytes = gif(canvas, frame, palette, transparent);
+            let image = DecodedImage::from_bytes("a.gif", &bytes).unwrap();
+            assert_eq!((image.width(), image.height()), size);
+            assert_eq!(engram_data::image::size(&bytes), Some(size));
+            let [left, top, width, height] = frame.map(u32::from);
+            for (i, pixel) in (0..).zip(image.pixels().as_chunks().0) {
+                let (x, y) = (i % size.0, i / size.0);
+                let is_inside =
+                    (left..left + width).contains(&x) && (top..top + height).contains(&y);
+                let expected = match is_inside.then(|| (y - top) * width + x - left) {
+                    None => outside,
+                    Some(i) if palette => COLOURS[i as usize % 4],
+                    Some(i) => [i as u8 % 4; 3],
+                };
+                assert_eq!(*pixel, expected, "{palette} {transparent:?} {frame:?}: {x}, {y}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_frame_of_an_animated_webp_keeps_its_values() {
+    let (still, path) = (fs::read(fixture("alpha.webp")).unwrap(), fixture("alpha.webp"));
+    let image = DecodedImage::open(path).unwrap();
+    let number = |n: u32| n.to_le_bytes();
+    let sizes = [&number(image.width() - 1)[..3], &number(image.height() - 1)[..3]].concat();
+    // The position, the size, the duration and the flags, which ask for blending.
+    let frame = [&[0; 6], &sizes[..], &[9, 0, 0, 0], &still[12..]].concat();
+    let animation = [
+        &b"WEBPVP8X\x0a\0\0\0\x12\0\0\0"[..],
+        &sizes,
+        b"ANIM\x06\0\0\0\0\0\0\0\0\0ANMF",
+        &number(frame.len() as u32),
+        &frame,
+    ];
+    let bytes = animation.concat();
+    let file = [&b"RIFF"[..], &number(bytes.len() as u32), &bytes].concat();
+    assert!(DecodedImage::from_bytes("a.webp", &file).unwrap() == image);
+}
+
 #[test]
 fn an_image_with_too_many_or_no_pixels_is_refused_before_decoding() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,8 +291,7 @@ fn an_image_with_too_many_or_no_pixels_is_refused_before_decoding() {
     fs::write(&path, &bytes).unwrap();
     let error = DecodedImage::open(&path).unwrap_err();
     assert!(matches!(error, DataError::ImageTooLarge { width: 65535, .. }), "{error}");
-    bytes[6..10].fill(0);
-    fs::write(&path, &bytes).unwrap();
+    fs::write(&path, [&b"GIF89a"[..], &[0; 7], b",", &[0; 12]].concat()).unwrap();
     assert!(matches!(DecodedImage::open(&path).unwrap_err(), DataError::Image { .. }));
     // A single row of pixels, whose longer edge would become very long.
     let thin_image = DecodedImage::from_pixels(1 << 20, 1, vec![0; 3 << 20]).unwrap();

@@ -4,6 +4,7 @@
 use engram_data::tokenizer::{SegmentTokenizer, SpecialTokens, TextForm, longest_first};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde_json::{Value, json};
 
 /// A WordPiece tokenizer whose file requests truncation and padding, as in all-MiniLM-L6-v2.
 const WORD_PIECE: &str = r###"{
@@ -116,6 +117,39 @@ fn files_that_are_not_tokenizers_are_refused() {
     let missing = folder.path().join("none.json");
     let message = SegmentTokenizer::from_file(missing).err().unwrap().to_string();
     assert!(message.contains("none.json"), "{message}");
+}
+
+#[test]
+fn steps_that_together_make_texts_too_long_are_refused() {
+    let replace = |kind: &str, pattern: &str, content: &str| json!({"type": "Replace", "pattern": {kind: pattern}, "content": content});
+    let read = |part: &str, steps: &[Value]| {
+        let mut tokenizer: Value = serde_json::from_str(WORD_PIECE).unwrap();
+        tokenizer[part] = json!({"type": "Sequence", format!("{}s", part.replace('_', "")): steps});
+        let json = tokenizer.to_string();
+        let tokenizer = SegmentTokenizer::from_bytes("tokenizer.json", json.as_bytes());
+        tokenizer.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
+    let prepend = json!({"type": "Prepend", "prepend": "▁"});
+    for (part, steps) in [
+        ("normalizer", vec![replace("String", "a", "aaaaaaaa"); 6]),
+        ("normalizer", vec![replace("Regex", "[a-z]", "aaaaaaaa"); 6]),
+        ("normalizer", vec![replace("Regex", "(?=a)", "a"); 12]),
+        ("normalizer", ["a", "b"].map(|c| replace("String", c, &"b".repeat(99))).to_vec()),
+        ("normalizer", vec![prepend.clone(); 12]),
+        ("pre_tokenizer", vec![bytes.clone(); 12]),
+        ("decoder", vec![replace("String", "a", "aaaaaaaa"); 6]),
+    ] {
+        let error = read(part, &steps).unwrap_err();
+        assert!(error.contains("tokenizer.json: not") && error.contains("1000 bytes"), "{error}");
+    }
+    // Letters of another script, and the steps of usual tokenizers.
+    let letters = ('а'..='я').map(|letter| replace("String", &letter.to_string(), "shch"));
+    let quotes = vec![replace("Regex", "[“”]|„", "'"); 12];
+    let space = [replace("Regex", r"\s+", " "), replace("String", " ", "▁"), prepend];
+    let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"});
+    assert_eq!(read("normalizer", &letters.chain(quotes).chain(space).collect::<Vec<_>>()), Ok(()));
+    assert_eq!(read("pre_tokenizer", &[metaspace, bytes]), Ok(()));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::tokenizer::{TokenizerConfig, adapt_tokenizer_json};
 use crate::digest;
 use crate::error::{InferError, Result};
-use crate::pretrained::{PretrainedFolder, PretrainedWeights};
+use crate::pretrained::{ADAPTER, PretrainedFolder, PretrainedWeights};
 
 /// The files of a text encoder.
 pub struct EncoderFiles {
@@ -50,19 +50,18 @@ impl EncoderFiles {
     pub(super) fn of_layout(layout: &Layout) -> Result<Self> {
         let folder = layout.transformer();
         let config = folder.file("config.json")?;
-        if let Some((_, name)) = folder.optional_text("adapter_config.json")? {
-            let reason = "is a PEFT adapter, which is not supported; merge it into the model first";
-            return Err(InferError::Encoder { name, reason: reason.to_owned() });
+        if folder.optional(ADAPTER)?.is_some() {
+            return Err(folder.adapter_error().into());
         }
         let settings = layout.settings(false)?;
         let tokenizer_config = TokenizerConfig::read(&folder)?;
         let tokenizer = folder.tokenizer()?;
-        let weights = folder.weights()?;
         let adapt = |json: Vec<u8>| {
             adapt_tokenizer_json(json, tokenizer_config.as_ref(), settings.do_lower_case)
         };
         let files = Self::read(&config, &tokenizer, adapt)?;
-        Ok(Self { weights: Some(weights), pooling: layout.trainable_pooling()?, ..files })
+        let weights = Some(folder.weights()?);
+        Ok(Self { weights, pooling: layout.trainable_pooling()?, ..files })
     }
 
     /// Reads `config.json` and `tokenizer.json` of a folder, without weights.

@@ -226,11 +226,11 @@ impl CheckedFile {
     }
 }
 
-/// Returns an error unless `path` is a regular file. Opening a pipe could block, and a device may
+/// Returns an error unless `path` is a regular file with its own content. Opening a pipe could block, and a device may
 /// never end.
 pub(crate) fn check_is_file(path: &Path) -> Result<(), MemoryError> {
     match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_file() => Ok(()),
+        Ok(metadata) if metadata.is_file() => Ok(engram_textfile::refuse_lfs_pointer_at(path)?),
         Ok(_) => Err(MemoryError::corrupt(path, "is not a file")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             Err(MemoryError::corrupt(path, "is missing"))

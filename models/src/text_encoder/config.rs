@@ -5,7 +5,8 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::config::{
-    bad_field, check_dropout, check_heads, check_layers, check_sizes, in_file, require,
+    bad_field, check_dropout, check_heads, check_layers, check_sizes, in_file, refuse_quantised,
+    require,
 };
 use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
@@ -182,6 +183,7 @@ impl TextEncoderConfig {
                 return Err(bad_field(name, reason));
             }
         };
+        refuse_quantised(text, name)?;
         let config: Self = serde_json::from_str(text).map_err(bad_json)?;
         let config = Self { disentangled, ..config };
         in_file(Path::new(name), config.validate())?;

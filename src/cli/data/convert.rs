@@ -5,6 +5,7 @@ use engram_data::messages::counted;
 use clap::{Args, Subcommand};
 use engram_durable::copy_file;
 use engram_models::ctranslate2::PublishedWhisper;
+use engram_textfile::refuse_lfs_pointer_at;
 use engram_train::write_checksums;
 
 use super::super::paths::{InputFolder, NewFolder};
@@ -49,6 +50,9 @@ impl Ctranslate2 {
     fn run(&self) -> anyhow::Result<()> {
         let out = &self.out;
         output::check_new_folder(out)?;
+        for file in ["model.bin", "config.json", "tokenizer.json"] {
+            refuse_lfs_pointer_at(&self.folder.join(file))?;
+        }
         let model = PublishedWhisper::read_ctranslate2(&self.folder)?;
         output::write_folder(out, |staging| {
             model.save(staging)?;

@@ -1,10 +1,12 @@
 //! Keys that a model computes from texts and images.
 
 use engram_data::messages::counted;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use engram_data::image::DecodedImage;
 use engram_infer::encode::{Item, JointEncoder, Modalities, PromptChoice};
 use engram_memory::rows::{EntryFile, EntryLines, RowReader};
 use engram_memory::{Batch, Description, EncoderRecord, Entry, MemoryError};
@@ -44,7 +46,7 @@ pub(super) struct EncoderOptions {
     #[arg(long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u16).range(1..=4096))]
     batch: u16,
-    /// Skip entries that the model cannot encode, and print their number
+    /// Skip entries that the model cannot encode, such as damaged images, and print their number
     #[arg(long)]
     pub(super) skip_unencodable: bool,
     #[command(flatten)]
@@ -69,7 +71,8 @@ impl EncoderOptions {
         };
         print_advice(&encoder, &prompt);
         let images = self.images.as_deref().unwrap_or(folder).to_owned();
-        Ok(EntryEncoder { encoder, images, skip_unencodable: self.skip_unencodable })
+        let (skip_unencodable, unreadable) = (self.skip_unencodable, HashSet::new());
+        Ok(EntryEncoder { encoder, images, skip_unencodable, unreadable })
     }
 
     /// Number of entries in a batch.
@@ -88,15 +91,13 @@ impl Encoding {
     ) -> anyhow::Result<NewRows> {
         let path = &file.path;
         let folder = path.parent().unwrap_or(Path::new(""));
-        let source = self.options.open(self.model.as_deref(), memory, folder)?;
+        let mut source = self.options.open(self.model.as_deref(), memory, folder)?;
         // All entries are validated before the first entry is encoded.
         let (mut rows, mut skipped) = (0, 0);
         let mut lines = EntryLines::open(file, first_id)?;
         while let Some(entry) = lines.next() {
-            match source.content(&entry?, &|reason, remedy| lines.error(reason, remedy))? {
-                Some(_) => rows += 1,
-                None => skipped += 1,
-            }
+            let is_row = source.check(&entry?, &|reason, remedy| lines.error(reason, remedy))?;
+            if is_row { rows += 1 } else { skipped += 1 }
         }
         print_skipped(path, skipped);
         let blank = lines.blank_texts();
@@ -123,11 +124,14 @@ pub(super) fn print_skipped(path: &Path, skipped: usize) {
     if skipped > 0 {
         let entries = counted(skipped, "entry");
         output::warn(&format!(
-            "{}: skipped {entries} without a text or image for the model",
+            "{}: skipped {entries} without a text or image that the model can encode",
             path.display()
         ));
     }
 }
+
+/// Added to the error of an entry that cannot be encoded.
+const SKIP: &str = "--skip-unencodable skips such entries";
 
 /// The text and image that a key is computed from.
 pub(super) struct Content {
@@ -144,15 +148,38 @@ pub(super) struct EntryEncoder {
     /// Base folder of image paths.
     images: PathBuf,
     skip_unencodable: bool,
+    /// The ids of entries to skip because their images cannot be read.
+    unreadable: HashSet<i64>,
 }
 
 impl EntryEncoder {
+    /// Whether an entry is a row of the memory. With `skip_unencodable`, its image is decoded, and
+    /// the entry is skipped with a warning if this fails.
+    pub(super) fn check(
+        &mut self,
+        entry: &Entry,
+        error: &EntryError<'_>,
+    ) -> Result<bool, MemoryError> {
+        let Some(content) = self.content(entry, error)? else { return Ok(false) };
+        if self.skip_unencodable
+            && let Some(Err(error)) = content.image.map(DecodedImage::open)
+        {
+            output::warn(&format!("skipped the entry {}: {error}", entry.id));
+            self.unreadable.insert(entry.id);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
     /// The parts of an entry that the encoder can encode; `None` to skip the entry.
     pub(super) fn content(
         &self,
         entry: &Entry,
         error: &EntryError<'_>,
     ) -> Result<Option<Content>, MemoryError> {
+        if self.unreadable.contains(&entry.id) {
+            return Ok(None);
+        }
         let modalities = self.encoder.modalities();
         let text = Some(entry.text()).filter(|text| modalities.text && !text.trim().is_empty());
         let image = match entry.payload.get("image").filter(|_| modalities.images) {
@@ -213,7 +240,7 @@ impl EntryEncoder {
         let prepare = |(location, content): &(String, Content)| {
             let (text, image) = (content.text.as_deref(), content.image.as_deref());
             let prepared = self.encoder.prepare(Item { text, image });
-            prepared.map_err(|error| format!("{location}: {error}"))
+            prepared.map_err(|error| format!("{location}: {error} ({SKIP})"))
         };
         let prepared: Vec<_> = contents.par_iter().map(prepare).collect();
         let items = prepared.into_iter().collect::<Result<Vec<_>, String>>();

@@ -119,6 +119,7 @@ impl QueryOptions {
             }
             return Ok(vec![Query { text, image, location }]);
         };
+        engram_textfile::refuse_lfs_pointer_at(path)?;
         let text = engram_durable::read_input_text(path)
             .with_context(|| format!("{}: cannot be read as text", path.display()))?;
         let is_json = path.extension().is_some_and(|extension| extension == "jsonl");

@@ -100,7 +100,7 @@ impl ReEncode {
     /// the model can encode.
     fn open(&self, snapshot: &dyn Snapshot) -> anyhow::Result<(EntryEncoder, Vec<Row>)> {
         let folder = self.folder.display();
-        let source = self.options.open(Some(&self.model), None, Path::new(""))?;
+        let mut source = self.options.open(Some(&self.model), None, Path::new(""))?;
         if let Some(values) = snapshot.description().values.filter(|_| !self.keep_values) {
             anyhow::bail!(
                 "{folder}: its entries have values ({values}), which {} does not compute; keep the \
@@ -112,7 +112,7 @@ impl ReEncode {
         let mut rows = Vec::with_capacity(all_rows.len());
         for row in &all_rows {
             let entry = snapshot.entry(*row)?;
-            if source.content(&entry, &|reason, remedy| self.error(reason, remedy))?.is_some() {
+            if source.check(&entry, &|reason, remedy| self.error(reason, remedy))? {
                 rows.push(*row);
             }
         }

@@ -169,7 +169,8 @@ fn read_clip(
         let reason = format!(
             "has {seconds:.2} s; adapters take clips of {min_seconds} to {max_seconds:.0} s"
         );
-        return Err(DataError::Audio { path: clip.audio.clone(), reason }.into());
+        let (path, remedy) = (clip.audio.clone(), "split the clip, or remove it");
+        return Err(DataError::Malformed { path, place: None, reason, remedy }.into());
     }
     let embeddings =
         if uses_images { adapted.embed_images(&clip.frame_files(seconds)?)? } else { Vec::new() };

@@ -266,7 +266,8 @@ impl Manifest {
 
     /// Reads a clip at a speed.
     fn utterance(&self, clip: &Clip, speed: f64, data: &SpeechData) -> Result<Utterance> {
-        let samples = clip.samples(SAMPLE_RATE)?;
+        let samples = clip.samples(SAMPLE_RATE);
+        let samples = samples.map_err(|error| self.clip_error(clip, &error.to_string()))?;
         let seconds = samples.len() as f64 / f64::from(SAMPLE_RATE);
         if seconds > data.max_seconds {
             let max_seconds = data.max_seconds;
