@@ -6,14 +6,11 @@
 //! of images.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use engram_durable::write_file;
 use engram_textfile::{
     Location, TextError, UniqueIds, base_folder, non_blank_lines, parse_json_line, read_text,
-    shortened,
 };
 use serde::{Deserialize, Serialize};
 
@@ -97,48 +94,10 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
     let clips = if path.extension().is_some_and(|name| name == "jsonl" || name == "ndjson") {
         read_manifest(path)
     } else {
-        check_is_not_text(path)?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok(vec![whole_file(name, path.to_path_buf())])
     };
     Ok((clips?, SkippedFiles::default()))
-}
-
-/// Marks of text files that are given in place of a manifest, and the kinds of these files.
-const TEXT_KINDS: [(&str, &str); 7] = [
-    ("\"audio_filepath\"", "a NeMo manifest"),
-    ("#EXTM3U", "a playlist"),
-    ("-->", "subtitles"),
-    ("ooTextFile", "a Praat TextGrid"),
-    ("<ANNOTATION_DOCUMENT", "an ELAN file"),
-    ("path\tsentence", "a table of Common Voice"),
-    ("file_name,", "metadata of an AudioFolder of Hugging Face"),
-];
-
-/// Returns an error for a text file without the extension of an audio file.
-fn check_is_not_text(path: &Path) -> Result<(), DataError> {
-    if is_audio_file(path) || !path.is_file() {
-        return Ok(());
-    }
-    let mut start = Vec::new();
-    let io = |source| DataError::Io { path: path.into(), source };
-    File::open(path).and_then(|file| file.take(512).read_to_end(&mut start)).map_err(io)?;
-    // Audio has other bytes at its start. The last character may be incomplete.
-    let valid = std::str::from_utf8(&start).map_or_else(|e| e.valid_up_to(), str::len);
-    let text = String::from_utf8_lossy(&start[..valid]);
-    let is_text = |c: char| !c.is_control() || c.is_ascii_whitespace();
-    let text = text.trim_start_matches('\u{feff}').trim();
-    if start.len() - valid > 3 || text.is_empty() || !text.chars().all(is_text) {
-        return Ok(());
-    }
-    let kind = TEXT_KINDS.iter().find(|(mark, _)| text.contains(mark));
-    let kind = kind.map_or("a text file", |(_, kind)| kind);
-    let first = shortened(text.lines().next().unwrap_or_default(), 60);
-    let reason = format!("is {kind}, not audio; it begins with `{first}`");
-    let remedy = "write a list of clips as JSON lines, into a file that ends in .jsonl: \
-                  {\"audio\": \"a.wav\", \"start\": 0.5, \"end\": 1.5, \"text\": \"…\"}; only `audio` is \
-                  required, and times are in seconds";
-    Err(TextError::malformed(path, None, reason, remedy).into())
 }
 
 /// Reads a manifest. The audio and image files are not opened.
@@ -415,25 +374,6 @@ mod tests {
         let clips = clips(folder.path()).expect("clips");
         let ids: Vec<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
         assert_eq!(ids, ["a.mp3", "a.ogg", "b/z", "c"]);
-    }
-
-    #[test]
-    fn a_text_file_is_not_taken_for_audio() {
-        let folder = tempfile::tempdir().expect("a folder");
-        for (name, text, kind) in [
-            ("m.json", "{\"audio_filepath\": \"a.wav\"}\n", "a NeMo manifest, not audio"),
-            ("wav.scp", "u1 a.wav\n", "a text file, not audio; it begins with `u1 a.wav`; write"),
-            ("a.srt", "1\n00:00:00,000 --> 00:00:01,000\nä\n", "subtitles"),
-            ("list.txt", &*"ä".repeat(400), "a text file"),
-        ] {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).expect("a file");
-            let error = clips(&path).expect_err("a refusal").to_string();
-            assert!(error.contains(&format!("{name}: is {kind}")), "{error}");
-        }
-        // Audio may have any extension, and a missing file is reported when it is opened.
-        write_audio(&folder.path().join("a.data"), 0..100);
-        assert!(clips(&folder.path().join("a.data")).is_ok() && clips(Path::new("none")).is_ok());
     }
 
     #[test]
