@@ -103,7 +103,8 @@ impl<'r> Input<'r> {
             return refuse("is a ZIP archive or a workbook of a spreadsheet", remedy);
         }
         if UTF_16.iter().any(|mark| first.starts_with(mark)) {
-            return refuse("is UTF-16 text", "convert the file to UTF-8");
+            let remedy = "convert the file to UTF-8; in a spreadsheet, save it as CSV UTF-8";
+            return refuse("is UTF-16 text", remedy);
         }
         if first == BYTE_ORDER_MARK {
             reader.consume(BYTE_ORDER_MARK.len());
@@ -347,7 +348,7 @@ mod tests {
     fn encodings_other_than_utf8_are_named() {
         for bytes in [b"\xff\xfea\0", b"\xfe\xff\0a"] {
             let error = text(bytes).unwrap_err();
-            assert_eq!(error, "f: is UTF-16 text; convert the file to UTF-8");
+            assert!(error.starts_with("f: is UTF-16 text; convert the file to UTF-8"), "{error}");
         }
         let error = text(b"PK\x03\x04x").unwrap_err();
         assert!(error.starts_with("f: is a ZIP archive or a workbook"), "{error}");
