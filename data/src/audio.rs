@@ -17,6 +17,7 @@ pub mod noise;
 mod packets;
 mod pcm;
 mod resample;
+mod text;
 mod wave;
 
 use std::io::Cursor;
@@ -30,6 +31,7 @@ pub use blocks::file_format;
 use blocks::{Blocks, Format};
 use input::{Input, Source};
 use resample::Resampler;
+pub(crate) use text::check_is_not_text;
 
 /// Supported speed factors.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.5..=2.0;
@@ -81,7 +83,7 @@ impl AudioReader {
     /// Opens a file and converts its samples to `rate` Hz.
     ///
     /// # Errors
-    /// `Io`; `EmptyFile`; `Audio` for a file that is not audio
+    /// `Io`; `EmptyFile`; `Audio` for a file that is not audio; `Text` for a text file
     pub fn open(path: impl AsRef<Path>, rate: u32) -> Result<Self, DataError> {
         let path = path.as_ref();
         let io = |source| DataError::Io { path: path.into(), source };
@@ -98,7 +100,9 @@ impl AudioReader {
         if metadata.is_file() && metadata.len() == 0 {
             return Err(DataError::EmptyFile { path: path.into() });
         }
-        Self::from_source(path, Box::new(file), metadata.is_file().then_some(metadata.len()), rate)
+        let length = metadata.is_file().then_some(metadata.len());
+        let opened = Self::from_source(path, Box::new(file), length, rate);
+        opened.map_err(|error| check_is_not_text(path).err().unwrap_or(error))
     }
 
     /// Like [`AudioReader::open`], for a file in memory; error messages name `name`.

@@ -34,6 +34,7 @@ use serde::{Deserialize, Serialize};
 use self::gather::{ClipCollector, Position};
 pub use self::gather::{MissingAudio, SpeechClips};
 use crate::DataError;
+use crate::audio::check_is_not_text;
 
 /// A format of speech clips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -154,6 +155,9 @@ fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         manifest::read_manifest(&source.path)?
     } else {
         let (clips, skipped) = manifest::clips_and_skipped(&source.path)?;
+        if clips.iter().any(|clip| clip.audio == source.path) {
+            check_is_not_text(&source.path)?;
+        }
         collector.output.skipped = skipped;
         clips
     };

@@ -28,7 +28,7 @@ impl ClassTitles {
         let text = read_text(path)?;
         let first_line = text.lines().next().unwrap_or_default();
         let has_header = first_line
-            .split(['\t', ','])
+            .split(['\t', ',', ';'])
             .any(|field| field.trim().trim_matches('"').eq_ignore_ascii_case("code"));
         let input = Input::new(path, text.as_bytes())?;
         Ok(match (first_line.contains('\t'), has_header) {

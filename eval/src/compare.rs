@@ -17,7 +17,7 @@ use crate::metric::{MetricInfo, exact_p_value, undefined_reason};
 use crate::random::SplitMix64;
 use crate::result::{Measure, SCHEMA_VERSION};
 use crate::significance;
-use crate::table::{TextTable, limits, number};
+use crate::table::{TextTable, limits, number, number_in};
 
 /// A metric of system A and of system B on the same items, and the difference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,8 +63,8 @@ impl Comparison {
         for (name, measure) in
             [(a.as_str(), &self.a), (b, &self.b), ("difference", &self.difference)]
         {
-            let interval = limits(measure.interval.as_ref());
-            table.push(vec![name.to_owned(), number(measure.value), interval]);
+            let interval = measure.interval.as_ref();
+            table.push(vec![name.to_owned(), number_in(measure.value, interval), limits(interval)]);
         }
         let sentence = match (self.p_value, self.permutation_p_value) {
             (Some(p), Some(permutation)) => {
@@ -93,6 +93,80 @@ impl Comparison {
         format!("{table}{sentence}{reasons}")
     }
 }
+
+/// The comparisons of all pairs of several systems on the same items.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparisons {
+    /// The [`SCHEMA_VERSION`] of the program that wrote these comparisons.
+    pub schema_version: u32,
+    /// The names of the systems' files.
+    pub systems: Vec<String>,
+    /// The comparison of each pair: first with second, first with third, …, second with third, ….
+    pub pairs: Vec<Comparison>,
+    /// The p-value of each pair, adjusted by [`significance::holm`]. Empty if one is undefined.
+    pub holm_p_values: Vec<f64>,
+}
+
+impl Comparisons {
+    /// Compares all pairs of systems.
+    ///
+    /// # Errors
+    /// as [`compare_items`]
+    pub fn new(systems: &[Items], options: &BootstrapOptions) -> Result<Self, EvalError> {
+        let pairs = systems.iter().enumerate().flat_map(|(number, a)| {
+            systems[number + 1..].iter().map(move |b| compare_items(a, b, options))
+        });
+        let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
+        let p_values: Option<Vec<f64>> = pairs.iter().map(|pair| pair.p_value).collect();
+        let holm_p_values = significance::holm(&p_values.unwrap_or_default());
+        let systems = systems.iter().map(|items| items.file.clone()).collect();
+        Ok(Self { schema_version: SCHEMA_VERSION, systems, pairs, holm_p_values })
+    }
+
+    /// The metric of each system.
+    pub(crate) fn measures(&self) -> impl Iterator<Item = &Measure> {
+        let others = self.pairs.iter().take(self.systems.len().saturating_sub(1));
+        self.pairs.first().map(|pair| &pair.a).into_iter().chain(others.map(|pair| &pair.b))
+    }
+
+    /// The matrix of differences: the system of the row minus the system of the column, with the
+    /// p-value. The diagonal is empty.
+    pub(crate) fn matrix(&self) -> Vec<Vec<String>> {
+        let count = self.systems.len();
+        let cell = |row: usize, column: usize| {
+            let (a, b) = (row.min(column), row.max(column));
+            let Some(b) = b.checked_sub(a + 1) else { return String::new() };
+            let pair = a * (2 * count - a - 1) / 2 + b;
+            let difference = self.pairs[pair].difference.value;
+            let difference = number(if row < column { difference } else { 0.0 - difference });
+            let p_value = self.holm_p_values.get(pair).map(|p| significance::p_value_text(*p));
+            p_value.map_or(difference.clone(), |p_value| format!("{difference} ({p_value})"))
+        };
+        (0..count).map(|row| (0..count).map(|column| cell(row, column)).collect()).collect()
+    }
+
+    /// Formats the metric of each system and the matrix of differences as aligned plain text.
+    pub fn to_text(&self) -> String {
+        let numbers: Vec<String> = (1..=self.systems.len()).map(|n| n.to_string()).collect();
+        let metric = self.measures().next().map_or("", |measure| &measure.metric);
+        let mut table = TextTable::new("llrl", &["", "system", metric, "interval"]);
+        let columns = numbers.iter().map(String::as_str);
+        let headings: Vec<&str> = std::iter::once("difference").chain(columns).collect();
+        let mut matrix = TextTable::new(&format!("l{}", "r".repeat(numbers.len())), &headings);
+        let rows = self.matrix().into_iter().zip(&numbers).zip(&self.systems).zip(self.measures());
+        for (((row, number), name), measure) in rows {
+            let interval = measure.interval.as_ref();
+            let value = number_in(measure.value, interval);
+            table.push(vec![number.clone(), name.clone(), value, limits(interval)]);
+            matrix.push(std::iter::once(number.clone()).chain(row).collect());
+        }
+        format!("{table}\n{matrix}{MATRIX_NOTE}\n")
+    }
+}
+
+/// Explains the matrix of differences.
+pub(crate) const MATRIX_NOTE: &str = "A difference is the row minus the column. The p-values are \
+    two-sided, from the bootstrap, and adjusted for the number of pairs by Holm's method.";
 
 /// Compares two systems by Pearson's `r` between their predictions and the same gold values.
 ///
@@ -190,10 +264,7 @@ struct Paired {
 impl Paired {
     /// Joins items by id. Fails as [`compare_items`] does.
     fn new(a: &Items, b: &Items) -> Result<Self, EvalError> {
-        let joined = join(&file_ids(a), &file_ids(b), false)?;
-        // The items of B, in the order of A.
-        let b_items: Vec<&Item> = joined.into_iter().flatten().map(|row| &b.items[row]).collect();
-        let (Some(first), Some(other)) = (a.items.first(), b_items.first()) else {
+        let (Some(first), Some(other)) = (a.items.first(), b.items.first()) else {
             return Err(no_rows(&a.file));
         };
         if !same_metric(first, other) {
@@ -202,6 +273,9 @@ impl Paired {
                 b: describe_metric(&b.file, other),
             });
         }
+        let joined = join(&file_ids(a), &file_ids(b), false)?;
+        // The items of B, in the order of A.
+        let b_items: Vec<&Item> = joined.into_iter().flatten().map(|row| &b.items[row]).collect();
         let groups: Option<Vec<_>> = a.items.iter().map(|item| item.group.as_ref()).collect();
         Ok(Self {
             info: first.info(),
@@ -476,11 +550,34 @@ mod tests {
 
         for (b, expected) in [
             (results("b", &better, "basic"), "b (wer, version 1, normaliser basic)"),
+            (results("b", &better[..9], "basic"), "b (wer, version 1, normaliser basic)"),
             (results("b", &better[..99], "none"), "b: no prediction for id `99`"),
             (results("b", &[1; 101], "none"), "b:101: id `100` is not in a"),
         ] {
             let error = compare_items(&a, &b, &options).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
+    }
+
+    #[test]
+    fn several_systems_are_compared_in_pairs() {
+        let system = |(file, n): (&str, u64)| {
+            results(file, &(0..100).map(|row| 1 + row % n).collect::<Vec<_>>(), "none")
+        };
+        let systems = [("<a>", 3), ("b", 2), ("c", 4)].map(system);
+        let all = Comparisons::new(&systems, &BootstrapOptions::default()).unwrap();
+        let matrix = all.matrix();
+        for (row, column, expected) in [
+            (0, 1, "0.0490 (p "),
+            (1, 0, "-0.0490 (p "),
+            (0, 2, "-0.0510 (p "),
+            (1, 2, "-0.1000 (p "),
+        ] {
+            assert!(matrix[row][column].starts_with(expected), "{matrix:?}");
+        }
+        let (text, page) = (all.to_text(), all.to_html());
+        assert!(text.starts_with("   system     wer  interval\n1  <a>     0.1990  ["), "{text}");
+        assert!(text.contains("\ndifference ") && text.ends_with("Holm's method.\n"), "{text}");
+        assert!(page.contains("&lt;a&gt; − b") && page.contains("-0.1000 (p "), "{page}");
     }
 }

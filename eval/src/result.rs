@@ -8,12 +8,13 @@ use serde_json::{Map, Value};
 
 use crate::bootstrap::BootstrapOptions;
 use crate::metric::{MetricInfo, Unit, interval_or_exact};
+use crate::wer::read::TextFormat;
 
 /// Version of the JSON form written by this crate.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// With fewer sampling units, a percentile interval is rough, and usually too narrow.
-pub const MIN_UNITS: usize = 10;
+pub const MIN_UNITS: usize = 15;
 
 /// A confidence interval and its method.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -182,6 +183,9 @@ pub struct SourceFile {
     pub path: String,
     /// Number of rows read from it.
     pub rows: usize,
+    /// The format in which texts were read; `None` for other files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<TextFormat>,
 }
 
 /// Options that most evaluations share.
@@ -314,6 +318,7 @@ mod tests {
         let rare = of_limits(0.0, 3.688_811e-5);
         assert_eq!(rare.decimals(4), 5);
         assert_eq!(crate::table::limits(Some(&rare)), "[0.00000, 0.00004]*");
+        assert_eq!(crate::table::number_in(1.2e-5, Some(&rare)), "0.00001");
         assert_eq!(of_limits(f64::NAN, f64::NAN).decimals(4), 4);
     }
 

@@ -18,7 +18,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use engram_textfile::{ONE_OBJECT, UniqueIds, json_lines, shortened};
+use engram_textfile::{UniqueIds, json_lines, non_blank_lines, shortened};
 use rayon::prelude::*;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -45,6 +45,10 @@ pub const MRR: MetricInfo = MetricInfo::higher("mrr", Unit::Fraction);
 pub const MAP: MetricInfo = MetricInfo::higher("map", Unit::Fraction);
 /// Normalised discounted cumulative gain, reported as `ndcg@k`.
 pub const NDCG: MetricInfo = MetricInfo::higher("ndcg", Unit::Fraction);
+
+/// The remedy for files with other content.
+const REMEDY: &str = "write one JSON object per query: {\"id\": \"q1\", \"ranked\": [\"d3\", \"d1\"], \
+    \"relevant\": {\"d1\": 2}}, with the retrieved ids, best first, and the gains of relevant ids";
 
 /// Number of entries listed with each low-scoring query.
 const LISTED_ENTRIES: usize = 10;
@@ -174,7 +178,12 @@ pub struct WorstQuery {
 /// [`EvalError::Text`] with the line, also for a duplicate id, and for an entry listed twice as
 /// retrieved or as relevant
 pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, EvalError> {
-    let queries = json_lines(file, text, ONE_OBJECT, |line, row: QueryLine<'a>| {
+    if let Some((line, first)) = non_blank_lines(text).next()
+        && let Some(kind) = trec_kind(first)
+    {
+        return Err(malformed(file, line, format!("looks like {kind}"), REMEDY));
+    }
+    let queries = json_lines(file, text, REMEDY, |line, row: QueryLine<'a>| {
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
         Query { id, ranked: row.ranked, relevant: row.relevant.0, line }
     })?;
@@ -192,6 +201,18 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
         }
     }
     Ok(queries)
+}
+
+/// The kind of TREC's files that has such lines; `None` for another line.
+fn trec_kind(line: &str) -> Option<&'static str> {
+    let is_number = |field: &str| field.parse::<f64>().is_ok();
+    match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [_, _, _, rank, score, _] if is_number(rank) && is_number(score) => {
+            Some("a TREC run: query, Q0, entry, rank, score, name")
+        }
+        [_, _, _, gain] if is_number(gain) => Some("TREC qrels: query, 0, entry, gain"),
+        _ => None,
+    }
 }
 
 /// The ranks and gains of the relevant entries of a query.
@@ -390,6 +411,12 @@ mod tests {
             (&*relevant(r#"{"a": 1, "a": 2}"#), "`a` appears twice"),
             (&*relevant(r#"{"a": 1e300}"#), "the gain 1e300 of `a` is above 1e15"),
             (&*relevant("7"), "expected a list of ids, or an object with the gain"),
+            ("q1 Q0 d1 1 1.0 sys\n", "q:1: looks like a TREC run: query, Q0, entry, rank"),
+            ("q1 0 d3 1\n", "q:1: looks like TREC qrels"),
+            (
+                "query-id\tcorpus-id\n",
+                "begins with `query-id corpus-id`; write one JSON object per",
+            ),
             ("[1, [], []]", "invalid type: sequence, expected an object"),
         ] {
             let error = parse_queries("q", text).unwrap_err().to_string();

@@ -55,6 +55,12 @@ impl fmt::Display for TextTable {
     }
 }
 
+/// A value with as many decimals as [`limits`], so that it does not look like a value outside of its
+/// interval; a dash for NaN.
+pub(crate) fn number_in(value: f64, interval: Option<&Interval>) -> String {
+    fixed(value, interval.map_or(4, |interval| interval.decimals(4)))
+}
+
 /// A value with four decimals; a dash for NaN.
 pub(crate) fn number(value: f64) -> String {
     fixed(value, 4)

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use engram_textfile::shortened;
 
 use crate::result::{Breakdown, BreakdownRow, Evaluation, Interval};
-use crate::table::{TextTable, limits, number};
+use crate::table::{TextTable, limits, number, number_in};
 
 /// Maximum width of a group name, in characters.
 const GROUP_WIDTH: usize = 40;
@@ -52,7 +52,7 @@ pub(crate) fn metrics(evaluation: &Evaluation) -> String {
             measure.higher_is_better.map_or("", |higher| if higher { "higher" } else { "lower" });
         let mut cells = vec![
             words(&measure.metric),
-            number(measure.value),
+            number_in(measure.value, measure.interval.as_ref()),
             limits(measure.interval.as_ref()),
             better.to_owned(),
         ];
@@ -92,8 +92,9 @@ pub(crate) fn group_table<'r>(
 ) -> TextTable {
     let mut text = TextTable::new("lrrl", &[&table.name, "n", &words(&table.metric), "interval"]);
     for row in groups {
-        let limits = limits(row.interval.as_ref());
-        text.push(vec![shortened(&row.name, width), row.n.to_string(), number(row.value), limits]);
+        let (value, limits) =
+            (number_in(row.value, row.interval.as_ref()), limits(row.interval.as_ref()));
+        text.push(vec![shortened(&row.name, width), row.n.to_string(), value, limits]);
     }
     text
 }

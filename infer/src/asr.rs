@@ -28,7 +28,7 @@ pub use asr_model::AsrModel;
 pub use boost::BoostTreeBuilder;
 use conformer::ConformerAsr;
 pub use streaming::{Distribution, FinalWord, StreamOptions, StreamResult, StreamUpdate};
-pub use transcript::{Segment, Transcript, Word};
+pub use transcript::{Segment, Transcript, Word, words_of_segments};
 use whisper::WhisperAsr;
 
 /// Concatenates the log-mel frames of clips, `[F, M]`. Also returns the number of frames of each.

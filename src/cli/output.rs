@@ -79,7 +79,8 @@ pub enum AtomicFile {
 }
 
 impl AtomicFile {
-    /// Opens an output file. Standard output stays locked until the value is dropped.
+    /// Opens an output file and creates its missing folders. Standard output stays locked until
+    /// the value is dropped.
     pub fn create(path: &Path) -> io::Result<Self> {
         if path == Path::new(STDOUT) {
             return Stdout::lock().map(Self::Stdout);
@@ -87,7 +88,10 @@ impl AtomicFile {
         if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return open_device(path).map(Self::Device);
         }
-        FileWriter::create(&follow_links(path)?).map(Self::Temporary)
+        let path = follow_links(path)?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.map_or(Ok(()), engram_durable::create_folder)?;
+        FileWriter::create(&path).map(Self::Temporary)
     }
 
     /// Renames the temporary file to its final path. Without `--force`, an existing file stays, and

@@ -216,10 +216,6 @@ fn check_output(output: &PathArgument) -> anyhow::Result<()> {
             "{display}: is a folder; name a file for {argument}"
         );
         ensure!(
-            is_file || path.is_dir() || !ends_in_slash,
-            "{display}: no such folder for {argument}; create it with `mkdir -p`"
-        );
-        ensure!(
             !path.as_os_str().is_empty(),
             "{argument} is empty; name a file, or - for standard output"
         );
@@ -227,9 +223,13 @@ fn check_output(output: &PathArgument) -> anyhow::Result<()> {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
+        // Missing folders are created together with the output.
+        let is_missing = |folder: &&Path| !folder.is_dir() && !folder.as_os_str().is_empty();
+        let can_be_created =
+            |folder: &Path| folder.file_name().is_some() && folder.symlink_metadata().is_err();
         ensure!(
-            folder.is_dir(),
-            "{}: no such folder for {argument}; create it with `mkdir -p`",
+            folder.ancestors().take_while(is_missing).all(can_be_created),
+            "{}: is not a folder and cannot be created; give another path for {argument}",
             folder.display()
         );
     }

@@ -31,7 +31,8 @@ use super::{Outcome, output};
 #[command(after_help = "\
 The format of the output follows from the extension of --out: .jsonl (with times and probabilities),
 .tsv (for `engram eval wer`), .txt, .srt or .vtt. Several clips give one file; subtitles of several
-clips need an existing folder.
+clips give a folder with one file per clip. In subtitles, --word-times underlines each word while it
+is spoken.
 
 Examples:
   engram transcribe talk.mp3 --model hf://openai/whisper-tiny.en --out talk.srt
@@ -49,12 +50,15 @@ pub struct Transcribe {
     /// The model: `hf://owner/name`, a folder or a run
     #[arg(long, value_name = "WEIGHTS")]
     model: ModelName,
-    /// Output file; - is standard output
+    /// Output file, or a folder for subtitles; - is standard output
     #[arg(long, value_name = "FILE")]
     out: OutputFileOrFolder,
     /// Format of --out; default: from the file extension, otherwise JSON lines
     #[arg(long)]
     format: Option<Format>,
+    /// Break the lines of subtitles after at most N characters
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    max_line_length: Option<u16>,
     /// Number of clips in a batch
     #[arg(long, value_name = "N", default_value_t = 8,
         value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -94,7 +98,7 @@ struct Decoding {
     /// Add start and end times of segments (always on for subtitles)
     #[arg(long)]
     timestamps: bool,
-    /// Add start, end, text and probability of each word, in JSON lines
+    /// Add start, end, text and probability of each word, in JSON lines; underline it in subtitles
     #[arg(long)]
     word_times: bool,
     /// Padding after each clip
@@ -124,6 +128,11 @@ enum PaddingName {
 impl Transcribe {
     /// Runs the command.
     pub fn run(self) -> anyhow::Result<Outcome> {
+        if self.max_line_length.is_some() && !self.writes_subtitles() {
+            anyhow::bail!(
+                "--max-line-length needs --format srt or vtt; give it, or name a .srt file"
+            );
+        }
         let inputs = Inputs::read(path_list(&self.inputs), self.streaming.is_on())?;
         if self.on_error == OnError::Stop {
             // Before the work on other clips begins.
@@ -148,6 +157,15 @@ impl Transcribe {
                 _ => Format::Jsonl,
             }
         })
+    }
+
+    fn writes_subtitles(&self) -> bool {
+        matches!(self.format(), Format::Srt | Format::Vtt)
+    }
+
+    /// Whether `--out` names a folder, which may not exist yet.
+    fn names_folder(&self) -> bool {
+        self.out.is_dir() || self.out.as_os_str().as_encoded_bytes().ends_with(b"/")
     }
 
     /// Warns of a clip that cannot be transcribed, or returns an error with `--on-error stop`.

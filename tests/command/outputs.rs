@@ -56,9 +56,12 @@ fn no_output_replaces_an_input() {
         // The input is a symbolic link to the output.
         let arguments = command.replace("IN", "soft").replace("OUT", "input");
         refused(folder, &arguments, "would overwrite the input soft");
-        // The output folder does not exist.
-        let arguments = command.replace("IN", "input").replace("OUT", "none/o");
-        refused(folder, &arguments, "none: no such folder for --");
+        // The output folder cannot be created.
+        for (output, parent) in [("soft/o", "soft"), ("none/../o", "none/..")] {
+            let arguments = command.replace("IN", "input").replace("OUT", output);
+            let reason = format!("{parent}: is not a folder and cannot be created");
+            refused(folder, &arguments, &*reason);
+        }
         if !command.starts_with("transcribe") {
             let arguments = command.replace("IN", "input").replace("OUT", "around");
             refused(folder, &arguments, "around: is a folder; name a file for --");
@@ -84,6 +87,7 @@ fn no_output_changes_a_run_or_a_memory() {
         ("run/recipe.toml", "run"),
         ("run/test/new", "run"),
         ("link/new", "run"),
+        ("link/none/new", "run"),
     ];
     for command in COMMANDS {
         for (output, kind) in protected {
@@ -111,6 +115,11 @@ fn no_output_changes_a_run_or_a_memory() {
     fs::write(folder.join("project/recipe.toml"), "").unwrap();
     fs::write(folder.join("p.jsonl"), "{\"id\": 1, \"ref\": \"a\", \"hyp\": \"b\"}\n").unwrap();
     succeeds(folder, "eval wer --pairs p.jsonl --items project/items.jsonl --json");
+    // Missing folders are created with the output, and only then.
+    refused(folder, "eval wer --pairs none.jsonl --items new/items.jsonl", "cannot be read");
+    assert!(!folder.join("new").exists());
+    succeeds(folder, "eval wer --pairs p.jsonl --items new/inner/items.jsonl --json");
+    assert!(folder.join("new/inner/items.jsonl").is_file());
 }
 
 #[test]

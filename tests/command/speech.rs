@@ -83,6 +83,7 @@ fn invalid_models_and_audio_are_refused() {
         ("a.wav --stream=nan", "number of seconds above 0"),
         ("a.wav --stream=soon", "number of seconds above 0"),
         ("a.wav --stream-window 9", "--stream"),
+        ("a.wav --max-line-length 40", "needs --format srt or vtt"),
         ("-", "give --stream SECONDS"),
     ] {
         refused(folder, &format!("transcribe {arguments} --model model --out a.tsv"), part);
@@ -257,9 +258,21 @@ fn words_have_their_times() {
         assert_eq!((plain.len(), timed.len()), (4, 4));
         for (plain, timed) in plain.into_iter().zip(timed) {
             let words = timed["words"].as_array().cloned().unwrap_or_default();
-            let mut without_words = timed.clone();
-            without_words.as_object_mut().unwrap().remove("words");
+            let (mut without_words, mut plain) = (timed.clone(), plain);
+            for report in [&mut without_words, &mut plain] {
+                report
+                    .as_object_mut()
+                    .unwrap()
+                    .retain(|key, _| key != "words" && key != "segments");
+            }
             assert_eq!(without_words, plain, "{options}");
+            // Segments have the times of their words.
+            for (segment, word, time) in [
+                (timed["segments"].get(0), words.first(), "start"),
+                (timed["segments"].as_array().and_then(|all| all.last()), words.last(), "end"),
+            ] {
+                assert!(segment.is_none_or(|segment| segment[time] == word.unwrap()[time]));
+            }
             let texts: Vec<&str> = words.iter().filter_map(|word| word["text"].as_str()).collect();
             let letters = |text: &str| text.split_whitespace().collect::<String>();
             assert_eq!(letters(&texts.concat()), letters(timed["text"].as_str().unwrap()));

@@ -56,6 +56,50 @@ fn kaldi_text_is_read_from_files_and_folders() {
 }
 
 #[test]
+fn first_words_that_may_be_ids_are_scored_and_the_format_is_reported() {
+    let texts = [("ref.txt", "COVID-19 cases rise\n"), ("hyp.txt", "COVID-19 cases rose\n")];
+    let folder = &Folder::with(&texts);
+    let files = "--ref ref.txt --hyp hyp.txt --quiet";
+    let report = json(folder, &format!("eval wer {files} --html page.html"));
+    assert_eq!(
+        (&report["value"], report["sources"][0]["format"].as_str()),
+        (&(1.0 / 3.0).into(), Some("lines"))
+    );
+    assert!(fs::read_to_string(folder.join("page.html")).unwrap().contains("read as lines"));
+    for command in ["wer", "text"] {
+        let report = json(folder, &format!("eval {command} {files} --format kaldi"));
+        assert_eq!(report["sources"][1]["format"], "kaldi");
+    }
+    let warning = errors(&engram(folder, &format!("eval text {files}")));
+    assert!(warning.contains("if these are ids, give --format kaldi"), "{warning}");
+}
+
+#[test]
+fn speaker_files_of_kaldi_are_tables() {
+    let folder = &Folder::with(&[
+        ("a.tsv", "u1\ta b\nu2\tc d\n"),
+        ("utt2spk", "u1 s1\nu2  s2\r\n"),
+        ("spk2gender", "s2 f\ns1 m\n"),
+    ]);
+    let files = "eval wer --ref a.tsv --hyp a.tsv";
+    for (table, by, groups) in
+        [("utt2spk", "speaker", ["s1", "s2"]), ("spk2gender", "gender", ["f", "m"])]
+    {
+        let report = json(folder, &format!("{files} --table {table} --by {by} --cluster speaker"));
+        let rows = report["breakdowns"][0]["rows"].as_array().unwrap().iter();
+        assert_eq!(rows.map(|row| row["name"].as_str().unwrap()).collect::<Vec<_>>(), groups);
+    }
+    let missing = "column `gender` is missing; the header has: id, speaker";
+    refused(folder, &format!("{files} --table utt2spk --by gender"), missing);
+    fs::write(folder.join("spk2gender"), "s1 m\n").unwrap();
+    refused(
+        folder,
+        &format!("{files} --table spk2gender --by gender"),
+        "no line for the speaker `s2`",
+    );
+}
+
+#[test]
 fn manifests_and_tables_are_read_by_their_columns() {
     let nemo = |id: &str, text: &str, pred_text: &str| {
         format!(

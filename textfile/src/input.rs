@@ -25,6 +25,8 @@ const MAX_LEADING_SPACE_BYTES: u64 = 1 << 12;
 
 /// The first bytes of gzip data.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// The first bytes of a ZIP archive, such as an `.xlsx` workbook.
+const ZIP: [u8; 4] = *b"PK\x03\x04";
 /// The byte order mark of UTF-8.
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
 /// The byte order marks of UTF-16, little-endian and big-endian.
@@ -100,8 +102,13 @@ impl<'r> Input<'r> {
         if is_gzip && first.starts_with(&GZIP) {
             return refuse("is gzip-compressed twice", "unpack it with gunzip once");
         }
+        if first == ZIP {
+            let remedy = "unpack it, or save the sheet of a workbook as CSV UTF-8";
+            return refuse("is a ZIP archive or a workbook of a spreadsheet", remedy);
+        }
         if UTF_16.iter().any(|mark| first.starts_with(mark)) {
-            return refuse("is UTF-16 text", "convert the file to UTF-8");
+            let remedy = "convert the file to UTF-8; in a spreadsheet, save it as CSV UTF-8";
+            return refuse("is UTF-16 text", remedy);
         }
         refuse_lfs_pointer(&file, &first)?;
         if first == BYTE_ORDER_MARK {
@@ -272,6 +279,8 @@ fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)>
     let [gzip, byte_order_mark] = [GZIP[0], BYTE_ORDER_MARK[0]];
     if matches!(first[..], [0xfe | 0xff]) || first == [gzip] || first == [byte_order_mark] {
         reader.by_ref().take(2).read_to_end(&mut first)?;
+    } else if first == ZIP[..1] && reader.fill_buf()?.starts_with(&ZIP[1..]) {
+        reader.by_ref().take(3).read_to_end(&mut first)?;
     }
     while first.len() < LFS_POINTER.len()
         && LFS_POINTER.starts_with(&first)
@@ -399,8 +408,11 @@ mod tests {
     fn encodings_other_than_utf8_are_named() {
         for bytes in [b"\xff\xfea\0", b"\xfe\xff\0a"] {
             let error = text(bytes).unwrap_err();
-            assert_eq!(error, "f: is UTF-16 text; convert the file to UTF-8");
+            assert!(error.starts_with("f: is UTF-16 text; convert the file to UTF-8"), "{error}");
         }
+        let error = text(b"PK\x03\x04x").unwrap_err();
+        assert!(error.starts_with("f: is a ZIP archive or a workbook"), "{error}");
+        assert_eq!(text(b"PK\x03").unwrap(), "PK\x03");
         let error = text(b"\xef\xbb\xbfone\ntwo\xff\n").unwrap_err();
         assert_eq!(error, "f:2: is not UTF-8; convert the file to UTF-8");
         assert_eq!(text(b"\xef\xbb\xbfone").unwrap(), "one");

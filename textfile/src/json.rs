@@ -86,7 +86,10 @@ pub fn parse_json_line<'a, T: Deserialize<'a>>(
 ) -> Result<T, TextError> {
     let parsed = serde_json::from_str(text).map(|Object(parsed)| parsed);
     parsed.map_err(|error| {
-        let reason = format!("is not as expected: {}", message_in_line(&error));
+        let reason = match text.trim_start().chars().next() {
+            Some('{' | '[') => format!("is not as expected: {}", message_in_line(&error)),
+            _ => format!("is no JSON object; it begins with `{}`", shortened(text.trim(), 40)),
+        };
         TextError::Malformed { location: Location::new(file, line), reason, remedy }
     })
 }
@@ -165,6 +168,9 @@ mod tests {
         let error = parse_json_line::<Row>("f", 3, "[1]", "write objects").unwrap_err();
         let expected = "f:3: is not as expected: invalid type: sequence, expected an object";
         assert!(error.to_string().starts_with(expected), "{error}");
+        let error = parse_json_line::<Row>("f", 3, " id\ttext", "write objects").unwrap_err();
+        let expected = "f:3: is no JSON object; it begins with `id text`; write objects";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

@@ -11,10 +11,16 @@ use crate::{Input, Location, TextError, shortened};
 /// Python's `csv`. A quote in the middle of an unquoted field is an ordinary character. An unclosed
 /// quote, text after a closing quote, and a row with more or fewer fields than the header are
 /// errors. Blank lines are skipped.
+///
+/// Spreadsheets write other separators into files with the same extension. So a first line `sep=;`
+/// names the separator. Otherwise, a header without the expected separator is divided at `;`, tabs
+/// or commas, whichever it has.
 pub struct Table<'r> {
     reader: LineReader<'r>,
     delimiter: u8,
     has_quotes: bool,
+    /// Whether `0,5` is a number: in files of spreadsheets that do not separate fields by commas.
+    has_decimal_commas: bool,
     /// The line on which the row begins.
     first_line: u64,
     /// The line that was read last.
@@ -51,6 +57,7 @@ impl<'r> Table<'r> {
             reader: LineReader::new(input),
             delimiter,
             has_quotes,
+            has_decimal_commas: false,
             first_line: 0,
             bytes: Vec::new(),
             header: Vec::new(),
@@ -59,9 +66,20 @@ impl<'r> Table<'r> {
             ends: Vec::new(),
             is_empty: true,
         };
-        if !table.read_row()? {
+        let mut has_header = table.reader.read_not_blank(&mut table.bytes)?;
+        table.delimiter = if let Some(named) = named_separator(&table.bytes) {
+            has_header = table.reader.read_not_blank(&mut table.bytes)?;
+            named
+        } else {
+            separator(&table.bytes, delimiter, has_quotes)
+        };
+        if !has_header {
             return Err(TextError::Empty { file: table.file().to_owned() });
         }
+        let is_other = table.delimiter != delimiter;
+        table.has_quotes |= is_other;
+        table.has_decimal_commas = is_other && table.delimiter != b',';
+        table.parse_row()?;
         check_line_ends(table.file(), &table.text)?;
         table.header_line = table.first_line;
         table.header = table.fields().map(|name| name.trim().to_owned()).collect();
@@ -160,13 +178,17 @@ impl<'r> Table<'r> {
         }
     }
 
-    /// Parses a field of the row as a finite number. The decimal separator is a point.
+    /// Parses a field of the row as a finite number. The decimal separator is a point; in a file of
+    /// a spreadsheet with another separator than expected, it may also be a comma.
     ///
     /// # Errors
     /// [`TextError::EmptyField`]; [`TextError::Malformed`]
     pub fn number(&self, column: usize) -> Result<f64, TextError> {
         let text = self.required_field(column)?;
-        let parsed = text.parse().ok().filter(|number: &f64| number.is_finite());
+        let with_point = || text.replacen(',', ".", 1).parse().ok();
+        let parsed =
+            text.parse().ok().or_else(|| self.has_decimal_commas.then(with_point).flatten());
+        let parsed = parsed.filter(|number: &f64| number.is_finite());
         parsed.ok_or_else(|| {
             let (name, found) = (shortened(&self.header[column], 60), shortened(text, 60));
             let reason = format!("{name} `{found}` is not a finite number");
@@ -196,9 +218,15 @@ impl<'r> Table<'r> {
 
     /// Reads a row of any number of fields; returns `false` at the end.
     fn read_row(&mut self) -> Result<bool, TextError> {
-        if !self.reader.read_not_blank(&mut self.bytes)? {
-            return Ok(false);
+        let has_row = self.reader.read_not_blank(&mut self.bytes)?;
+        if has_row {
+            self.parse_row()?;
         }
+        Ok(has_row)
+    }
+
+    /// Parses the row that begins with the line in `bytes`; reads further lines of quoted fields.
+    fn parse_row(&mut self) -> Result<(), TextError> {
         self.is_empty &= self.header.is_empty();
         self.first_line = self.reader.line;
         let mut fields = Fields {
@@ -227,8 +255,30 @@ impl<'r> Table<'r> {
         let text = text.filter(|text| fields.ends.iter().all(|end| text.is_char_boundary(*end)));
         self.text = text.ok_or_else(|| TextError::NotUtf8 { location: self.location() })?;
         self.ends = fields.ends;
-        Ok(true)
+        Ok(())
     }
+}
+
+/// The separator that a line of the form `sep=;` names, as spreadsheets write and read it.
+fn named_separator(line: &[u8]) -> Option<u8> {
+    let line = without_end(line);
+    let line = line.strip_prefix(b"\"").and_then(|line| line.strip_suffix(b"\"")).unwrap_or(line);
+    match line.split_at_checked(4)? {
+        (name, [separator]) if name.eq_ignore_ascii_case(b"sep=") => Some(*separator),
+        _ => None,
+    }
+}
+
+/// The separator of a header: `expected` if the header has it outside of quotes.
+fn separator(header: &[u8], expected: u8, has_quotes: bool) -> u8 {
+    let mut in_quotes = false;
+    let is_outside = |byte: &&u8| {
+        in_quotes ^= has_quotes && **byte == b'"';
+        !in_quotes
+    };
+    let outside: Vec<u8> = header.iter().filter(is_outside).copied().collect();
+    let found = [expected, b';', b'\t', b','].into_iter().find(|byte| outside.contains(byte));
+    found.unwrap_or(expected)
 }
 
 /// The fields of a row while its lines are read.
@@ -357,6 +407,27 @@ mod tests {
         assert!(table.advance().unwrap());
         assert_eq!((table.field(1), table.location().line), ("2", Some(5)));
         assert!(!table.advance().unwrap());
+    }
+
+    #[test]
+    fn files_of_spreadsheets_name_or_show_their_separator() {
+        for (text, header) in [
+            ("\u{feff}\"a\";\"b, c\"\r\n\"x;y\";0,5\r\n", ["a", "b, c"]),
+            ("\u{feff}SEP=;\r\na;b, c\r\nx;0,5\r\n", ["a", "b, c"]),
+            ("a\tb\n1\t0.5\n", ["a", "b"]),
+            ("\"sep=\t\"\na\tb\n1\t0,5\n", ["a", "b"]),
+            ("sep=,\na,b\n1,0.5\n", ["a", "b"]),
+            ("a;b,c\n1;2,0.5\n", ["a;b", "c"]),
+        ] {
+            let mut table = Table::csv(Input::new("t.csv", text.as_bytes()).unwrap()).unwrap();
+            assert!(table.header() == header && table.advance().unwrap(), "{text:?}");
+            assert_eq!(table.number(1).unwrap(), 0.5, "{text:?}");
+        }
+        // In a file with commas, a comma in a number may also group digits.
+        assert_eq!(rows("a,b\n\"1,5\",2\n").unwrap(), [["a", "b"], ["1,5", "2"]]);
+        let mut table = Table::csv(Input::new("t", &b"a,b\n\"1,5\",2\n"[..]).unwrap()).unwrap();
+        assert!(table.advance().unwrap() && table.number(0).is_err());
+        assert!(rows("sep=;\n").unwrap_err().starts_with("t.tsv: the file is empty"));
     }
 
     #[test]

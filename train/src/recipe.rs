@@ -27,6 +27,7 @@ use crate::distributed::local_rank;
 use crate::error::{Result, TrainError};
 use crate::optimiser::RuleSet;
 use document::Document;
+pub(crate) use document::check_toml;
 pub(crate) use settings::is_default;
 pub use settings::{
     AwpSettings, BatchSettings, CheckSettings, CheckpointSettings, ComputeSettings, EmaSettings,

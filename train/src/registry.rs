@@ -64,13 +64,15 @@ impl RunReport {
     }
 }
 
-/// Formats a measure with its 95 % interval, if it has one: `0.7656 [0.7291, 0.7980]`.
+/// Formats a measure with its 95 % interval, if it has one: `0.7656 [0.7291, 0.7980]`. An undefined
+/// value is the reason why it is undefined.
 pub fn format_measure(measure: &Measure) -> String {
     match (measure.ci95, &measure.interval) {
         (Some([Some(low), Some(high)]), Some(interval)) => {
             let decimals = interval.decimals(4);
-            format!("{:.4} [{low:.decimals$}, {high:.decimals$}]", measure.value)
+            format!("{:.decimals$} [{low:.decimals$}, {high:.decimals$}]", measure.value)
         }
+        _ if measure.value.is_nan() => measure.reason.clone().unwrap_or_default(),
         _ => format!("{:.4}", measure.value),
     }
 }

@@ -83,6 +83,25 @@ fn a_typo_or_a_wrong_value_is_named_with_its_line() {
 }
 
 #[test]
+fn a_path_of_windows_in_double_quotes_is_refused_with_a_remedy() {
+    let remedy = "write a path in single quotes, or with / instead";
+    for path in [r"C:\Users\a", r"C:\data\new", r"C:\temp\new", r"\\host\back"] {
+        let set = format!("data.folder=\"{path}\"");
+        let by_option = parse(TEXT, false, &[&set]).map(|_| ()).expect_err("a wrong escape");
+        for (message, start) in
+            [(error("\"data\"", &format!("\"{path}\"")), "recipe.toml:4: "), (by_option, "--set ")]
+        {
+            assert!(message.starts_with(start) && message.ends_with(remedy), "{message}");
+        }
+        // The remedies work, and the shell's quotes alone need none.
+        for value in [format!("'{path}'"), path.replace('\\', "/"), path.to_owned()] {
+            assert!(parse(TEXT, false, &[&format!("data.folder={value}")]).is_ok(), "{value}");
+        }
+    }
+    assert!(parse(TEXT, false, &[r#"data.folder="C:\\temp""#]).is_ok());
+}
+
+#[test]
 fn an_invalid_number_is_refused() {
     for path in [
         "evaluation.margin",

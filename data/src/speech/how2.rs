@@ -1,7 +1,7 @@
-//! How2, and other folders in Kaldi format. Files: `text` (`utterance transcript`), `segments`
-//! (`utterance recording start end`, in seconds) and, optionally, `utt2spk` (`utterance speaker`).
+//! How2, and other folders in Kaldi format. Files: `text` (`utterance transcript`) and, optionally,
+//! `segments` (`utterance recording start end`, in seconds) and `utt2spk` (`utterance speaker`).
 //! The audio is listed in `wav.scp` (`recording path`) or is in a folder of files named by
-//! recording.
+//! recording. Without `segments`, each recording is one utterance of the same name.
 //!
 //! # Source   Sanabria et al., "How2" (2018), and Kaldi's "Data preparation". The format follows
 //! How2's README; it was not verified on the published files.
@@ -17,7 +17,7 @@ use crate::DataError;
 /// Reads the clips of a folder, in the order of `text`. The folder of audio files, if given, is
 /// used instead of `wav.scp`. Paths in `wav.scp` are relative to its own folder. An end of -1 is
 /// the end of the recording, as in Kaldi. Utterances without a transcript, including those that are
-/// only in `segments`, are skipped and counted.
+/// only in `segments` or `wav.scp`, are skipped and counted.
 ///
 /// # Errors
 /// `MissingAudio`; `Text` with the line, also for an utterance that is missing from
@@ -26,8 +26,15 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     let recordings = Recordings::open(source)?;
     let (text_path, segments) = (source.path.join("text"), source.path.join("segments"));
     let speakers = read_optional(&source.path.join("utt2spk"))?;
-    let mut segments_by_name = HashMap::new();
-    for NamedLine { number, name, value } in named_lines(&segments)? {
+    let has_segments = segments.exists();
+    let mut segments_by_name = match &recordings {
+        Recordings::Table { files, .. } if !has_segments => {
+            files.keys().map(|name| (name.clone(), Segment::whole(name))).collect()
+        }
+        _ => HashMap::new(),
+    };
+    let lines = if has_segments { named_lines(&segments)? } else { Vec::new() };
+    for NamedLine { number, name, value } in lines {
         let segment = parse_segment(&value).map_err(|reason| {
             let remedy = "write `utterance recording start end`, times in seconds";
             Position::Line(number).error(&segments, format!("{name}: {reason}"), remedy)
@@ -40,7 +47,9 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     }
     for NamedLine { number, name, value } in named_lines(&text_path)? {
         let position = Position::Line(number);
-        let Some(Segment { recording, start, end }) = segments_by_name.remove(&name) else {
+        let segment = segments_by_name.remove(&name);
+        let segment = segment.or_else(|| (!has_segments).then(|| Segment::whole(&name)));
+        let Some(Segment { recording, start, end }) = segment else {
             let reason = format!("{name} is not in {}", segments.display());
             let remedy = "add its recording and times there, or remove this line";
             return Err(position.error(&text_path, reason, remedy));
@@ -65,10 +74,18 @@ struct Segment {
     end: Option<f64>,
 }
 
+impl Segment {
+    /// The segment of an utterance that is a recording of its own.
+    fn whole(recording: &str) -> Self {
+        Self { recording: recording.to_owned(), start: 0.0, end: None }
+    }
+}
+
 fn parse_segment(fields: &str) -> Result<Segment, String> {
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let &[recording, start, end] = fields.as_slice() else {
-        return Err(format!("{} fields after the utterance instead of 3", fields.len()));
+        let channel = if fields.len() == 4 { "; a channel cannot be selected" } else { "" };
+        return Err(format!("{} fields after the utterance instead of 3{channel}", fields.len()));
     };
     let seconds = |text: &str| text.parse::<f64>().map_err(|_| format!("{text:?} is not a number"));
     let (start, end) = (seconds(start)?, seconds(end)?);

@@ -3,6 +3,12 @@
 use super::numbers::fixed;
 use crate::metric::Range;
 
+/// The middle of a label, moved from `x` so that no edge of a plot of this width cuts the label off.
+pub(super) fn inside(x: f64, label: &str, letter_width: f64, width: f64) -> f64 {
+    let half = 0.5 * letter_width * label.chars().count() as f64;
+    x.min(width - half).max(half)
+}
+
 /// A linear axis from the first to the last tick.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Axis {
@@ -110,6 +116,12 @@ impl Axis {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn labels_stay_inside_of_the_plot() {
+        let at = |x| inside(x, "0.0005", 7.0, 100.0);
+        assert_eq!([at(16.0), at(50.0), at(84.0)], [21.0, 50.0, 79.0]);
+    }
 
     #[test]
     fn ticks_are_round() {

@@ -1,7 +1,9 @@
 //! Charts as SVG files of their own, for run folders and notebooks: lines with intervals or scatter
 //! points, values in rows with their intervals, and heat maps.
 
-use super::axis::Axis as Ticks;
+use engram_textfile::shortened;
+
+use super::axis::{Axis as Ticks, inside};
 use super::writer::Html;
 use crate::bootstrap::{BootstrapOptions, Resampling, interval};
 use crate::metric::mean::{MEAN, mean, weighted_mean};
@@ -211,10 +213,12 @@ impl Chart {
         for (position, text) in scale.ticks() {
             let x = plot.x(position);
             self.line((x, plot.top), (x, plot.bottom), "stroke:#ddd");
+            let x = inside(x, &text, LETTER_WIDTH, SIZE.0);
             self.text((x, plot.bottom + 17.0), "middle", "", &text);
         }
         self.line((plot.left, plot.bottom), (plot.right, plot.bottom), "stroke:#000");
-        self.text((plot.x(0.5), plot.bottom + 36.0), "middle", "", name);
+        let centre = inside(plot.x(0.5), name, LETTER_WIDTH, SIZE.0);
+        self.text((centre, plot.bottom + 36.0), "middle", "", name);
     }
 
     /// The text of an SVG file.
@@ -270,8 +274,9 @@ pub fn draw_lines(
     let bounds = lines.iter().flat_map(|line| line.intervals.iter().flatten());
     let x_scale = Scale::new(axes[0], points.clone().map(|point| point.0))?;
     let y_scale = Scale::new(axes[1], points.map(|point| point.1).chain(bounds.copied()))?;
+    let longest = y_scale.ticks().iter().map(|(_, text)| text.chars().count()).max().unwrap_or(0);
     let plot = Plot {
-        left: LABEL_MARGIN + MARGIN,
+        left: LABEL_MARGIN.max(LETTER_WIDTH * longest as f64 + MARGIN) + MARGIN,
         right: SIZE.0 - MARGIN,
         top: MARGIN,
         bottom: SIZE.1 - LABEL_MARGIN,
@@ -351,7 +356,8 @@ pub fn draw_intervals(axis: &str, intervals: &[Interval]) -> Result<String, Plot
     }
     for (row, Interval { name, value, bounds: [low, high] }) in intervals.iter().enumerate() {
         let y = MARGIN + ROW * (row as f64 + 0.5);
-        chart.text((names + 4.0, y + 4.0), "end", "", name);
+        let max_length = (SIZE.0 / 2.0 / LETTER_WIDTH) as usize;
+        chart.text((names + 4.0, y + 4.0), "end", "", &shortened(name, max_length));
         let style = format!("stroke-width:2;stroke:{}", COLOURS[0]);
         chart.line((x(*low), y), (x(*high), y), &style);
         chart.dot((x(*value), y), 4.0, &format!("fill:{}", COLOURS[0]));

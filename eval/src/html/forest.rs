@@ -148,14 +148,16 @@ fn forest_row(html: &mut Html, row: &Row<'_>, table: &Table) {
     if table.show_n {
         html.leaf("td", &[("class", "number n")], &size(row.n));
     }
-    let value = fixed(row.value, table.decimals);
+    let decimals =
+        row.interval.map_or(table.decimals, |interval| interval.decimals(table.decimals));
+    let value = fixed(row.value, decimals);
     match row.reason {
         Some(reason) => {
             html.leaf("td", &[("class", "number"), ("title", reason)], &value);
         }
         None => html.leaf("td", &[("class", "number")], &value),
     }
-    let limits = row.interval.map(|interval| limits(interval, table.decimals));
+    let limits = row.interval.map(|interval| limits(interval, decimals));
     if table.has_intervals {
         html.leaf("td", &[("class", "limits")], limits.as_deref().unwrap_or(""));
     }

@@ -11,6 +11,7 @@
 //! | `claims` | a page of claims with their measured values |
 //! | `chart` | charts as SVG files of their own: lines, intervals, heat maps |
 //! | `cases` | the sortable and filterable table of the worst cases |
+//! | `compare` | the page for several systems |
 //! | `wer`, `texts`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | one page per evaluation |
 //!
 //! A page needs the report's items and worst cases: enable both in the options of the evaluation. A
@@ -21,6 +22,7 @@ mod caption;
 mod cases;
 pub mod chart;
 mod claims;
+mod compare;
 mod forest;
 mod haystack;
 mod numbers;

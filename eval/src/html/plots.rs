@@ -1,11 +1,13 @@
 //! Plots as inline SVG; the page's style sets the colours.
 
-use super::axis::Axis;
+use super::axis::{Axis, inside};
 use super::numbers::{format_value, percent, size};
 use super::writer::Html;
 
 /// Height of an interval plot.
 const ROW_HEIGHT: f64 = 18.0;
+/// Width of a letter of a label.
+const LETTER_WIDTH: f64 = 6.5;
 /// Margin left and right of the axis, for the tick labels.
 const ROW_MARGIN: f64 = 16.0;
 
@@ -62,6 +64,11 @@ fn label(html: &mut Html, anchor: &str, position: (f64, f64), text: &str) {
     html.leaf("text", &[("x", &x), ("y", &y), ("text-anchor", anchor)], text);
 }
 
+/// Writes a label below an axis of a plot of this width.
+fn tick_label(html: &mut Html, width: f64, (x, y): (f64, f64), text: &str) {
+    label(html, "middle", (inside(x, text, LETTER_WIDTH, width), y), text);
+}
+
 /// Draws one value with its interval, for a row of a table; `overall` is drawn as a dashed line.
 pub(super) fn interval_row(
     html: &mut Html,
@@ -109,7 +116,7 @@ pub(super) fn interval_axis(html: &mut Html, scale: &RowScale) {
         for (position, text) in scale.axis.ticks() {
             let x = scale.x_at(position);
             line(html, "axis", (x, 0.0), (x, 4.0));
-            label(html, "middle", (x, 15.0), &text);
+            tick_label(html, scale.width, (x, 15.0), &text);
         }
     });
 }
@@ -239,9 +246,10 @@ impl Histogram<'_> {
                 let x = plot_left + position * width;
                 line(html, "axis", (x, bottom), (x, bottom + 4.0));
                 let suffix = if open_ended && position == 1.0 { "+" } else { "" };
-                label(html, "middle", (x, bottom + 17.0), &(text + suffix));
+                tick_label(html, PLOT_SIZE.0, (x, bottom + 17.0), &(text + suffix));
             }
-            label(html, "middle", ((LEFT_MARGIN + right) / 2.0, PLOT_SIZE.1 - 8.0), self.quantity);
+            let centre = ((LEFT_MARGIN + right) / 2.0, PLOT_SIZE.1 - 8.0);
+            tick_label(html, PLOT_SIZE.0, centre, self.quantity);
             label(html, "start", (4.0, 15.0), self.items);
             if let Some((name, value)) = self.overall.filter(|(_, value)| value.is_finite()) {
                 let overall_x = x(value.clamp(axis.low(), axis.high()));

@@ -93,6 +93,7 @@ pub(super) fn first_sections(
 /// Shows the primary metric in large type.
 fn headline(html: &mut Html, primary: &Measure) {
     let decimals = decimals(Row::of_measure(primary).mark().numbers());
+    let decimals = primary.interval.as_ref().map_or(decimals, |i| i.decimals(decimals));
     html.node("p", &[("class", "headline")], |html| {
         html.leaf("span", &[("class", "name")], &spelling(&primary.metric));
         html.leaf("strong", &[], &fixed(primary.value, decimals));
@@ -124,7 +125,9 @@ fn method(html: &mut Html, evaluation: &Evaluation, items: &str) {
             html.foreign("dd", "", value);
         };
         for source in &evaluation.sources {
-            pair(&source.role, &format!("{} ({} rows)", source.path, size(source.rows)));
+            let format = source.format.map(|format| format!(", read as {}", format.name()));
+            let rows = format!("{} rows{}", size(source.rows), format.unwrap_or_default());
+            pair(&source.role, &format!("{} ({rows})", source.path));
         }
         let primary = &evaluation.primary;
         pair(items, &size(primary.n));

@@ -139,6 +139,7 @@ pub fn evaluate(
         role: role.to_owned(),
         path: path.to_owned(),
         rows,
+        format: None,
     };
     let evaluation = Evaluation::new(
         primary,

@@ -4,7 +4,7 @@ use engram_textfile::shortened;
 
 use super::{PhraseReport, WorstRow};
 use crate::result::{Breakdown, BreakdownRow, Interval, MIN_UNITS};
-use crate::table::{TextTable, limits, number};
+use crate::table::{TextTable, limits, number, number_in};
 use crate::text::{self, words};
 
 /// Number of lowest and of highest anchors in the text; the JSON report has all anchors.
@@ -45,7 +45,7 @@ fn metrics_table(tables: &[Breakdown], overall: Option<&Interval>) -> String {
         let mut cells = vec![shortened(&group.name, PHRASE_WIDTH + 8), group.n.to_string()];
         for row in tables.iter().filter_map(|table| table.rows.get(position)) {
             let limits = row.interval.as_ref().map_or_else(String::new, limits_with_star);
-            cells.extend([number(row.value), limits]);
+            cells.extend([number_in(row.value, row.interval.as_ref()), limits]);
         }
         table.push(cells);
     }

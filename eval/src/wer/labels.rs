@@ -1,24 +1,60 @@
 //! Labels of utterances from a table, such as speaker or subset.
 
 use std::collections::HashMap;
+use std::io::Cursor;
+use std::path::Path;
 
-use engram_textfile::{Input, Table, UniqueIds, shortened};
+use engram_textfile::{Input, Table, UniqueIds, non_blank_lines, read_text, shortened};
 
-use crate::error::{EvalError, malformed};
+use crate::error::{EvalError, Location, malformed};
 
-/// A tab-separated table with a header and one row per utterance.
-pub struct LabelTable<'a> {
-    table: Table<'a>,
+/// A tab-separated table with a header and one row per utterance, or a file of Kaldi, `utt2spk`.
+pub struct LabelTable {
+    table: Table<'static>,
     rows: HashMap<String, Vec<String>>,
 }
 
-impl<'a> LabelTable<'a> {
+impl LabelTable {
+    /// Reads a table; the header must contain `id`. The files `utt2…` and `spk2…` of a Kaldi folder
+    /// have no header. Their columns are named after them, such as `speaker` for `utt2spk`. For
+    /// `spk2gender`, the speakers are taken from `utt2spk` in the same folder.
+    ///
+    /// # Errors
+    /// [`EvalError::Text`]
+    pub fn read(path: &Path) -> Result<Self, EvalError> {
+        let (file, name) = (path.display().to_string(), path.file_name().unwrap_or_default());
+        let parts = name.to_str().and_then(|name| name.split_once('2'));
+        let Some((kind @ ("utt" | "spk"), column)) = parts.filter(|(_, name)| !name.contains('.'))
+        else {
+            return Self::parse(&file, &read_text(path)?);
+        };
+        let (mut values, mut header) = (kaldi_lines(path)?, format!("id\t{column}\n"));
+        if column == "spk" {
+            header = "id\tspeaker\n".to_owned();
+        } else if kind == "spk" {
+            header = format!("id\tspeaker\t{column}\n");
+            let speakers = kaldi_lines(&path.with_file_name("utt2spk"))?.into_iter();
+            let with_value = |(id, mut fields): (String, Vec<String>)| {
+                let value = values.get(&fields[1]).ok_or_else(|| {
+                    let speaker = shortened(&fields[1], 60);
+                    let reason = format!("has no line for the speaker `{speaker}`");
+                    malformed(&file, None, reason, "add one line per speaker")
+                })?;
+                fields.extend(value.get(1).cloned());
+                Ok((id, fields))
+            };
+            values = speakers.map(with_value).collect::<Result<_, EvalError>>()?;
+        }
+        let table = Table::tsv(Input::new(&file, Cursor::new(header))?, false)?;
+        Ok(Self { table, rows: values })
+    }
+
     /// Parses a table; the header must contain `id`.
     ///
     /// # Errors
     /// [`EvalError::Text`]
-    pub fn parse(file: &str, text: &'a str) -> Result<Self, EvalError> {
-        let mut table = Table::tsv(Input::new(file, text.as_bytes())?, false)?;
+    pub fn parse(file: &str, text: &str) -> Result<Self, EvalError> {
+        let mut table = Table::tsv(Input::new(file, Cursor::new(text.to_owned()))?, false)?;
         let id_column = table.column("id")?;
         let (mut rows, mut ids) = (HashMap::new(), UniqueIds::with_capacity(0));
         while table.advance()? {
@@ -45,6 +81,17 @@ impl<'a> LabelTable<'a> {
         };
         ids.iter().map(value).collect()
     }
+}
+
+/// The two fields of each line `id value`, by id.
+fn kaldi_lines(path: &Path) -> Result<HashMap<String, Vec<String>>, EvalError> {
+    let (text, mut ids) = (read_text(path)?, UniqueIds::with_capacity(0));
+    let fields = |(line, row): (u64, &str)| {
+        let (id, value) = row.trim().split_once(char::is_whitespace).unwrap_or((row.trim(), ""));
+        ids.add(id.to_owned(), Location::new(path, line))?;
+        Ok((id.to_owned(), vec![id.to_owned(), value.trim().to_owned()]))
+    };
+    non_blank_lines(&text).map(fields).collect()
 }
 
 #[cfg(test)]

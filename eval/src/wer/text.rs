@@ -11,7 +11,7 @@ use super::counts::EditCounts;
 use super::report::{NormaliserValue, WerReport, WorstPair};
 use super::tokens::TokenUnit;
 use super::{Alignment, PairAligner};
-use crate::table::{TextTable, limits, number};
+use crate::table::{TextTable, limits, number, number_in};
 use crate::text::{breakdown, metrics, sources};
 
 /// Width of an alignment line, in columns.
@@ -38,8 +38,9 @@ impl WerReport {
         if !self.normalisers.is_empty() {
             let mut table = TextTable::new("lrl", &["normaliser", "error rate", "interval"]);
             for NormaliserValue { normaliser, measure } in &self.normalisers {
-                let interval = limits(measure.interval.as_ref());
-                table.push(vec![normaliser.clone(), number(measure.value), interval]);
+                let interval = measure.interval.as_ref();
+                let value = number_in(measure.value, interval);
+                table.push(vec![normaliser.clone(), value, limits(interval)]);
             }
             paragraphs.push(table.to_string());
         }

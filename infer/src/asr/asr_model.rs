@@ -149,16 +149,18 @@ impl AsrModel {
         boosts: &[Option<Arc<BoostTree>>],
         options: &TranscribeOptions,
     ) -> Result<Vec<Transcript>> {
-        match self {
-            Self::Whisper(whisper) => whisper.transcribe(clips, boosts, options),
+        let mut transcripts = match self {
+            Self::Whisper(whisper) => whisper.transcribe(clips, boosts, options)?,
             Self::Conformer(conformer) => {
                 let mut transcripts = conformer.transcribe(clips, boosts, options)?;
                 if !options.timestamps {
                     transcripts.iter_mut().for_each(|transcript| transcript.segments.clear());
                 }
-                Ok(transcripts)
+                transcripts
             }
-        }
+        };
+        transcripts.iter_mut().for_each(Transcript::align_segments);
+        Ok(transcripts)
     }
 
     /// Transcribes a recording. `read` appends samples at 16 kHz and returns `false` at the end.
@@ -173,11 +175,13 @@ impl AsrModel {
         read: impl FnMut(&mut Vec<f32>) -> Result<bool, E>,
         mut on_window: impl FnMut(&[Segment], f64),
     ) -> Result<Transcript, E> {
-        match self {
-            Self::Whisper(whisper) => whisper.transcribe_long(options, read, on_window),
+        let mut transcript = match self {
+            Self::Whisper(whisper) => whisper.transcribe_long(options, read, on_window)?,
             Self::Conformer(conformer) => {
-                conformer.transcribe_long(options, read, |seconds| on_window(&[], seconds))
+                conformer.transcribe_long(options, read, |seconds| on_window(&[], seconds))?
             }
-        }
+        };
+        transcript.align_segments();
+        Ok(transcript)
     }
 }

@@ -319,7 +319,14 @@ impl Stream {
     }
 
     /// The result at the end of the recording.
-    fn finish(self) -> StreamResult {
+    fn finish(mut self) -> StreamResult {
+        // Two hypotheses may have slightly different word times.
+        let mut previous_end = 0.0;
+        for FinalWord { word, .. } in &mut self.words {
+            word.start = word.start.max(previous_end);
+            word.end = word.end.max(word.start);
+            previous_end = word.end;
+        }
         let texts: Vec<&str> = self.words.iter().map(|word| word.word.text.as_str()).collect();
         StreamResult {
             transcript: Transcript {
@@ -404,12 +411,11 @@ fn segments(words: &[FinalWord]) -> Vec<Segment> {
             Some(last) => {
                 last.text += " ";
                 last.text += &word.text;
-                last.end = word.end.max(last.end);
+                last.end = word.end;
             }
             None => {
-                // Two hypotheses may have slightly different word times.
-                let start = segments.last().map_or(word.start, |last| word.start.max(last.end));
-                segments.push(Segment { start, end: word.end.max(start), text: word.text.clone() });
+                let Word { start, end, text, .. } = word.clone();
+                segments.push(Segment { start, end, text });
             }
         }
         is_open = !word.text.ends_with(['.', '?', '!']);

@@ -75,7 +75,35 @@ impl Word {
     }
 }
 
+/// Divides the words of a transcript into the words of each segment, by the letters of their texts.
+pub fn words_of_segments<'w>(segments: &[Segment], mut words: &'w [Word]) -> Vec<&'w [Word]> {
+    let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).count();
+    let words_of = |segment: &Segment| {
+        let (mut missing, mut count) = (letters(&segment.text), 0);
+        while let Some(word) = words.get(count).filter(|_| missing > 0) {
+            missing = missing.saturating_sub(letters(&word.text));
+            count += 1;
+        }
+        words.split_off(..count).unwrap_or_default()
+    };
+    segments.iter().map(words_of).collect()
+}
+
 impl Transcript {
+    /// Gives each segment the start of its first word and the end of its last word, if there are
+    /// words. No segment starts before the end of the previous segment.
+    pub(super) fn align_segments(&mut self) {
+        let (words, mut previous_end) = (words_of_segments(&self.segments, &self.words), 0.0);
+        for (segment, words) in self.segments.iter_mut().zip(words) {
+            if let (Some(first), Some(last)) = (words.first(), words.last()) {
+                (segment.start, segment.end) = (first.start, last.end);
+            }
+            segment.start = segment.start.max(previous_end);
+            segment.end = segment.end.max(segment.start);
+            previous_end = segment.end;
+        }
+    }
+
     /// The empty transcript of a clip without speech, with this many samples.
     pub(super) fn empty(samples: usize) -> Self {
         Self {
@@ -130,4 +158,26 @@ pub(super) fn to_milliseconds<S: Serializer>(
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64((seconds * 1e3).round() / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_have_the_times_of_their_words() {
+        let word =
+            |start, end, text: &str| Word { start, end, text: text.into(), probability: 1.0 };
+        let segment = |start, end, text: &str| Segment { start, end, text: text.into() };
+        let words = vec![word(0.2, 0.5, "a,"), word(0.5, 1.4, "well-known"), word(1.4, 1.6, "c")];
+        for (words, expected) in
+            [(words, [(0.2, 1.4), (1.4, 1.6)]), (Vec::new(), [(0.0, 2.0), (2.0, 3.0)])]
+        {
+            let segments = vec![segment(0.0, 2.0, "a, well-known"), segment(1.0, 3.0, "c")];
+            let mut transcript = Transcript { words, segments, ..Transcript::empty(48_000) };
+            transcript.align_segments();
+            let times = transcript.segments.iter().map(|segment| (segment.start, segment.end));
+            assert_eq!(times.collect::<Vec<_>>(), expected);
+        }
+    }
 }

@@ -67,7 +67,13 @@ impl Caption {
             source_file("results", &self.hyp, results.results.len()),
         ];
         let options = self.outputs.report_options(self.intervals, self.worst, sources);
-        let mut report = report(&annotations, &results, &caption_options, &options)?;
+        let report = report(&annotations, &results, &caption_options, &options);
+        let mut report = report.map_err(|error| match error {
+            EvalError::MissingPrediction { .. } => {
+                anyhow::anyhow!("{error}; --with-result evaluates only images that have one")
+            }
+            error => error.into(),
+        })?;
         self.outputs.write(&report.items, || report.to_html())?;
         report.worst.truncate(self.worst);
         output::print_report(self.outputs.json, &report, || report.to_text())?;

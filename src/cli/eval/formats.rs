@@ -24,7 +24,8 @@ Files may be gzipped; - is standard input.
 Columns of tables and keys of JSON lines are found by their usual names: id, utterance_id or
 audio_filepath; reference, ref, text, transcript or sentence; hypothesis, hyp, pred_text or
 prediction, otherwise text, transcript or sentence. Name others with --id-column, --ref-column and
---hyp-column. Two files of plain lines that begin with the same ids are read as kaldi.";
+--hyp-column. Two files without a known extension are read as kaldi if all lines begin with ids that
+cannot be words, such as spk_12, or if a file is named text. --json and --html name the formats.";
 
 /// Format and columns of the files.
 #[derive(Debug, Args)]
@@ -106,11 +107,16 @@ impl FormatOptions {
                 [TextFormat::Lines, TextFormat::Lines] => {
                     let files = [(&*names[0], texts[0]), (&*names[1], texts[1])];
                     formats = [detect_format::of_pair(files)?; 2];
+                    let [a, b] = &names;
                     if formats[0] == TextFormat::Kaldi {
-                        let [a, b] = &names;
                         output::note(&format!(
                             "{a} and {b}: read as Kaldi's `id text`, because all lines begin \
                                  with the same ids; if these are words, give --format lines"
+                        ));
+                    } else if detect_format::may_begin_with_ids(texts) {
+                        output::warn(&format!(
+                            "{a} and {b}: read as lines, although they begin with the same words; \
+                                 if these are ids, give --format kaldi"
                         ));
                     }
                 }
@@ -129,7 +135,8 @@ impl FormatOptions {
             parse_side(&names[file], texts[file], formats[file], side, &columns)
         };
         let (references, hypotheses) = (parse(0, Side::Reference)?, parse(1, Side::Hypothesis)?);
-        join(&names[0], references, &names[1], hypotheses)
+        let pairs = join(&names[0], references, &names[1], hypotheses)?;
+        Ok(Pairs { formats: formats.map(Some), ..pairs })
     }
 
     /// The format given by the user; otherwise the format from the path.

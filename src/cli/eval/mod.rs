@@ -12,11 +12,11 @@ mod text;
 mod wer;
 
 use clap::{Args, Subcommand};
-use engram_eval::compare::compare_items;
+use engram_eval::compare::Comparisons;
 use engram_eval::items::Items;
 
 use super::{Outcome, output};
-use crate::cli::paths::InputFile;
+use crate::cli::paths::{InputFile, OutputFile};
 use shared::IntervalOptions;
 
 /// Evaluate predictions: WER, chrF, captions, VQA, retrieval, phrase similarity.
@@ -61,30 +61,43 @@ impl Eval {
     }
 }
 
-/// Compare two systems on the same items: difference, confidence interval, p-values.
+/// Compare systems on the same items: differences, confidence intervals, p-values.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   engram eval wer --pairs a.jsonl --items a.items.jsonl
   engram eval wer --pairs b.jsonl --items b.items.jsonl
-  engram eval compare a.items.jsonl b.items.jsonl")]
+  engram eval compare a.items.jsonl b.items.jsonl
+  engram eval compare a.items.jsonl b.items.jsonl c.items.jsonl --html report.html
+
+Two systems give their difference, A minus B. More systems give the differences of all pairs.")]
 pub struct Compare {
-    /// Items file of system A, written by `--items` of an evaluation
-    a: InputFile,
-    /// Items file of system B: the same metric over the same ids
-    b: InputFile,
+    /// Items files of the systems, written by `--items` of an evaluation: the same metric over the
+    /// same ids
+    #[arg(required = true, num_args = 2.., value_name = "FILE")]
+    items: Vec<InputFile>,
     #[command(flatten)]
     intervals: IntervalOptions,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write the report as one HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<OutputFile>,
 }
 
 impl Compare {
     fn run(self) -> anyhow::Result<Outcome> {
-        let (a, b) = (Items::read(&self.a)?, Items::read(&self.b)?);
-        let comparison = compare_items(&a, &b, &self.intervals.options())?;
-        output::print_report(self.json, &comparison, || comparison.to_text())?;
+        let items = self.items.iter().map(|file| Items::read(file));
+        let items = items.collect::<Result<Vec<_>, _>>()?;
+        let comparisons = Comparisons::new(&items, &self.intervals.options())?;
+        if let Some(path) = &self.html {
+            output::write_atomic(path, comparisons.to_html().as_bytes())?;
+        }
+        match &comparisons.pairs[..] {
+            [pair] => output::print_report(self.json, pair, || pair.to_text())?,
+            _ => output::print_report(self.json, &comparisons, || comparisons.to_text())?,
+        }
         Ok(Outcome::Done)
     }
 }

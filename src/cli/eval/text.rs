@@ -69,12 +69,13 @@ impl Text {
             Some(path) => Some((text_file(path), read_text(text_file(path))?)),
             None => None,
         };
-        let mut files = Vec::with_capacity(references.len());
+        let (mut files, mut formats) = (Vec::with_capacity(references.len()), Vec::new());
         for (path, name, text) in &references {
             let pairs = match &hyp {
                 Some((hyp, hyp_text)) => self.formats.parse_two_files(path, text, hyp, hyp_text)?,
                 None => self.formats.parse_one_file(path, text)?,
             };
+            formats.push(pairs.formats);
             files.push((name.as_str(), pairs));
         }
         let texts = Texts::combine(files)?;
@@ -83,6 +84,9 @@ impl Text {
         let mut sources: Vec<_> =
             references.iter().map(|(path, ..)| source_file(role, path, rows)).collect();
         sources.extend(hyp.iter().map(|(path, _)| source_file("hypotheses", path, rows)));
+        let hyp_format = formats.last().map(|formats| formats[1]);
+        let formats = formats.iter().map(|formats| formats[0]).chain(hyp_format);
+        sources.iter_mut().zip(formats).for_each(|(source, format)| source.format = format);
         let options = self.outputs.report_options(self.intervals, self.worst, sources);
         let mut report = evaluate(&texts, &self.metric, self.normalizer, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use engram_eval::normalise::Normaliser;
+use engram_eval::result::SourceFile;
 use engram_eval::wer::Alignment;
 use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
@@ -71,7 +72,8 @@ pub struct Wer {
     /// Also print the error rate with each of none, jiwer-standardize, basic and whisper-en
     #[arg(long)]
     compare_normalizers: bool,
-    /// TSV table with a header and one row per utterance id, for --by and --cluster
+    /// TSV table with a header and one row per utterance id, for --by and --cluster; or utt2spk or
+    /// spk2gender of a Kaldi folder, with the columns speaker and gender
     #[arg(long, value_name = "FILE")]
     table: Option<InputFile>,
     /// Report the error rate for each value of this column of the table (repeatable)
@@ -155,8 +157,9 @@ impl Wer {
             _ => anyhow::bail!("give --ref and --hyp, or --pairs"),
         };
         let pairs = self.read_pairs(&texts)?;
-        for (role, path, _) in &texts {
-            options.sources.push(source_file(role, path, pairs.ids.len()));
+        for ((role, path, _), format) in texts.iter().zip(pairs.formats) {
+            let source = source_file(role, path, pairs.ids.len());
+            options.sources.push(SourceFile { format, ..source });
         }
         self.read_labels(&pairs, &mut options)?;
         options.rare_words = self.read_rare_words()?;
@@ -200,8 +203,7 @@ impl Wer {
     /// Reads the labels for `--by` and `--cluster`.
     fn read_labels(&self, pairs: &Pairs<'_>, options: &mut WerOptions) -> anyhow::Result<()> {
         let Some(path) = &self.table else { return Ok(()) };
-        let (file, text) = read_named(path)?;
-        let table = LabelTable::parse(&file, &text)?;
+        let table = LabelTable::read(path)?;
         let labels = |column: &String| -> anyhow::Result<Labels> {
             let of_pair = table.column(column, &pairs.ids)?;
             Ok(Labels { name: column.clone(), of_pair })

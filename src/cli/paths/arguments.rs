@@ -76,7 +76,7 @@ macro_rules! path_types {
 path_types! {
     /// An output file; `-` is standard output.
     OutputFile, Some(STDOUT), FilePath;
-    /// An output file, or an existing folder for several output files; `-` is standard output.
+    /// An output file, or a folder for several output files; `-` is standard output.
     OutputFileOrFolder, Some(STDOUT), AnyPath;
     /// An output folder that may already contain other files.
     OutputFolder, None, DirPath;

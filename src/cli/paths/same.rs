@@ -9,7 +9,8 @@ use engram_train::METRICS;
 
 use crate::cli::output::{STDOUT, follow_links};
 
-/// The path with symbolic links resolved, whether or not a file exists there.
+/// The path with symbolic links resolved, whether or not a file exists there. A missing folder is
+/// below the nearest existing one.
 pub(super) fn resolved(path: &Path) -> PathBuf {
     let target = follow_links(path).unwrap_or_else(|_| path.to_owned());
     if let Ok(resolved) = fs::canonicalize(&target) {
@@ -18,17 +19,10 @@ pub(super) fn resolved(path: &Path) -> PathBuf {
     match (target.parent(), target.file_name()) {
         (Some(folder), Some(name)) => {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-            resolved_folder(folder).join(name)
+            resolved(folder).join(name)
         }
-        _ => target,
+        _ => std::path::absolute(&target).unwrap_or(target),
     }
-}
-
-/// The folder with symbolic links resolved, or the absolute path if it is missing.
-fn resolved_folder(folder: &Path) -> PathBuf {
-    fs::canonicalize(folder)
-        .or_else(|_| std::path::absolute(folder))
-        .unwrap_or_else(|_| folder.to_owned())
 }
 
 /// Whether two paths are the same file, also through symbolic or hard links.

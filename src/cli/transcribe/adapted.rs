@@ -13,7 +13,6 @@ use engram_models::speech::log_mel::SAMPLE_RATE;
 use serde::Serialize;
 
 use super::inputs::{Inputs, files_of};
-use super::transcripts::Format;
 use super::{Transcribe, check_any_transcribed, skipped_text};
 use crate::cli::paths::{self, InputFolder, ModelName};
 use crate::cli::{Outcome, output};
@@ -74,12 +73,12 @@ impl Transcribe {
         inputs: &Inputs,
     ) -> anyhow::Result<Outcome> {
         let format = self.format();
-        if matches!(format, Format::Srt | Format::Vtt) {
+        if self.writes_subtitles() {
             anyhow::bail!(
                 "--adapters gives no subtitle times; use --format jsonl, tsv, txt or manifest"
             );
         }
-        if self.out.is_dir() {
+        if self.names_folder() {
             anyhow::bail!("{}: is a folder; name a file for --out", self.out.display());
         }
         let clips = &inputs.clips;

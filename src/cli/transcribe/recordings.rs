@@ -54,24 +54,26 @@ impl Transcribe {
         if format == Format::Manifest && clips.iter().any(streaming::is_stdin) {
             anyhow::bail!("--format manifest needs audio files, not standard input");
         }
-        let subtitles = matches!(format, Format::Srt | Format::Vtt);
-        if subtitles && clips.len() > 1 && !self.out.is_dir() {
+        let subtitles = self.writes_subtitles();
+        // Several clips make a folder, unless the path names a file.
+        let is_folder = self.names_folder() || clips.len() > 1 && self.out.extension().is_none();
+        if subtitles && clips.len() > 1 && (!is_folder || self.out.exists() && !self.out.is_dir()) {
             let (out, count) = (self.out.display(), clips.len());
             anyhow::bail!(
-                "{out}: {count} clips need {count} subtitle files; give an existing folder"
+                "{out}: {count} clips need {count} subtitle files; name a folder, with / at its end"
             );
         }
-        if !subtitles && self.out.is_dir() {
+        if !subtitles && self.names_folder() {
             let out = self.out.display();
             anyhow::bail!("{out}: is a folder; name a file for --out, or give --format srt or vtt");
         }
         if subtitles {
-            self.check_subtitle_files(clips, format)?;
+            self.check_subtitle_files(clips, (format, is_folder))?;
         } else {
             paths::check_not_overwritten(&self.out, files_of(clips))?;
         }
-        if self.decoding.word_times && format != Format::Jsonl {
-            anyhow::bail!("--word-times needs --format jsonl; give both, or remove --word-times");
+        if self.decoding.word_times && format != Format::Jsonl && !subtitles {
+            anyhow::bail!("--word-times needs --format jsonl, srt or vtt; give one of them");
         }
         let lists = self.boost.read(clips)?;
         let compute = self.compute.open()?;
@@ -148,7 +150,7 @@ impl Transcribe {
         bar.finish_and_clear();
         let seconds = start.elapsed().as_secs_f64();
         check_any_transcribed(results.len(), &skipped)?;
-        self.write_transcripts(format, &results, &streams)?;
+        self.write_transcripts((format, is_folder), &results, &streams)?;
         let audio_seconds: f64 = results.iter().map(|(_, transcript)| transcript.seconds).sum();
         let summary = Summary {
             clips: results.len(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use engram_data::speech::manifest::{Clip, manifest};
-use engram_infer::asr::{FinalWord, StreamResult, Transcript};
+use engram_infer::asr::{FinalWord, StreamResult, Transcript, Word};
 use serde::Serialize;
 
 use super::Transcribe;
@@ -45,17 +45,24 @@ struct Line<'a> {
 }
 
 impl Transcribe {
-    /// Writes the transcripts to `--out`. `streams` is empty without `--stream`.
+    /// Writes the transcripts to `--out`, in this format, or to a folder with one subtitle file per
+    /// clip. `streams` is empty without `--stream`.
     pub(super) fn write_transcripts(
         &self,
-        format: Format,
+        (format, is_folder): (Format, bool),
         transcripts: &[(&Clip, Transcript)],
         streams: &[StreamResult],
     ) -> anyhow::Result<()> {
-        if matches!(format, Format::Srt | Format::Vtt) {
-            return transcripts.iter().try_for_each(|(clip, transcript)| {
-                let subtitles = subtitles(format, &transcript.segments);
-                output::write_atomic(&self.subtitle_file(clip, format)?, subtitles.as_bytes())
+        if self.writes_subtitles() {
+            let max_length = self.max_line_length.map_or(usize::MAX, usize::from);
+            return transcripts.iter().enumerate().try_for_each(|(i, (clip, transcript))| {
+                let streamed = streams.get(i).filter(|_| self.decoding.word_times);
+                let streamed = streamed.map(|stream| &stream.words[..]).unwrap_or_default();
+                let words = streamed.iter().map(|word| &word.word).chain(&transcript.words);
+                let words: Vec<Word> = words.cloned().collect();
+                let subtitles = subtitles(format, &transcript.segments, &words, max_length);
+                let path = self.subtitle_path(clip, (format, is_folder));
+                output::write_atomic(&path, subtitles.as_bytes())
             });
         }
         let lines = transcripts.iter().enumerate().map(|(i, (clip, transcript))| {
@@ -95,11 +102,11 @@ impl Transcribe {
     pub(super) fn check_subtitle_files(
         &self,
         clips: &[Clip],
-        format: Format,
+        target: (Format, bool),
     ) -> anyhow::Result<()> {
         let mut files = HashMap::new();
         for clip in clips {
-            let file = self.subtitle_path(clip, format);
+            let file = self.subtitle_path(clip, target);
             if let Some(other) = files.insert(file.clone(), &clip.id) {
                 let (file, id) = (file.display(), &clip.id);
                 anyhow::bail!(
@@ -113,8 +120,8 @@ impl Transcribe {
         })
     }
 
-    fn subtitle_path(&self, clip: &Clip, format: Format) -> PathBuf {
-        if !self.out.is_dir() {
+    fn subtitle_path(&self, clip: &Clip, (format, is_folder): (Format, bool)) -> PathBuf {
+        if !is_folder {
             return self.out.to_path_buf();
         }
         let extension = if format == Format::Srt { "srt" } else { "vtt" };
@@ -123,15 +130,6 @@ impl Transcribe {
             .filter(|part| matches!(part, std::path::Component::Normal(_)))
             .collect();
         self.out.join(format!("{}.{extension}", relative.display()))
-    }
-
-    /// The subtitle file of a clip. Creates its folder.
-    fn subtitle_file(&self, clip: &Clip, format: Format) -> anyhow::Result<PathBuf> {
-        let file = self.subtitle_path(clip, format);
-        if let Some(folder) = file.parent().filter(|folder| *folder != Path::new("")) {
-            output::create_folder(folder)?;
-        }
-        Ok(file)
     }
 }
 

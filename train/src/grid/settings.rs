@@ -9,7 +9,7 @@ use toml::{Spanned, Table};
 use super::check;
 use super::claim::ClaimSettings;
 use crate::error::{Result, TrainError};
-use crate::recipe::{Recipe, RecipeOptions, builtin};
+use crate::recipe::{Recipe, RecipeOptions, builtin, check_toml};
 use crate::registry::{self, Studies, StudyDefinition};
 
 /// The contents of a grid file; see `train/recipes/reveal/ablations.toml`.
@@ -381,9 +381,12 @@ fn recipe_of(text: &str, file: &Path) -> Result<PathBuf> {
 
 /// Parses the text of a grid file.
 fn read(text: &str, file: &Path) -> Result<File> {
-    toml::from_str(text).map_err(|error: toml::de::Error| {
-        let line = line(text, error.span().map_or(0, |span| span.start));
-        let location = format!("{}:{line}", file.display());
-        TrainError::Recipe { location, reason: error.message().trim().to_owned() }
+    let error = |(start, reason)| {
+        let location = format!("{}:{}", file.display(), line(text, start));
+        TrainError::Recipe { location, reason }
+    };
+    check_toml(text).map_err(error)?;
+    toml::from_str(text).map_err(|e: toml::de::Error| {
+        error((e.span().map_or(0, |span| span.start), e.message().trim().to_owned()))
     })
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use engram_data::messages::{counted, without_secrets};
 use serde::de::DeserializeOwned;
 use toml::de::{DeTable, DeValue};
-use toml::{Table, Value};
+use toml::{Spanned, Table, Value};
 
 use super::decode::{Fault, decode};
 use crate::error::{Result, TrainError};
@@ -34,18 +34,13 @@ enum Location {
 impl Document {
     /// Parses a recipe's text. `file` only serves for error texts.
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Self> {
-        let syntax_error = |e: toml::de::Error| {
-            let line = e.span().map_or(1, |span| line_at(text, span.start));
-            recipe_error(format!("{}:{line}", file.display()), e.message().trim().to_string())
+        let error = |(offset, reason): (usize, String)| {
+            recipe_error(format!("{}:{}", file.display(), line_at(text, offset)), reason)
         };
-        let table = toml::from_str(text).map_err(syntax_error)?;
+        let values = check_toml(text).map_err(error)?;
+        let table = toml::from_str(text).map_err(|e| error(syntax_error(text, &e)))?;
         let mut locations = BTreeMap::new();
-        record_lines(
-            DeTable::parse(text).map_err(syntax_error)?.get_ref(),
-            "",
-            text,
-            &mut locations,
-        );
+        record_lines(&values, "", text, &mut locations);
         Ok(Self { file: file.to_path_buf(), table, locations })
     }
 
@@ -149,12 +144,14 @@ impl Document {
         if path.iter().any(|key| key.is_empty()) {
             return Err(recipe_error(option, "the path has an empty part"));
         }
-        let value = match toml::from_str::<Table>(&format!("value = {text}")) {
-            Ok(mut table) if table.len() == 1 => {
-                table.remove("value").unwrap_or_else(|| Value::String(text.into()))
-            }
-            _ => Value::String(text.into()),
-        };
+        let toml = format!("value = {text}");
+        let parsed = toml::from_str::<Table>(&toml).ok().filter(|table| table.len() == 1);
+        let is_path_in_quotes = text.trim_start().starts_with('"') && text.contains('\\');
+        if parsed.is_some() || is_path_in_quotes {
+            check_toml(&toml).map_err(|(_, reason)| recipe_error(option.clone(), reason))?;
+        }
+        let value = parsed.and_then(|mut table| table.remove("value"));
+        let value = value.unwrap_or_else(|| Value::String(text.into()));
         self.set_value(&path, value, Location::Option(option))
     }
 
@@ -319,6 +316,47 @@ impl Document {
         for variant in variants.into_iter().flatten().filter_map(Value::as_table_mut) {
             remove_overrides(variant, Some(&base), "", path);
         }
+    }
+}
+
+/// The remedy for a path of Windows in double quotes.
+const BACKSLASH_REMEDY: &str = "a backslash in double quotes begins an escape, so write a path in \
+    single quotes, or with / instead";
+
+/// Parses a TOML text.
+///
+/// # Errors
+/// The byte offset and the reason of a syntax error, and of a string with an escaped control
+/// character, such as the tab in `"C:\temp"`, because the setting is probably a path.
+pub(crate) fn check_toml(text: &str) -> Result<DeTable<'_>, (usize, String)> {
+    let table = DeTable::parse(text).map_err(|e| syntax_error(text, &e))?.into_inner();
+    match table.values().find_map(|value| control_character(value, text)) {
+        Some(start) => Err((start, format!("a text with a control character; {BACKSLASH_REMEDY}"))),
+        None => Ok(table),
+    }
+}
+
+/// The byte offset and the reason of a syntax error, with the remedy for a wrong escape.
+fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String) {
+    let span = error.span().unwrap_or(0..0);
+    let before = text.get(..span.end).unwrap_or_default().lines().last().unwrap_or_default();
+    let reason = error.message().trim();
+    let is_escape = before.contains('"') && before.contains('\\');
+    let remedy = if is_escape { format!("; {BACKSLASH_REMEDY}") } else { String::new() };
+    (span.start, format!("{reason}{remedy}"))
+}
+
+/// The byte offset of the first string on one line with an escaped control character.
+fn control_character(value: &Spanned<DeValue<'_>>, text: &str) -> Option<usize> {
+    let quoted = &text[value.span()];
+    let is_on_one_line = quoted.starts_with('"') && !quoted.starts_with("\"\"\"");
+    match value.get_ref() {
+        DeValue::String(string) if is_on_one_line && quoted.contains('\\') => {
+            string.contains(char::is_control).then_some(value.span().start)
+        }
+        DeValue::Array(list) => list.iter().find_map(|value| control_character(value, text)),
+        DeValue::Table(table) => table.values().find_map(|value| control_character(value, text)),
+        _ => None,
     }
 }
 

@@ -35,7 +35,9 @@ pub(crate) fn mean_by_group<G: Eq + std::hash::Hash>(
     let resampling = Resampling::by_group(unit, groups);
     let options = BootstrapOptions::default();
     let interval = interval(&resampling, &options, |counts| weighted_mean(values, counts));
-    Measure::new(info, values.len(), Ok(mean(values)), interval)
+    let none = || "undefined (there is no such item)".to_owned();
+    let value = (!values.is_empty()).then(|| mean(values)).ok_or_else(none);
+    Measure::new(info, values.len(), value, interval)
 }
 
 /// The word error rate of hypotheses. `utterances` are ids with reference texts.

@@ -67,6 +67,25 @@ fn how2_takes_paths_from_wav_scp() {
 }
 
 #[test]
+fn without_segments_each_recording_is_an_utterance() {
+    let files = how2();
+    fs::remove_file(files.path("train/segments")).unwrap();
+    files.write("train/wav.scp", "v_1 ../audio/vid.wav\nv_2 ../audio/my vid.wav\nb_2 x.wav\n");
+    files.write("audio/my vid.wav", "x");
+    let unknown = ["b_1 (line 1): a line for recording b_1 in ", "wav.scp"];
+    assert_refused("how2", &files.source("train"), &unknown);
+    let data_set = read("how2", &skip_missing(files.source("train"))).unwrap();
+    let [clip] = &data_set.clips[..] else { panic!("one clip") };
+    assert_eq!((clip.id.as_str(), clip.start, clip.end), ("v_2", 0.0, None));
+    assert_eq!(clip.audio, files.path("train/../audio/my vid.wav"));
+    // One utterance has no words in `text`, and one is only in `wav.scp`.
+    assert_eq!((data_set.without_text, clip.speaker.as_deref()), (2, Some("s2")));
+    // Names of files in a folder of audio are names of utterances, too.
+    files.write("train/text", "vid so\nbig this\n");
+    assert_eq!(ids(&read("how2", &files.with_audio("train")).unwrap()), ["vid", "big"]);
+}
+
+#[test]
 fn bad_how2_files_are_reported() {
     let files = how2();
     let source = files.with_audio("train");
@@ -81,6 +100,7 @@ fn bad_how2_files_are_reported() {
         ("segments", "v_1 vid 0 inf\n", &[":1: ", "end inf"]),
         ("segments", "v_1 vid 0 1s\n", &[":1: ", "\"1s\" is not a number"]),
         ("segments", "v_1 vid 0\n", &[":1: ", "2 fields"]),
+        ("segments", "v_1 vid 0 1 0\n", &[":1: ", "4 fields", "channel"]),
         ("segments", "v_1 vid 0 1\nv_1 vid 1 2\n", &["segments:2: ", "given at"]),
         ("utt2spk", "v_1 a\nv_1 b\n", &["utt2spk:2: ", "given at"]),
     ] {
@@ -99,6 +119,4 @@ fn bad_how2_files_are_reported() {
     fs::remove_file(files.path("audio/vid.wav")).unwrap();
     let data_set = read("how2", &source).unwrap();
     assert_eq!(data_set.clips[0].audio, files.path("audio/other/big.wav"), "WAV is before MP3");
-    fs::remove_file(files.path("train/segments")).unwrap();
-    assert_refused("how2", &source, &["segments"]);
 }

@@ -76,7 +76,9 @@ fn a_manifest_is_read_like_a_data_set() {
             "{\"audio\": \"a.wav\"}\n\n{\"audio\": \"b.wav\", \"text\": \"\", \"speaker\": \"s\"}\n",
         ),
         ("b.wav", "x"),
+        ("list.tsv", "b.wav\n"),
     ]);
+    assert_refused("manifest", &files.source("list.tsv"), &["list.tsv: is a text file, not audio"]);
     assert_refused("manifest", &files.source("m.jsonl"), &["1 of 2", "a (line 1)", "a.wav"]);
     let data_set = read("manifest", &skip_missing(files.source("m.jsonl"))).unwrap();
     assert_eq!((ids(&data_set), data_set.clips[0].line), (vec!["b"], 3));

@@ -5,6 +5,7 @@
 //! is accepted.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use engram_textfile::{lines, non_blank_lines};
 use serde_json::Value;
@@ -39,63 +40,46 @@ pub fn of_content(text: &str) -> TextFormat {
 }
 
 /// The format of two files without a known extension: Kaldi's `text` if each line begins with an id
-/// and both files have the same ids, otherwise plain lines.
+/// and both files have the same ids, otherwise plain lines. Because a first word may have a digit,
+/// such as `2019` or `H2O`, only an id that cannot be a word counts: `spk_12`, `1272-128104-0000`.
+/// If a file is named `text`, like Kaldi's, all words of [`may_be_id`] count.
 ///
 /// # Errors
-/// [`EvalError::OtherFormat`] if it is unclear whether the first words are ids, and for other
-/// formats
+/// [`EvalError::OtherFormat`] if the files have different ids, and for other formats
 pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
-    let mut looks_like_kaldi = false;
     for (file, text) in files {
-        match other_format(text) {
-            None => {}
-            Some(fault) if fault == KALDI => looks_like_kaldi = true,
-            Some(fault) => return refuse(file, fault),
+        if let Some(fault) = other_format(text).filter(|fault| *fault != KALDI) {
+            return refuse(file, fault);
         }
     }
-    match first_words(files.map(|(_, text)| text)) {
-        FirstWords::Ids => Ok(TextFormat::Kaldi),
-        FirstWords::Words if !looks_like_kaldi => Ok(TextFormat::Lines),
-        FirstWords::Words | FirstWords::Unclear => refuse(files[0].0, KALDI),
+    let is_named_text = files
+        .iter()
+        .any(|(file, _)| Path::new(file).file_name().is_some_and(|name| name == "text"));
+    let is_id = if is_named_text { may_be_id } else { cannot_be_word };
+    let texts = files.map(|(_, text)| text);
+    let has_lines = non_blank_lines(texts[0]).nth(1).is_some();
+    match same_ids(texts, is_id).filter(|_| has_lines) {
+        Some(true) => Ok(TextFormat::Kaldi),
+        Some(false) => refuse(files[0].0, KALDI),
+        None => Ok(TextFormat::Lines),
     }
 }
 
-/// The meaning of the first words of all lines.
-enum FirstWords {
-    Ids,
-    Words,
-    Unclear,
+/// Whether the lines of two files of plain lines begin with the same words, which may be ids.
+pub fn may_begin_with_ids(texts: [&str; 2]) -> bool {
+    same_ids(texts, may_be_id) == Some(true)
 }
 
-fn first_words(texts: [&str; 2]) -> FirstWords {
-    let first_tokens =
-        |text| non_blank_lines(text).map(|(_, row)| first_token(row).0).collect::<Vec<&str>>();
-    let [reference_ids, hypothesis_ids] = texts.map(first_tokens);
-    let [reference_set, hypothesis_set] =
-        [&reference_ids, &hypothesis_ids].map(|ids| ids.iter().copied().collect::<HashSet<_>>());
-    let count = reference_ids.len();
-    if count == 0 || reference_set.len() != count || hypothesis_set.len() != hypothesis_ids.len() {
-        return FirstWords::Words;
-    }
-    let in_common = reference_set.intersection(&hypothesis_set).count();
-    let sorted = reference_ids.is_sorted() && hypothesis_ids.is_sorted();
-    let holds_for_all = |condition: &dyn Fn(&str) -> bool| {
-        reference_set.iter().chain(&hypothesis_set).all(|id| condition(id))
+/// Whether both files have the same ids; `None` unless all lines begin with different ids.
+fn same_ids(texts: [&str; 2], is_id: fn(&str) -> bool) -> Option<bool> {
+    let ids_of = |text| -> Option<HashSet<&str>> {
+        let mut ids = HashSet::new();
+        let mut words = non_blank_lines(text).map(|(_, row)| first_token(row).0);
+        let are_ids = words.all(|word| is_id(word) && ids.insert(word));
+        (are_ids && !ids.is_empty()).then_some(ids)
     };
-    let is_number = |id: &str| id.bytes().all(|byte| byte.is_ascii_digit());
-    // A single line is weaker evidence than several.
-    let enough_evidence = count > 1 || holds_for_all(&has_letter_and_digit);
-    let same_ids = in_common == count && in_common == hypothesis_ids.len();
-    if same_ids && enough_evidence && holds_for_all(&is_certainly_id) {
-        return FirstWords::Ids;
-    }
-    // Sorted numbers are ids; unsorted short numbers may be words.
-    let may_be_ids = enough_evidence
-        && holds_for_all(&|id| may_be_id(id) && (!is_number(id) || sorted || id.len() > 3));
-    let min_lines = if sorted { 5 } else { 20 };
-    let unclear = (may_be_ids && 2 * in_common >= count.min(hypothesis_ids.len()))
-        || (same_ids && (reference_ids != hypothesis_ids || count >= min_lines));
-    if unclear { FirstWords::Unclear } else { FirstWords::Words }
+    let [reference, hypothesis] = texts.map(ids_of);
+    Some(reference? == hypothesis?)
 }
 
 /// The parts of an error about the format.
@@ -170,9 +154,7 @@ fn other_format(text: &str) -> Option<Fault> {
         return fault(Some(*line), "looks like subtitles", remedy, &["lines"]);
     }
     let ids = without_comments.iter().map(|row| Some(first_token(row).0));
-    if without_comments.len() > 1
-        && distinct(ids.map(|id| id.filter(|id| has_letter_and_digit(id))))
-    {
+    if without_comments.len() > 1 && distinct(ids.map(|id| id.filter(|id| cannot_be_word(id)))) {
         return Some(KALDI);
     }
     unsupported_alternatives(text)
@@ -269,16 +251,14 @@ fn may_be_id(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit() || c == '_') || word.trim_matches('-').contains('-')
 }
 
-/// Whether a word is certainly an id: it contains an underscore, or a letter and a digit, or it has
-/// a digit and is longer than three bytes.
-fn is_certainly_id(word: &str) -> bool {
-    let has_digit = word.contains(|c: char| c.is_ascii_digit());
-    has_letter_and_digit(word) || (has_digit && word.len() > 3) || word.contains('_')
-}
-
-/// Whether a word has both a letter and a digit; few words do.
-fn has_letter_and_digit(word: &str) -> bool {
-    word.contains(|c: char| c.is_alphabetic()) && word.contains(|c: char| c.is_ascii_digit())
+/// Whether a word is certainly an id: it has an inner underscore and a digit, or it is like those of
+/// LibriSpeech, three numbers of which the last has four digits. Dates and telephone numbers differ.
+fn cannot_be_word(word: &str) -> bool {
+    let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts: Vec<&str> = word.split('-').collect();
+    let is_numbered = parts.len() == 3 && parts[1].len() > 3 && parts[2].len() == 4;
+    (is_numbered && parts.iter().all(is_number))
+        || (word.trim_matches('_').contains('_') && word.contains(|c: char| c.is_ascii_digit()))
 }
 
 #[cfg(test)]
@@ -309,7 +289,7 @@ mod tests {
             (";; x\nf A 0.10 0.25 hello 0.9\nf A 0.4 0.2 you\n", "f: looks like an stm or ctm"),
             ("1\n00:00:01,000 --> 00:00:02,500\nhello\n", "f:2: looks like subtitles"),
             ("WEBVTT\n\n00:01.000 --> 00:02.500 align:start\nhello\n", "f:3: looks like subtitles"),
-            ("spk1-u1 hello\nspk1-u2 you\n", "f: looks like Kaldi's `text`"),
+            ("spk1_u1 hello\nspk1_u2 you\n", "f: looks like Kaldi's `text`"),
             ("a\ni am { going to / gonna } go\n", "f:2: has sclite's alternatives"),
         ] {
             let message = error_message(text, TextFormat::Lines);
@@ -333,6 +313,7 @@ mod tests {
             "1,000 of them\n1,000 more\n",
             "go --> there\n",
             "mp3 files\nother files\n",
+            "H2O is water\nCO2 is gas\n",
             "we met at 3 5 6\nthen 1 2 3 4 5\n",
         ] {
             assert_eq!(error_message(text, TextFormat::Lines), "", "{text:?}");
@@ -368,52 +349,38 @@ mod tests {
     }
 
     #[test]
-    fn equal_first_words_are_kaldi_ids() {
-        let format_of = |reference: &str, hypothesis: &str| {
-            of_pair([("r", reference), ("h", hypothesis)]).map_err(|e| e.to_string())
+    fn only_ids_that_cannot_be_words_are_kaldi_ids() {
+        let format_of = |file: &str, reference: &str, hypothesis: &str| {
+            of_pair([(file, reference), ("h", hypothesis)]).map_err(|e| e.to_string())
         };
-        for (reference, hypothesis) in [
-            ("spk1-u1 a b\nspk1-u2 c\n", "spk1-u1 a\nspk1-u2 c d\n"),
-            ("utt1 a b\n", "utt1 a\n"),
-            ("0001 a\n0002 b\n", "0001 a\n0002\n"),
-            ("1272-12 a\n1180-3 b\n", "1272-12 a\n1180-3 b\n"),
-            ("anna_a a\nanna_b b\n", "anna_b b\nanna_a a\n"),
+        for (file, ids) in [
+            ("r", ["spk1_u1", "spk1_u2"]),
+            ("r.txt", ["1272-128104-0000", "84-1211-0013"]),
+            ("data/text", ["spk1-u1", "spk1-u2"]),
+            ("text", ["0001", "0002"]),
         ] {
-            assert_eq!(
-                format_of(reference, hypothesis),
-                Ok(TextFormat::Kaldi),
-                "{reference:?} {hypothesis:?}"
-            );
+            let [reference, reversed] =
+                [format!("{} a\n{} b\n", ids[0], ids[1]), format!("{}\n{} a\n", ids[1], ids[0])];
+            assert_eq!(format_of(file, &reference, &reversed), Ok(TextFormat::Kaldi), "{ids:?}");
+            let error = format_of(file, &reference, &format!("{} a\n", ids[0])).unwrap_err();
+            assert!(error.starts_with(&format!("{file}: looks like Kaldi's `text`")), "{error}");
         }
-        let twenty: String = (0..20).rev().map(|i| format!("a{} b\n", "x".repeat(i))).collect();
-        for (reference, hypothesis) in [
-            // Words without digits, in a different order in each file.
-            ("anna a\nbert b\n", "bert b\nanna a\n"),
-            ("anna a\nbert b\ncarl c\ndora d\nemil e\n", "anna x\nbert\ncarl c\ndora d\nemil e\n"),
-            // Some ids are missing.
-            ("u-1 a\nu-2 b\nu-3 c\n", "u-1 a\nu-3 c\n"),
-            ("u1 a\nu2 b\nu3 c\n", "u1 a\nu3 c\n"),
-            ("uh-huh a\nmm-hm b\n", "uh-huh a\nmm-hm b\n"),
-            (&*twenty, &*twenty),
+        for words in [
+            "COVID-19 cases\n",
+            "2019 was\n2020 was\n",
+            "H2O is\nCO2 is\n",
+            "2019-01-05 was\n2019-01-06 was\n",
+            "555-123-4567 a\n555-123-4568 b\n",
+            "utt1 a\nutt2 b\n",
         ] {
-            let error = format_of(reference, hypothesis).unwrap_err();
-            assert!(error.starts_with("r: looks like Kaldi's `text`"), "{error}");
+            assert_eq!(format_of("r.txt", words, words), Ok(TextFormat::Lines), "{words}");
+            assert!(may_begin_with_ids([words; 2]), "{words}");
         }
-        let csv = format_of("u1,a b\nu2,c\n", "u1,a b\nu2,c\n").unwrap_err();
+        for words in ["", "hello you\nyes\n", "the cat\nthe dog\n", "monday a\ntuesday b\n"] {
+            assert_eq!(format_of("text", words, words), Ok(TextFormat::Lines), "{words}");
+            assert!(!may_begin_with_ids([words; 2]), "{words}");
+        }
+        let csv = format_of("r", "u1,a b\nu2,c\n", "u1,a b\nu2,c\n").unwrap_err();
         assert!(csv.starts_with("r: looks like comma-separated values"), "{csv}");
-        for (reference, hypothesis) in [
-            ("", ""),
-            ("hello you\nyes\n", "hello you\nyes\n"),
-            ("the cat\nthe dog\n", "the cat\nthe dog\n"),
-            ("5 3 2\n1 7\n", "5 3 2\n1 7\n"),
-            ("uh-huh yes\n", "uh-huh yes\n"),
-            ("so it is\nand then\nbut no\nwell\na dog\n", "so it is\nand then\nbut no\nwell\na\n"),
-        ] {
-            assert_eq!(
-                format_of(reference, hypothesis),
-                Ok(TextFormat::Lines),
-                "{reference:?} {hypothesis:?}"
-            );
-        }
     }
 }

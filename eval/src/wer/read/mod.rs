@@ -52,6 +52,11 @@ pub enum TextFormat {
 }
 
 impl TextFormat {
+    /// The name of the format, in lower case.
+    pub fn name(self) -> String {
+        format!("{self:?}").to_lowercase()
+    }
+
     /// The format from the file extension (without `.gz`): `.trn`, `.tsv`, `.csv`; `.jsonl`,
     /// `.ndjson` or `.json` for JSON Lines; plain lines for any other extension.
     pub fn of_path(path: &Path) -> Self {
@@ -160,7 +165,7 @@ pub fn parse_pairs<'a>(
 ) -> Result<Pairs<'a>, EvalError> {
     let sides = [Side::Reference, Side::Hypothesis];
     let records = records(file, text, format, &sides, columns)?;
-    let mut pairs = Pairs::default();
+    let mut pairs = Pairs { formats: [Some(format), None], ..Pairs::default() };
     let mut lines = Vec::with_capacity(records.len());
     let (mut id_count, mut first_without_id) = (0, None);
     for Record { line, id, texts } in records {
@@ -203,7 +208,7 @@ fn records<'a>(
         TextFormat::Jsonl => columns::read_objects(file, text, sides, columns),
         TextFormat::Lines | TextFormat::Trn | TextFormat::Kaldi => Err(EvalError::InvalidOption {
             option: "format",
-            found: format!("{format:?}").to_lowercase(),
+            found: format.name(),
             expected: "csv, tsv or jsonl for a file with both references and hypotheses",
         }),
     }

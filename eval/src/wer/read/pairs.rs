@@ -8,7 +8,7 @@ use super::super::sclite::{self, Lattice, has_markup};
 use super::super::tokens;
 use super::super::{Alignment, check_equal_lengths};
 use super::formats::MARKUP_REMEDY;
-use super::{LENGTH_REMEDY, Utterance};
+use super::{LENGTH_REMEDY, TextFormat, Utterance};
 use crate::error::{EvalError, malformed};
 use crate::ids::{FileIds, join as join_ids};
 use crate::normalise::Normaliser;
@@ -36,6 +36,9 @@ pub struct Pairs<'a> {
     pub hypotheses: Vec<Cow<'a, str>>,
     /// The markup of the texts; most formats have none.
     pub markup: Markup,
+    /// The formats of the files of references and of hypotheses, or of one file with both. `None`
+    /// for texts that are not from a file.
+    pub formats: [Option<TextFormat>; 2],
     /// The alignment of words. Readers set sclite's alignment if the texts have markup.
     pub alignment: Alignment,
 }

@@ -10,7 +10,7 @@
 //! - Text without spaces is one word (`well-known`, `3.5`). The reference makes two words.
 //! - `;` ends a word like `,`.
 //! - No word starts before the end of the previous word, and shortening never makes a word longer.
-//! - Word times affect neither the next window nor the segment times.
+//! - Word times do not affect the next window.
 
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::speech::AudioStates;
