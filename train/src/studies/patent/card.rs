@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::run::PatentSummary;
-use crate::card::Card;
+use super::study::COMMAND;
+use crate::card::{Card, USAGE};
 use crate::error::Result;
 use crate::recipe::Recipe;
 use crate::registry::format_measure;
@@ -52,6 +53,7 @@ pub(super) fn of_ensemble(
     for warning in &summary.warnings {
         card.row("warning", warning);
     }
+    card.row(USAGE, COMMAND);
     card.row("members", &summary.members.len().to_string());
     card.rows_of_run(recipe)?;
     card.rows_of_inputs(inputs);
@@ -69,7 +71,5 @@ pub(super) fn of_ensemble(
         "\nA member's held-out rows are those of its fold. `held_out.csv` has the scores of all \
          held-out rows, `validation.csv` the ensemble's scores of the validation rows.\n",
     );
-    let commands = "engram train patent --recipe recipe.toml --run NEW_FOLDER\n\
-                    engram score pairs.csv --model NEW_FOLDER --out scores.csv";
-    card.finish(recipe, commands)
+    card.finish(recipe, "engram train patent --recipe recipe.toml --run NEW_FOLDER")
 }
