@@ -19,7 +19,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
-use engram_data::messages::counted;
 use engram_durable as durable;
 use engram_infer::InferError;
 use engram_infer::finished_run::{RECIPE, SUMMARY, WEIGHTS};
@@ -240,10 +239,7 @@ pub(crate) fn check_inputs(run: &Path, current: &Inputs) -> Result<()> {
     }
 }
 
-/// The number of changed keys that an error names.
-const NAMED_CHANGES: usize = 3;
-
-/// Returns an error that names the first changed keys, unless the recipes have the same values.
+/// Returns an error that names the changed keys, unless the recipes have the same values.
 fn check_recipe(run: &Path, before: &str, current: &str) -> Result<()> {
     let [before, current] = [before, current].map(|recipe| {
         let mut values = BTreeMap::new();
@@ -252,28 +248,24 @@ fn check_recipe(run: &Path, before: &str, current: &str) -> Result<()> {
         values
     });
     let keys: BTreeSet<&String> = before.keys().chain(current.keys()).collect();
-    let value = |values: &BTreeMap<String, String>, key: &String| {
-        values.get(key).map_or_else(|| "not set".to_owned(), String::clone)
-    };
-    let changed: Vec<String> = keys
+    let value = |values: &BTreeMap<_, _>, key| values.get(key).cloned();
+    let or_not_set = |value: Option<String>| value.unwrap_or_else(|| "not set".to_owned());
+    let changes = keys
         .into_iter()
         .map(|key| (key, value(&before, key), value(&current, key)))
         .filter(|(_, before, current)| before != current)
-        .map(|(key, before, current)| format!("`{key}` was {before}, is now {current}"))
-        .collect();
-    if changed.is_empty() {
+        .map(|(key, before, current)| {
+            format!("`{key}` was {}, is now {}", or_not_set(before), or_not_set(current))
+        });
+    let changes: Vec<String> = changes.collect();
+    if changes.is_empty() {
         return Ok(());
     }
-    let (named, others) = changed.split_at(changed.len().min(NAMED_CHANGES));
-    let others = match others.len() {
-        0 => String::new(),
-        count => format!("; {} changed, too", counted(count, "other key")),
-    };
     Err(TrainError::Refused(format!(
-        "{} was started with another recipe ({}{others}); resume with the same recipe and options, \
-         or choose another folder",
+        "{} was started with another recipe ({}); resume with the same recipe and options, or \
+         choose another folder",
         run.display(),
-        named.join("; ")
+        changes.join("; ")
     )))
 }
 
