@@ -111,8 +111,8 @@ impl FromArgMatches for TrainStudy {
         let Some((study, matches)) = selected else {
             return Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand));
         };
-        let has_images = matches.try_contains_id("captions").is_ok();
-        let images = has_images.then(|| OwnImages::from_arg_matches(matches)).transpose()?;
+        let images = images::are_possible(study.name).then(|| OwnImages::from_arg_matches(matches));
+        let images = images.transpose()?;
         Ok(Self::Recipe { study, options: TrainOptions::from_arg_matches(matches)?, images })
     }
 

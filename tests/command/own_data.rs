@@ -142,7 +142,7 @@ fn pairs_of_any_columns_train_a_model() {
         "# A model that scores the similarity of `left` and `right`\n",
         "`engram score pairs.csv --model RUN --out scores.csv`",
         "\n## Results\n",
-        "| held_out | 0.",
+        "| held_out | pearson | 0.",
     ] {
         assert!(card.contains(part), "{part}: {card}");
     }
@@ -187,6 +187,19 @@ fn pairs_of_any_columns_train_a_model() {
         refused(folder, &arguments, part);
         assert!(!folder.join("bad").exists(), "{arguments}");
     }
+    for (arguments, part) in [
+        (
+            "reveal --recipe patent/world",
+            "is `patent`; use a recipe of `reveal`, or train `patent`",
+        ),
+        ("reveal --recipe pairs.csv", "pairs.csv:1: "),
+        ("reveal --recipe pairs.csv", "a recipe is a TOML file"),
+        ("patent --recipe patent/world --set start.run=s", "`start` is not supported"),
+        ("reveal --recipe reveal/laptop --set start.run=s", "`start.run` is a run of `patent`; "),
+    ] {
+        refused(folder, &format!("train {arguments} --run bad"), part);
+        assert!(!folder.join("bad").exists(), "{arguments}");
+    }
 }
 
 #[test]
@@ -211,7 +224,7 @@ fn images_with_captions_train_a_model() {
     assert!(notes.contains("note: 8 images to train on: with fewer than 1000"), "{notes}");
     assert!(!notes.contains("truncated"), "{notes}");
     let card = fs::read_to_string(folder.join("long/README.md")).unwrap();
-    for part in ["`engram answer RUN ", "| dataset_metrics.captions.cider_d | "] {
+    for part in ["`engram answer RUN ", "| dataset_metrics.captions.measures.cider_d | "] {
         assert!(card.contains(part), "{part}: {card}");
     }
     fs::write(folder.join("q.jsonl"), "{\"id\": 1, \"image\": \"photos/3.png\"}\n").unwrap();

@@ -93,8 +93,8 @@ pub(crate) fn add_results(run: &Path, summary: &Value) -> Result<()> {
     match text.split_once(REPRODUCTION) {
         Some((start, end)) if !rows.is_empty() && !start.contains(RESULTS) => {
             let text = format!(
-                "{start}{RESULTS}\n| key of `summary.json` | value [95 % interval] | n |\n\
-                 | --- | --- | --- |\n{rows}{REPRODUCTION}{end}"
+                "{start}{RESULTS}\n| key of `summary.json` | metric | value [95 % interval] | n |\n\
+                 | --- | --- | --- | --- |\n{rows}{REPRODUCTION}{end}"
             );
             write_file(&path, text.as_bytes())
         }
@@ -106,13 +106,16 @@ pub(crate) fn add_results(run: &Path, summary: &Value) -> Result<()> {
 /// names, or else their positions.
 fn add_measures(key: &str, value: &Value, rows: &mut String) {
     if let Ok(measure) = Measure::deserialize(value) {
-        let _ = writeln!(rows, "| {key} | {} | {} |", format_measure(&measure), measure.n);
+        let (metric, n) = (&measure.metric, measure.n);
+        let _ = writeln!(rows, "| {key} | {metric} | {} | {n} |", format_measure(&measure));
     } else if let Value::Object(fields) = value {
         fields.iter().for_each(|(name, value)| add_measures(&join(key, name), value, rows));
     } else if let Value::Array(entries) = value {
         for (i, entry) in entries.iter().enumerate() {
             let names = ["name", "questions", "metric", "run"].iter();
-            let name = names.filter_map(|field| entry.get(field)?.as_str()).next();
+            // The only member of a run has the run's own folder.
+            let name =
+                names.filter_map(|field| entry.get(field)?.as_str()).find(|name| *name != ".");
             add_measures(&join(key, name.unwrap_or(&i.to_string())), entry, rows);
         }
     }

@@ -58,9 +58,14 @@ pub(super) struct OwnImages {
     columns: [String; 2],
 }
 
-/// Adds the options to `engram train reveal`; other studies stay unchanged.
+/// Whether a study can be trained on images without a recipe.
+pub(super) fn are_possible(study: &str) -> bool {
+    study == REVEAL.name
+}
+
+/// Adds the options to the command of a study for which they are possible.
 pub(super) fn augment(study: &str, command: Command) -> Command {
-    if study != REVEAL.name {
+    if !are_possible(study) {
         return command;
     }
     let optional = |recipe: Arg| recipe.required(false).required_unless_present("images");

@@ -36,7 +36,8 @@ impl Document {
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Self> {
         let syntax_error = |e: toml::de::Error| {
             let line = e.span().map_or(1, |span| line_at(text, span.start));
-            recipe_error(format!("{}:{line}", file.display()), e.message().trim().to_string())
+            let reason = format!("{}; a recipe is a TOML file", e.message().trim());
+            recipe_error(format!("{}:{line}", file.display()), reason)
         };
         let table = toml::from_str(text).map_err(syntax_error)?;
         let mut locations = BTreeMap::new();

@@ -109,6 +109,7 @@ pub struct VariantSummary {
 /// Errors of reading the data and weights, and of [`train`].
 pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentSummary> {
     let (data, _) = settings(recipe)?;
+    recipe.check_start()?;
     // A missing device is an error before the run folder is created.
     let compute = recipe.compute()?;
     options.ranks.check(recipe)?;
