@@ -99,9 +99,10 @@ impl WeightsLocation {
 
     /// Like [`file`](Self::file), but returns `None` if the model has no such file.
     ///
-    /// Without a network, a file that is not in the cache counts as absent, and a note on standard
-    /// error says so. It is an error instead if no file of the model is cached, or if another
-    /// cached file, such as `modules.json`, says that the model has the file.
+    /// Without a network, a file that is not in the cache counts as absent; a note on standard
+    /// error says so, unless the settings are offline. It is an error instead if no file of the
+    /// model is cached, or if another cached file, such as `modules.json`, says that the model has
+    /// the file.
     ///
     /// # Errors
     /// as [`file`](Self::file), except `MissingFile`
@@ -126,30 +127,29 @@ impl WeightsLocation {
         }
     }
 
-    /// Downloads an optional file. Returns `None` if the hub has no such file, or, with a note, if
-    /// the hub cannot be reached.
+    /// Downloads an optional file. Returns `None` if the hub has no such file, if the settings are
+    /// offline, or, with a note, if the hub cannot be reached.
     fn download_optional(
         &self,
         name: &str,
         model: &CachedModel,
         settings: &HubSettings,
     ) -> Result<Option<PathBuf>, DataError> {
-        let reason = if settings.offline {
-            "this run is offline".to_owned()
-        } else {
-            // If this program has reached the hub before, the network works, so retry.
-            let has_responded = reach::has_responded(&settings.endpoint);
-            let effort = if has_responded { Effort::Full } else { Effort::Brief };
-            match download(self, model, name, settings, effort) {
-                Ok(path) => return Ok(Some(path)),
-                Err(DataError::MissingFile { .. }) => return Ok(None),
-                Err(DataError::NoNetwork { endpoint, reason, .. })
-                    if !reach::has_responded(&settings.endpoint) =>
-                {
-                    format!("{endpoint} cannot be reached ({reason})")
-                }
-                Err(error) => return Err(error),
+        if settings.offline {
+            return Ok(None);
+        }
+        // If this program has reached the hub before, the network works, so retry.
+        let has_responded = reach::has_responded(&settings.endpoint);
+        let effort = if has_responded { Effort::Full } else { Effort::Brief };
+        let reason = match download(self, model, name, settings, effort) {
+            Ok(path) => return Ok(Some(path)),
+            Err(DataError::MissingFile { .. }) => return Ok(None),
+            Err(DataError::NoNetwork { endpoint, reason, .. })
+                if !reach::has_responded(&settings.endpoint) =>
+            {
+                format!("{endpoint} cannot be reached ({reason})")
             }
+            Err(error) => return Err(error),
         };
         let note = format!(
             "note: {self}: {reason}; the cached files are treated as the complete model ({name} is not among them)"

@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use engram_data::messages::{cleaned, message, send_messages_to};
 use tracing::level_filters::LevelFilter;
-use tracing::{Event, Level, Subscriber, debug, error, info};
+use tracing::{Event, Level, Subscriber, debug, error, info, warn};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::format::Writer;
@@ -86,9 +86,18 @@ fn start(level: LevelFilter, is_json: bool) {
     let _ = tracing::subscriber::set_global_default(
         Registry::default().with(lines.with_filter(is_shown)),
     );
-    if is_json {
-        IS_JSON.store(true, Ordering::Relaxed);
-        send_messages_to(|text| info!("{text}"));
+    IS_JSON.store(is_json, Ordering::Relaxed);
+    if is_json || is_quiet() {
+        send_messages_to(log_message);
+    }
+}
+
+/// Logs a message of the libraries, so that `--quiet` hides notes and nothing else.
+fn log_message(text: &str) {
+    if text.starts_with("warning: ") || is_quiet() && !text.starts_with("note: ") {
+        warn!("{text}");
+    } else {
+        info!("{text}");
     }
 }
 

@@ -1,10 +1,12 @@
 //! `engram train`: trains a study by a recipe, or a model for text pairs of a CSV.
 
+mod images;
 mod ranks;
 mod similarity;
 
 use std::path::Path;
 
+use anyhow::Context;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use engram_infer::finished_run::RECIPE;
 use engram_train::recipe::reference::listing;
@@ -13,6 +15,7 @@ use engram_train::studies::ALL;
 use engram_train::{MemoryServers, Recipe, RecipeOptions, RunOptions, Stop, ValueStorages};
 use serde_json::{Map, Value};
 
+use self::images::OwnImages;
 use self::ranks::RankSession;
 use self::similarity::Similarity;
 use super::interrupt::Interrupt;
@@ -41,15 +44,15 @@ pub struct Train {
 /// `similarity`.
 #[derive(Debug)]
 enum TrainStudy {
-    Recipe { study: &'static StudyDefinition, options: TrainOptions },
+    Recipe { study: &'static StudyDefinition, options: TrainOptions, images: Option<OwnImages> },
     Similarity(Similarity),
 }
 
 #[derive(Debug, Args)]
 struct TrainOptions {
     /// The recipe: a file (TOML), or a built-in name as in `engram recipe list`
-    #[arg(long, value_name = "FILE")]
-    recipe: RecipeFile,
+    #[arg(long, value_name = "FILE", required = true)]
+    recipe: Option<RecipeFile>,
     /// Output folder of the run
     #[arg(long, value_name = "FOLDER")]
     run: NewFolder,
@@ -77,6 +80,7 @@ impl Subcommand for TrainStudy {
     fn augment_subcommands(command: Command) -> Command {
         let subcommand = |study: &&'static StudyDefinition| {
             let command = TrainOptions::augment_args(Command::new(study.name));
+            let command = images::augment(study.name, command);
             let about = studies::about(study.name);
             command.about(about).after_help(examples(study.name)).defer(with_recipe_keys)
         };
@@ -107,13 +111,24 @@ impl FromArgMatches for TrainStudy {
         let Some((study, matches)) = selected else {
             return Err(clap::Error::new(clap::error::ErrorKind::MissingSubcommand));
         };
-        Ok(Self::Recipe { study, options: TrainOptions::from_arg_matches(matches)? })
+        let images = images::are_possible(study.name).then(|| OwnImages::from_arg_matches(matches));
+        let images = images.transpose()?;
+        Ok(Self::Recipe { study, options: TrainOptions::from_arg_matches(matches)?, images })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// Parses the names of `N` columns, separated by commas. `wanted` is the error for other texts.
+fn column_names<const N: usize>(text: &str, wanted: &str) -> Result<[String; N], String> {
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    <[String; N]>::try_from(names)
+        .ok()
+        .filter(|names| names.iter().all(|name| !name.is_empty()))
+        .ok_or_else(|| wanted.to_owned())
 }
 
 fn examples(study: &str) -> String {
@@ -156,14 +171,18 @@ impl TrainStudy {
     }
 
     fn train(self, stop: Stop, session: &RankSession) -> anyhow::Result<Outcome> {
-        let (study, options) = match self {
-            Self::Recipe { study, options } => (study, options),
+        let (study, options, images) = match self {
+            Self::Recipe { study, options, images } => (study, options, images),
             Self::Similarity(similarity) => return similarity.train(stop, session),
         };
         let device = options.device.map(|device| format!("compute.device={device:?}"));
         let set = options.set.into_iter().chain(device).collect();
         let recipe_options = RecipeOptions { tiny: options.tiny, set };
-        let mut recipe = Recipe::load(&options.recipe, &recipe_options)?;
+        let of_images = images.map_or(Ok(None), |images| images.recipe(&recipe_options))?;
+        let mut recipe = match of_images {
+            Some(recipe) => recipe,
+            None => Recipe::load(&options.recipe.context("--recipe is missing")?, &recipe_options)?,
+        };
         if options.resume && !options.run.join(RECIPE).is_file() {
             let run = options.run.display();
             output::warn(&format!("{run}: no run to continue; starting a new run"));

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use crate::running::{Folder, engram, errors, json, printed, refused, succeeds};
+use crate::running::{Folder, command, copy, engram, errors, json, printed, refused, succeeds};
 use serde_json::Value;
 
 /// Trains a small text encoder on the embedded phrases, in the folder `encoder`.
@@ -141,6 +141,16 @@ fn pairs_of_any_columns_train_a_model() {
     for system in ["a", "b", "difference"] {
         assert!(report["comparison"][system]["interval"].is_object(), "{report}");
     }
+    let card = fs::read_to_string(folder.join("s/README.md")).unwrap();
+    for part in [
+        "# A model that scores the similarity of `left` and `right`\n",
+        "`engram score pairs.csv --model RUN --out scores.csv`",
+        "\n## Results\n",
+        "| held_out | pearson | 0.",
+    ] {
+        assert!(card.contains(part), "{part}: {card}");
+    }
+    assert!(!card.contains("class titles") && !card.contains("study `patent`"), "{card}");
     // The recipe in the run's folder repeats the run.
     succeeds(folder, "train patent --recipe s/recipe.toml --quiet --run again");
     let weights = |run: &str| fs::read(folder.join(run).join("model.safetensors")).unwrap();
@@ -163,6 +173,9 @@ fn pairs_of_any_columns_train_a_model() {
         assert!(text.contains(part), "{text}");
     }
 
+    let few = format!("{train} --validation-fraction 0.001 --set phase.train.epochs=1 --run few");
+    assert!(succeeds(folder, &few).contains("The comparison is undefined"));
+
     refused(folder, "score pairs.csv.gz --model s --out x.csv", "pairs.csv.gz: cannot be read");
     fs::write(folder.join("other.csv"), "left,text\na,b\n").unwrap();
     let missing = "other.csv:1: column `right` is missing";
@@ -177,5 +190,97 @@ fn pairs_of_any_columns_train_a_model() {
             format!("train similarity --csv pairs.csv {arguments} --model encoder --run bad");
         refused(folder, &arguments, part);
         assert!(!folder.join("bad").exists(), "{arguments}");
+    }
+    for (arguments, part) in [
+        (
+            "reveal --recipe patent/world",
+            "is `patent`; use a recipe of `reveal`, or train `patent`",
+        ),
+        ("reveal --recipe pairs.csv", "pairs.csv:1: "),
+        ("reveal --recipe pairs.csv", "a recipe is a TOML file"),
+        ("patent --recipe patent/world --set start.run=s", "`start` is not supported"),
+        ("reveal --recipe reveal/laptop --set start.run=s", "`start.run` is a run of `patent`; "),
+    ] {
+        refused(folder, &format!("train {arguments} --run bad"), part);
+        assert!(!folder.join("bad").exists(), "{arguments}");
+    }
+}
+
+#[test]
+fn images_with_captions_train_a_model() {
+    let folder = &Folder::new();
+    fs::create_dir(folder.join("photos")).unwrap();
+    let (mut long, mut repeating) = ("file,text\n".to_owned(), "image,caption\n".to_owned());
+    for i in 0..12_u8 {
+        let colour = |x: u32, y: u32| image::Rgb([i * 20, x as u8, y as u8]);
+        let photo = image::RgbImage::from_fn(20, 20, colour);
+        photo.save(folder.join(format!("photos/{i}.png"))).unwrap();
+        writeln!(long, "{i}.png,{}\n{i}.png,photo {i}", format!("number{i} ").repeat(30)).unwrap();
+        writeln!(repeating, "{i}.png,{}", ["a cat", "a dog"][usize::from(i % 2)]).unwrap();
+    }
+    fs::write(folder.join("long.csv"), long).unwrap();
+    fs::write(folder.join("photos/repeating.csv"), &repeating).unwrap();
+
+    let train = "train reveal --images photos --tiny --captions";
+    let output = engram(folder, &format!("{train} long.csv --columns file,text --run long"));
+    printed(&output, train);
+    let notes = errors(&output);
+    assert!(notes.contains("note: 8 images to train on: with fewer than 1000"), "{notes}");
+    assert!(!notes.contains("truncated"), "{notes}");
+    let card = fs::read_to_string(folder.join("long/README.md")).unwrap();
+    for part in ["`engram answer RUN ", "| dataset_metrics.captions.measures.cider_d | "] {
+        assert!(card.contains(part), "{part}: {card}");
+    }
+    fs::write(folder.join("q.jsonl"), "{\"id\": 1, \"image\": \"photos/3.png\"}\n").unwrap();
+    succeeds(folder, "answer long --questions q.jsonl --out answers.jsonl");
+
+    let train_repeating = format!("{train} photos/repeating.csv --run repeating");
+    let output = engram(folder, &format!("{train_repeating} --quiet"));
+    assert!(!printed(&output, train).contains("images to train on"), "{output:?}");
+    assert_eq!(errors(&output), "");
+    let changed = format!("{train_repeating} --resume --set phase.warm-start.steps=5");
+    refused(folder, &changed, "(`phase.warm-start.steps` was 4, is now 5); resume");
+
+    let rows = repeating.replacen("0.png", "none.png", 1);
+    fs::write(folder.join("missing.csv"), rows).unwrap();
+    fs::write(folder.join("empty.csv"), "image,caption\n0.png, \n").unwrap();
+    fs::write(folder.join("few.csv"), "image,caption\n0.png,a\n0.png,b\n").unwrap();
+    for (arguments, part) in [
+        ("--images photos --captions missing.csv", "missing.csv, line 2: shows photos/none.png"),
+        ("--images photos --captions empty.csv", "empty.csv:2: has no caption"),
+        ("--images photos --captions few.csv", "few.csv: has captions of 1 image; "),
+        ("--images photos --captions long.csv", "long.csv:1: column `image` is missing"),
+        ("--images photos --captions long.csv --columns file", "give two names"),
+        ("--images few.csv --captions few.csv", "few.csv: is not a folder"),
+        ("--images photos", "--captions <FILE>"),
+        ("--images photos --captions few.csv --recipe reveal/coco", "cannot be used with"),
+        ("", "--recipe <FILE>"),
+    ] {
+        refused(folder, &format!("train reveal {arguments} --run bad"), part);
+        assert!(!folder.join("bad").exists(), "{arguments}");
+    }
+}
+
+#[test]
+fn quiet_and_offline_runs_print_no_note_about_the_hub() {
+    let folder = &Folder::new();
+    train_encoder(folder);
+    fs::write(folder.join("notes.txt"), "steel bolt\n").unwrap();
+    let commit = "0123456789012345678901234567890123456789";
+    let model = folder.join("cache/models--owner--name");
+    fs::create_dir_all(model.join("snapshots")).unwrap();
+    fs::create_dir(model.join("refs")).unwrap();
+    fs::write(model.join("refs/main"), commit).unwrap();
+    copy(&folder.join("encoder"), &model.join("snapshots").join(commit));
+    let build = "memory build --model hf://owner/name --texts notes.txt --out";
+    for (out, options, offline, has_note) in
+        [("a", "", "0", true), ("b", "-q", "0", false), ("c", "", "1", false)]
+    {
+        let mut command = command(folder, &format!("{build} {out} {options}"));
+        command.env("HF_HUB_CACHE", folder.join("cache")).env("HF_HUB_OFFLINE", offline);
+        let output = command.env("HF_ENDPOINT", "http://127.0.0.1:9").output().unwrap();
+        printed(&output, build);
+        let notes = errors(&output);
+        assert_eq!(notes.contains("note: hf://owner/name"), has_note, "{out}: {notes}");
     }
 }

@@ -1,15 +1,30 @@
 //! The model card (`README.md`) of a finished run.
 
 use std::fmt::Write;
+use std::io::ErrorKind;
+use std::path::Path;
 
+use engram_eval::result::Measure;
+use serde::Deserialize;
 use serde_json::Value;
 
+use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::log::METRICS;
 use crate::program::Program;
 use crate::recipe::Recipe;
+use crate::registry::format_measure;
 use crate::study::{Inputs, Study};
 use crate::trainer::RunSummary;
+
+/// The name of the file.
+pub(crate) const CARD: &str = "README.md";
+/// The row with a command that uses the model; `RUN` stands for the run's folder.
+pub(crate) const USAGE: &str = "how to use it (RUN is this folder)";
+/// The heading of the results.
+const RESULTS: &str = "\n## Results\n";
+/// The heading of the commands to reproduce the run.
+const REPRODUCTION: &str = "\n## How to reproduce\n";
 
 /// A model card under construction: a title, a table of facts, then appended text.
 pub(crate) struct Card {
@@ -57,12 +72,57 @@ impl Card {
     pub(crate) fn finish(mut self, recipe: &Recipe, commands: &str) -> Result<String> {
         let _ = write!(
             self.text,
-            "\n## How to reproduce\n\n```\n{commands}\n```\n\nwith the resolved recipe of this \
+            "{REPRODUCTION}\n```\n{commands}\n```\n\nwith the resolved recipe of this \
              folder:\n\n```toml\n{}```\n",
             recipe.resolved()?
         );
         Ok(self.text)
     }
+}
+
+/// Adds the results of a finished run to its model card, if it has a card without them.
+pub(crate) fn add_results(run: &Path, summary: &Value) -> Result<()> {
+    let path = run.join(CARD);
+    let text = match engram_durable::read_text(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        text => text.map_err(TrainError::io(&path))?,
+    };
+    let mut rows = String::new();
+    add_measures("", summary, &mut rows);
+    match text.split_once(REPRODUCTION) {
+        Some((start, end)) if !rows.is_empty() && !start.contains(RESULTS) => {
+            let text = format!(
+                "{start}{RESULTS}\n| key of `summary.json` | metric | value [95 % interval] | n |\n\
+                 | --- | --- | --- | --- |\n{rows}{REPRODUCTION}{end}"
+            );
+            write_file(&path, text.as_bytes())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Adds a row for each measure at and below the dotted path `key`. Entries of lists have their
+/// names, or else their positions.
+fn add_measures(key: &str, value: &Value, rows: &mut String) {
+    if let Ok(measure) = Measure::deserialize(value) {
+        let (metric, n) = (&measure.metric, measure.n);
+        let _ = writeln!(rows, "| {key} | {metric} | {} | {n} |", format_measure(&measure));
+    } else if let Value::Object(fields) = value {
+        fields.iter().for_each(|(name, value)| add_measures(&join(key, name), value, rows));
+    } else if let Value::Array(entries) = value {
+        for (i, entry) in entries.iter().enumerate() {
+            let names = ["name", "questions", "metric", "run"].iter();
+            // The only member of a run has the run's own folder.
+            let name =
+                names.filter_map(|field| entry.get(field)?.as_str()).find(|name| *name != ".");
+            add_measures(&join(key, name.unwrap_or(&i.to_string())), entry, rows);
+        }
+    }
+}
+
+/// A dotted path with one more part.
+fn join(path: &str, part: &str) -> String {
+    if path.is_empty() { part.to_owned() } else { format!("{path}.{part}") }
 }
 
 /// The card of one run. `counts` are the numbers of values in all parameters and in the trainable
@@ -76,7 +136,7 @@ pub(crate) fn of_run<S: Study>(
 ) -> Result<String> {
     let metric = study.primary_metric();
     let direction = if metric.higher_is_better { "higher" } else { "lower" };
-    let mut card = Card::new(&format!("A model of the study `{}`", study.name()));
+    let mut card = Card::new(&study.card_title());
     if let Some((value, step)) = summary.best {
         let best = format!("{value:.6} at step {step} ({direction} is better)");
         card.row(&format!("best {} of the last phase", metric.name), &best);

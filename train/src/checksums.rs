@@ -7,14 +7,15 @@ use engram_infer::digest;
 use engram_infer::finished_run::{CHECKSUMS, SUMMARY, files};
 use serde::Serialize;
 
+use crate::card;
 use crate::checkpoint::write_file;
 use crate::error::{Result, TrainError};
 use crate::recipe::Recipe;
 use crate::study::{StudyExtension, StudyResult};
 use crate::trainer::{RunOptions, RunSummary, train};
 
-/// Finishes a run: writes the checksums of its files and, last, its summary. A folder with a
-/// summary is a finished run.
+/// Finishes a run: adds the measures of its summary to its model card, then writes the checksums of
+/// its files and, last, its summary. A folder with a summary is a finished run.
 ///
 /// # Errors
 /// [`TrainError::Io`]
@@ -22,6 +23,9 @@ pub fn finish_run(run: &Path, summary: &impl Serialize) -> Result<()> {
     let path = run.join(SUMMARY);
     let json =
         serde_json::to_vec_pretty(summary).map_err(|error| TrainError::io(&path)(error.into()))?;
+    let value =
+        serde_json::from_slice(&json).map_err(|error| TrainError::io(&path)(error.into()))?;
+    card::add_results(run, &value)?;
     write(run, Some(digest::of_bytes(&json)))?;
     write_file(&path, &json)
 }

@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 use engram_infer::digest;
-use engram_infer::finished_run::check_checksums;
+use engram_infer::finished_run::{RECIPE, check_checksums};
 use engram_models::ModelError;
 use engram_models::compute::{Compute, Precision};
 use engram_models::layers::LowRankPattern;
@@ -129,7 +129,19 @@ impl Recipe {
         if self.study == name {
             Ok(())
         } else {
-            Err(self.error("study", format!("is not `{name}`, which this command trains")))
+            let study = &self.study;
+            let reason = format!("is `{study}`; use a recipe of `{name}`, or train `{study}`");
+            Err(self.error("study", reason))
+        }
+    }
+
+    /// Returns an error if the recipe has a `[start]` of which the study has not filled in the hash.
+    pub(crate) fn check_start(&self) -> Result<()> {
+        match &self.start {
+            Some(start) if start.sha256.is_none() => {
+                Err(self.error("start", "is not supported by this study; remove it"))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -216,9 +228,18 @@ impl Recipe {
     ///
     /// # Errors
     /// [`TrainError::Io`] if the weights cannot be read, [`TrainError::Model`] if the file is not a
-    /// weights file; [`TrainError::Recipe`] if the recipe has a different hash.
+    /// weights file; [`TrainError::Recipe`] if the recipe has a different hash, or if the run is of
+    /// another study.
     pub fn fill_start_hash(&mut self) -> Result<()> {
         let Some(start) = &self.settings.start else { return Ok(()) };
+        let table = engram_durable::read_text(start.run.join(RECIPE)).ok();
+        let table = table.and_then(|text| text.parse::<Table>().ok()).unwrap_or_default();
+        if let Some(study) = table.get("study").and_then(Value::as_str)
+            && study != self.study
+        {
+            let reason = format!("is a run of `{study}`; name a run of `{}`", self.study);
+            return Err(self.error("start.run", reason));
+        }
         check_checksums(&start.run)?;
         let weights = start.weights();
         let (_, sha256) = digest::of_file(&weights).map_err(TrainError::io(&weights))?;

@@ -13,7 +13,7 @@
 
 mod own;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,7 @@ use engram_infer::InferError;
 use engram_infer::finished_run::{RECIPE, SUMMARY, WEIGHTS};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use toml::Value;
 
 use crate::checkpoint::{self, write_file};
 use crate::error::{Result, TrainError};
@@ -246,30 +247,53 @@ pub(crate) fn check_inputs(run: &Path, current: &Inputs) -> Result<()> {
     }
 }
 
-/// Returns an error with the first difference, unless the recipes have the same identity.
+/// Returns an error that names the changed keys, unless the recipes have the same values.
 fn check_recipe(run: &Path, before: &str, current: &str) -> Result<()> {
-    let (before, current) = (&identity(before), &identity(current));
-    if before == current {
+    let [before, current] = [before, current].map(|recipe| {
+        let mut values = BTreeMap::new();
+        let table = identity(recipe).parse::<toml::Table>().unwrap_or_default();
+        add_values(String::new(), &table.into(), &mut values);
+        values
+    });
+    let keys: BTreeSet<&String> = before.keys().chain(current.keys()).collect();
+    let value = |values: &BTreeMap<_, _>, key| values.get(key).cloned();
+    let or_not_set = |value: Option<String>| value.unwrap_or_else(|| "not set".to_owned());
+    let changes = keys
+        .into_iter()
+        .map(|key| (key, value(&before, key), value(&current, key)))
+        .filter(|(_, before, current)| before != current)
+        .map(|(key, before, current)| {
+            format!("`{key}` was {}, is now {}", or_not_set(before), or_not_set(current))
+        });
+    let changes: Vec<String> = changes.collect();
+    if changes.is_empty() {
         return Ok(());
     }
-    let first_missing_line = |from: &str, in_other: &str| {
-        let lines: Vec<&str> = in_other.lines().collect();
-        let mut values = from.lines().filter(|line| line.contains('='));
-        values.find(|line| !lines.contains(line)).map(str::to_string)
-    };
-    let old_line = first_missing_line(before, current);
-    let new_line = first_missing_line(current, before);
-    let line = old_line.as_ref().or(new_line.as_ref()).cloned().unwrap_or_default();
-    let key = line.split('=').next().unwrap_or_default().trim().to_string();
-    let value = |line: Option<String>| {
-        let value = line.and_then(|line| Some(line.split_once('=')?.1.trim().to_string()));
-        value.unwrap_or_else(|| "nothing".to_string())
-    };
     Err(TrainError::Refused(format!(
-        "{} was started with another recipe (`{key}` was {}, is now {}); resume with the same recipe \
-         and options, or choose another folder",
+        "{} was started with another recipe ({}); resume with the same recipe and options, or \
+         choose another folder",
         run.display(),
-        value(old_line),
-        value(new_line)
+        changes.join("; ")
     )))
+}
+
+/// Adds the values at and below `path` to a map from paths, as `--set` takes them, to values.
+fn add_values(path: String, value: &Value, values: &mut BTreeMap<String, String>) {
+    let entries: Vec<(String, &Value)> = match value {
+        Value::Table(table) => table.iter().map(|(key, value)| (key.clone(), value)).collect(),
+        Value::Array(list) if list.iter().all(Value::is_table) => {
+            let name = |entry: &Value| Some(entry.get("name")?.as_str()?.to_owned());
+            let level =
+                |(i, entry): (usize, _)| (name(entry).unwrap_or_else(|| i.to_string()), entry);
+            list.iter().enumerate().map(level).collect()
+        }
+        _ => Vec::new(),
+    };
+    if entries.is_empty() {
+        values.insert(path.clone(), value.to_string());
+    }
+    for (key, value) in entries {
+        let path = if path.is_empty() { key } else { format!("{path}.{key}") };
+        add_values(path, value, values);
+    }
 }

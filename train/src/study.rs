@@ -85,7 +85,13 @@ pub trait Study {
         Ok(Inputs::new())
     }
 
-    /// Further entries for the model card: data sets with their sizes, base model, licence.
+    /// The title of the model card.
+    fn card_title(&self) -> String {
+        format!("A model of the study `{}`", self.name())
+    }
+
+    /// Further entries for the model card: data sets with their sizes, base model, licence, and a
+    /// command that uses the model.
     fn card(&self) -> Vec<(String, String)> {
         Vec::new()
     }

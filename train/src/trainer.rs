@@ -136,6 +136,7 @@ pub fn train<S: StudyExtension>(
     if recipe.has_variants() {
         return Err(recipe.error("variant", "is not supported by this study; remove the variants"));
     }
+    recipe.check_start()?;
     recipe.compute()?;
     options.ranks.check(recipe)?;
     let recipe_text = recipe.resolved()?;

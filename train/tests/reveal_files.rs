@@ -38,6 +38,7 @@ fn a_csv_of_captions_is_read_by_split() {
         split: Some(split),
         describe: true,
         source: Some("captions".to_owned()),
+        columns: None,
     };
     (data.captions, data.questions, data.entries) = (parts.map(file).into(), vec![], vec![]);
     let corpus = load(&data).unwrap();

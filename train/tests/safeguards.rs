@@ -192,6 +192,13 @@ fn a_folder_with_another_run_is_refused_and_stays_unchanged() {
     let error = train(&mut Toy::default(), folder.path(), &["seed=9"], true);
     let error = error.expect_err("another recipe").to_string();
     assert!(error.contains("`seed` was 7, is now 9"), "{error}");
+    // The keys have the paths that `--set` takes, in every phase.
+    let set = ["phase.first.epochs=3", "phase.second.group.0.rate=0.5", "ema.decay=0.5"];
+    let error = train(&mut Toy::default(), folder.path(), &set, true);
+    let error = error.expect_err("another recipe").to_string();
+    let changes = "(`ema.decay` was not set, is now 0.5; `phase.first.epochs` was 2, is now 3; \
+                   `phase.second.group.0.rate` was 0.0, is now 0.5)";
+    assert!(error.contains(changes), "{error}");
     assert_eq!(before, lasting_files(folder.path()));
 }
 

@@ -16,6 +16,7 @@ use serde::Deserialize;
 use super::json::{Id, Item, Lists, missing_list, read_lists};
 use super::{Argument, ArgumentKind, Collector, DataSet, Entry, Reason, Rule, SEPARATOR, Sample};
 use crate::DataError;
+pub use table::line_of_image;
 
 /// The data set for the command and the tests.
 pub const DATA_SET: DataSet = DataSet {
@@ -65,6 +66,7 @@ pub const DATA_SET: DataSet = DataSet {
             folder: request.text("folder"),
             join: request.has("join"),
             splits: request.texts("split"),
+            ..CocoOptions::default()
         };
         request.inputs("files").try_for_each(|input| read(input?, &options, collector))
     },
@@ -91,11 +93,29 @@ pub struct CocoOptions {
     /// The splits to keep, for Karpathy's file (`train`, `restval`, `val`, `test`) and for a CSV
     /// with a column `split`. An empty list keeps all splits.
     pub splits: Vec<String>,
+    /// The columns of the image and of the caption in a CSV.
+    pub columns: [String; 2],
 }
 
 impl Default for CocoOptions {
     fn default() -> Self {
-        Self { source: "coco".to_owned(), folder: None, join: false, splits: Vec::new() }
+        Self {
+            source: "coco".to_owned(),
+            folder: None,
+            join: false,
+            splits: Vec::new(),
+            columns: ["image", "caption"].map(str::to_owned),
+        }
+    }
+}
+
+impl CocoOptions {
+    /// The path of an image in its entry.
+    fn image_path(&self, name: &str) -> String {
+        match self.folder.as_deref().unwrap_or_default() {
+            "" => name.to_owned(),
+            folder => format!("{}/{name}", folder.trim_end_matches('/')),
+        }
     }
 }
 
@@ -280,10 +300,7 @@ fn emit_captions(
     if options.join && !texts.is_empty() {
         texts = vec![texts.join(SEPARATOR)];
     }
-    let image = match options.folder.as_deref().unwrap_or_default() {
-        "" => name.to_owned(),
-        folder => format!("{}/{name}", folder.trim_end_matches('/')),
-    };
+    let image = options.image_path(name);
     texts.into_iter().try_for_each(|text| {
         collector.emit(Entry::image_text(&options.source, &image, text).of_document(&*id.0))
     })

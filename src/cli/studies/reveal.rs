@@ -23,6 +23,7 @@ impl StudyView for View {
         &[
             "engram train reveal --recipe reveal/laptop --run runs/r1",
             "engram train reveal --recipe reveal/laptop --run runs/r1 --resume",
+            "engram train reveal --images photos --captions photos/captions.csv --run runs/r2",
         ]
     }
 

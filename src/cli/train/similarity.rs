@@ -23,6 +23,7 @@ use serde::Serialize;
 
 use super::super::paths::{InputPath, ModelName, NewFolder};
 use super::super::{Outcome, output};
+use super::column_names;
 use super::ranks::RankSession;
 
 /// The default sentence encoder, which the recipe `patent/minilm` also uses.
@@ -77,11 +78,7 @@ pub(super) struct Similarity {
 
 /// Parses the names of three columns.
 fn parse_columns(text: &str) -> Result<[String; 3], String> {
-    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
-    <[String; 3]>::try_from(names)
-        .ok()
-        .filter(|names| names.iter().all(|name| !name.is_empty()))
-        .ok_or_else(|| "give three names: first text, second text, score".to_owned())
+    column_names(text, "give three names: first text, second text, score")
 }
 
 impl Similarity {
@@ -250,6 +247,10 @@ fn verdict(comparison: &Comparison) -> &'static str {
     let difference = &comparison.difference;
     let interval = difference.interval.as_ref();
     match interval {
+        _ if difference.value.is_nan() => {
+            "The comparison is undefined: the validation pairs are too few. Give more pairs, or hold \
+             out a larger fraction (--validation-fraction)."
+        }
         Some(interval) if interval.low > 0.0 => {
             "The trained model is better than the untrained encoder on the validation pairs."
         }

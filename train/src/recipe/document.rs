@@ -34,7 +34,10 @@ enum Location {
 impl Document {
     /// Parses a recipe's text. `file` only serves for error texts.
     pub(crate) fn parse(text: &str, file: &Path) -> Result<Self> {
-        let error = |(offset, reason): (usize, String)| {
+        let error = |(offset, mut reason): (usize, String)| {
+            if !reason.contains(BACKSLASH_REMEDY) {
+                reason += "; a recipe is a TOML file";
+            }
             recipe_error(format!("{}:{}", file.display(), line_at(text, offset)), reason)
         };
         let values = check_toml(text).map_err(error)?;

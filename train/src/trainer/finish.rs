@@ -7,12 +7,10 @@ use engram_models::params::Parameters;
 use engram_models::weights::{self, Weights};
 
 use super::{CheckOutcome, RunSummary, Session};
-use crate::card;
+use crate::card::{self, CARD};
 use crate::checkpoint::{EMA, PARAMETERS, write_file};
 use crate::error::{Result, TrainError};
 use crate::study::{Evaluation, Study};
-
-const CARD: &str = "README.md";
 
 /// Writes the final weights and the model card, and runs the recipe's check.
 pub(super) fn finish<S: Study>(

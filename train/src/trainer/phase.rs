@@ -487,9 +487,6 @@ fn batches<S: StudyExtension>(
 fn load_start(recipe: &Recipe, parameters: &Parameters) -> Result<()> {
     match recipe.start.as_ref() {
         None => Ok(()),
-        Some(start) if start.sha256.is_none() => {
-            Err(recipe.error("start", "is not supported by this study; remove it"))
-        }
         Some(start) => {
             // The weights of a finished run contain no low-rank branches.
             let is_selected = |name: &str| start.loads_parameter(name) && !is_branch(name);

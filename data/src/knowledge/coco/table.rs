@@ -23,7 +23,7 @@ pub(super) fn read(
     collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     let mut table = Table::csv(input)?;
-    let [image, caption] = table.columns(["image", "caption"])?;
+    let [image, caption] = table.columns(options.columns.each_ref().map(String::as_str))?;
     let split = table.optional_column("split")?;
     if split.is_none() && !options.splits.is_empty() {
         let remedy = "request no split, or add a column `split`";
@@ -40,14 +40,13 @@ pub(super) fn read(
             collector.skip(Reason::OtherSplit);
             continue;
         }
-        let name = table.field(image).trim();
-        let checked_name = if name.is_empty() {
-            Err(table.error("has no image", REMEDY))
-        } else {
-            Ok(name.to_owned())
+        let (name, caption) = (table.field(image).trim(), table.field(caption));
+        let checked_row = match (name, caption.trim()) {
+            ("", _) => Err(table.error("has no image", REMEDY)),
+            (_, "") => Err(table.error("has no caption", REMEDY)),
+            _ => Ok((name.to_owned(), caption.to_owned())),
         };
-        let caption = table.field(caption).to_owned();
-        let Some(name) = collector.accept(checked_name)? else { continue };
+        let Some((name, caption)) = collector.accept(checked_row)? else { continue };
         let index = *index_of_image.entry(name.clone()).or_insert(images.len());
         if index == images.len() {
             images.push((name, Vec::new()));
@@ -57,4 +56,20 @@ pub(super) fn read(
     images.into_iter().try_for_each(|(name, captions)| {
         emit_captions(&Id(name.clone()), &name, captions, options, collector)
     })
+}
+
+/// The line of a CSV with the first caption of an image, by the path that its entry has; `None` for
+/// another format or an unreadable file.
+pub fn line_of_image(input: Input<'_>, options: &CocoOptions, image: &str) -> Option<u64> {
+    if !is_table(input.file()) {
+        return None;
+    }
+    let mut table = Table::csv(input).ok()?;
+    let column = table.column(&options.columns[0]).ok()?;
+    while table.advance().ok()? {
+        if options.image_path(table.field(column).trim()) == image {
+            return Some(table.line());
+        }
+    }
+    None
 }

@@ -40,7 +40,7 @@ fn captions_become_images_with_texts() {
 #[test]
 fn a_table_has_images_captions_and_splits() {
     let file = "Caption,image,split\na dog,1.jpg,train\n\"a cat, asleep\",2.jpg,test\n\
-                two dogs,1.jpg,train\n,3.jpg,train\n";
+                two dogs,1.jpg,train\n";
     let table = |text, options: &CocoOptions| {
         let input = Input::new("c.csv", str::as_bytes(text)).unwrap();
         read(false, |collector| coco::read(input, options, collector))
@@ -55,10 +55,10 @@ fn a_table_has_images_captions_and_splits() {
             r#"{"source":"coco","document":"2.jpg","image":"images/2.jpg","text":"a cat, asleep"}"#,
         ]
     );
-    assert_eq!((counts.records, counts.skipped), (4, skip_counts([(Reason::NoText, 1)])));
+    assert_eq!((counts.records, counts.skipped), (3, skip_counts([])));
     options.splits = vec!["test".to_owned()];
     let (lines, counts) = table(file, &options).unwrap();
-    assert_eq!((lines.len(), counts.skipped), (1, skip_counts([(Reason::OtherSplit, 3)])));
+    assert_eq!((lines.len(), counts.skipped), (1, skip_counts([(Reason::OtherSplit, 2)])));
     assert_refused(table("image,caption\n1.jpg,a\n", &options), "c.csv:1: has no splits");
     options.splits.clear();
     assert_refused(
@@ -66,6 +66,7 @@ fn a_table_has_images_captions_and_splits() {
         "c.csv:1: column `caption` is missing",
     );
     assert_refused(table("image,caption\n1.jpg,a\n,b\n", &options), "c.csv:3: has no image");
+    assert_refused(table("image,caption\n1.jpg, \n", &options), "c.csv:2: has no caption");
     assert_refused(
         table("image,caption\n1.jpg\n", &options),
         "c.csv:2: 1 fields where the header has 2",

@@ -27,6 +27,7 @@ use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, OnError, ProjectionBiasInit};
 use super::transcription::{EmbeddedClip, VisualInput};
+use crate::card::USAGE;
 use crate::log::{self, Progress};
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
@@ -391,11 +392,13 @@ impl Study for AvformerStudy {
         } else {
             self.data.train.clone()
         };
+        let models = format!("--model {} --adapters RUN", self.model.asr_model);
         vec![
             ("Trained on".into(), source),
             ("Skipped clips".into(), self.corpus.skipped().len().to_string()),
             ("Frozen ASR model".into(), self.model.asr_model.clone()),
             ("Frozen image encoder".into(), self.model.image_encoder.clone()),
+            (USAGE.into(), format!("`engram transcribe clips.jsonl {models} --out hyp.tsv`")),
         ]
     }
 }

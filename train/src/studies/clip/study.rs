@@ -20,6 +20,7 @@ use super::images::ImageSet;
 use super::names::NameVectors;
 use super::settings::{ClipData, ClipModel};
 use crate::Stop;
+use crate::card::USAGE;
 use crate::recipe::{BatchSettings, Phase};
 use crate::step_features::Features;
 use crate::study::{
@@ -244,6 +245,7 @@ impl Study for ClipStudy {
         vec![
             ("Images".into(), images),
             ("Text vectors of their names".into(), self.names.source.clone()),
+            (USAGE.into(), "`engram memory build --entries e.jsonl --model RUN --out m`".into()),
         ]
     }
 }

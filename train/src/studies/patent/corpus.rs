@@ -120,11 +120,15 @@ impl Corpus {
 
     /// Names and SHA-256 digests of the data.
     pub fn inputs(&self) -> Inputs {
-        Inputs::from([
+        let mut inputs = Inputs::from([
             ("training rows".into(), hash_of_rows(&self.train)),
             ("validation rows".into(), hash_of_rows(&self.validation)),
-            ("class titles".into(), digest::of_bytes(self.titles.to_tsv())),
-        ])
+        ]);
+        // Pairs of one CSV have no classes.
+        if self.range.is_none() {
+            inputs.insert("class titles".into(), digest::of_bytes(self.titles.to_tsv()));
+        }
+        inputs
     }
 
     /// The training rows and the held-out rows of a fold's member. The member is measured on its

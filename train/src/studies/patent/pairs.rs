@@ -5,6 +5,7 @@ use std::path::Path;
 use engram_data::DataError;
 use engram_data::folds::{hold_out, score_class};
 use engram_data::groups::anchor_groups;
+use engram_data::messages::counted;
 use engram_data::patent::{Labels, PhrasePair, read_named_pairs};
 use engram_infer::similarity::pairs::{PAIRS, ScoreRange, TrainedPairs};
 
@@ -23,16 +24,40 @@ pub(super) struct SplitPairs {
 /// parts have similar distributions of scores.
 ///
 /// # Errors
-/// The errors of [`read_named_pairs`]; [`DataError::TooFewGroups`] for fewer than two groups;
-/// [`DataError::OutOfRange`] for an invalid fraction.
+/// The errors of [`read_named_pairs`]; [`DataError::Malformed`] if no pairs can be held out, or if
+/// all training or validation pairs have the same score; [`DataError::OutOfRange`] for an invalid
+/// fraction.
 pub(super) fn read(table: &PairTable, seed: u64) -> std::result::Result<SplitPairs, DataError> {
     let pairs = read_named_pairs(&table.file, Labels::Required, table.columns())?;
     let range = ScoreRange::of(&pairs);
     let class = |pair: &PhrasePair| score_class(range.to_similarity(pair.score.unwrap_or(0.0)));
     let classes: Vec<usize> = pairs.iter().map(class).collect();
-    let split = hold_out(&classes, &anchor_groups(&pairs), table.validation_fraction, seed)?;
+    let malformed = |reason, remedy| {
+        let path = table.file.clone().into();
+        DataError::Malformed { path, place: None, reason, remedy }
+    };
+    let split = hold_out(&classes, &anchor_groups(&pairs), table.validation_fraction, seed);
+    let split = split.map_err(|error| match error {
+        DataError::TooFewGroups { .. } => malformed(
+            "all pairs share texts with each other, directly or through other pairs, so none can \
+             be held out for validation"
+                .to_owned(),
+            "add pairs of other texts",
+        ),
+        error => error,
+    })?;
     let select = |rows: &[usize]| rows.iter().map(|&row| pairs[row].clone()).collect::<Vec<_>>();
     let (mut train, mut validation) = (select(&split.train), select(&split.held_out));
+    for (part, pairs) in [("training", &train), ("validation", &validation)] {
+        if pairs.windows(2).all(|two| two[0].score == two[1].score) {
+            let count = counted(pairs.len(), &format!("{part} pair"));
+            let reason = format!("{count} without two different scores (column `{}`)", table.score);
+            return Err(malformed(
+                reason,
+                "add pairs with other scores, or hold out another fraction of the pairs",
+            ));
+        }
+    }
     let range = ScoreRange::of(&train);
     for pair in train.iter_mut().chain(&mut validation) {
         pair.score = pair.score.map(|score| range.to_similarity(score));
@@ -85,7 +110,8 @@ mod tests {
             ("left,right\na,b\n", "pairs.csv:1: column `Rating` is missing"),
             ("left,right,rating\na,b,high\n", "pairs.csv:2: rating `high` is not a finite number"),
             ("left,right,rating\na,b,1e60\n", "pairs.csv:2: score 1"),
-            ("left,right,rating\na,b,1\na,c,2\n", "1 groups cannot fill 2 parts"),
+            ("left,right,rating\na,b,1\na,c,2\n", "pairs.csv: all pairs share texts"),
+            ("left,right,rating\na,b,1\nc,d,1\n", "1 training pair without two different scores"),
             ("left,right,rating\n,b,1\n", "pairs.csv:2: left is empty"),
         ] {
             let (_folder, table) = table(text);

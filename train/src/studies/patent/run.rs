@@ -29,6 +29,7 @@ use super::pairs;
 use super::results::{MemberScores, Results};
 use super::settings::PatentData;
 use super::study::PatentStudy;
+use crate::card::CARD;
 use crate::checkpoint::write_file;
 use crate::checksums::finish_run;
 use crate::error::{Result, TrainError};
@@ -108,6 +109,7 @@ pub struct VariantSummary {
 /// Errors of reading the data and weights, and of [`train`].
 pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentSummary> {
     let (data, _) = settings(recipe)?;
+    recipe.check_start()?;
     // A missing device is an error before the run folder is created.
     let compute = recipe.compute()?;
     options.ranks.check(recipe)?;
@@ -150,7 +152,9 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
                 Some(_) => Vec::new(),
                 None => corpus.warnings(validation_selects(&data, &variant.recipe)),
             };
-            let mut study = PatentStudy::new(sequencer, batch, train_rows, held_out, warnings);
+            let pairs = (!data.pairs.is_unused()).then(|| data.pairs.clone());
+            let mut study =
+                PatentStudy::new(sequencer, batch, train_rows, held_out, warnings, pairs);
             let name = member_name(fold, variant);
             let trained = match fold {
                 Some(_) => {
@@ -185,7 +189,7 @@ pub fn train_patent(recipe: &mut Recipe, options: &RunOptions) -> Result<PatentS
     }
     if data.folds > 0 {
         let card = card::of_ensemble(&summary, recipe, &inputs)?;
-        write_file(&options.run.join("README.md"), card.as_bytes())?;
+        write_file(&options.run.join(CARD), card.as_bytes())?;
     }
     finish_run(&options.run, &summary)?;
     Ok(summary)

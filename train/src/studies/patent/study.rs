@@ -12,11 +12,16 @@ use engram_models::params::ParameterBuilder;
 use rand_chacha::ChaCha8Rng;
 
 use super::corpus::hash_of_rows;
+use super::settings::PairTable;
+use crate::card::USAGE;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
     StudyExtension, StudyResult, TableIds,
 };
+
+/// A command that uses the model.
+pub(super) const COMMAND: &str = "`engram score pairs.csv --model RUN --out scores.csv`";
 
 /// Trains one model on one split.
 pub struct PatentStudy {
@@ -25,19 +30,22 @@ pub struct PatentStudy {
     train: Vec<PhrasePair>,
     held_out: Vec<PhrasePair>,
     warnings: Vec<String>,
+    /// The CSV of the rows, if they are pairs of one CSV.
+    pairs: Option<PairTable>,
 }
 
 impl PatentStudy {
-    /// A study that trains on `train` and is measured on `held_out`. `warnings` are for the model
-    /// card.
+    /// A study that trains on `train` and is measured on `held_out`. `warnings` and the CSV `pairs`
+    /// are for the model card.
     pub fn new(
         sequencer: Sequencer,
         batch: BatchSettings,
         train: Vec<PhrasePair>,
         held_out: Vec<PhrasePair>,
         warnings: Vec<String>,
+        pairs: Option<PairTable>,
     ) -> Self {
-        Self { sequencer, batch, train, held_out, warnings }
+        Self { sequencer, batch, train, held_out, warnings, pairs }
     }
 
     /// The sequencer (which builds token sequences) and the held-out rows.
@@ -102,9 +110,21 @@ impl Study for PatentStudy {
         inputs.extend([
             ("training rows".into(), hash_of_rows(&self.train)),
             ("held-out rows".into(), hash_of_rows(&self.held_out)),
-            ("class titles".into(), digest::of_bytes(self.sequencer.titles().to_tsv())),
         ]);
+        if self.pairs.is_none() {
+            let titles = digest::of_bytes(self.sequencer.titles().to_tsv());
+            inputs.insert("class titles".into(), titles);
+        }
         Ok(inputs)
+    }
+
+    fn card_title(&self) -> String {
+        match &self.pairs {
+            Some(PairTable { anchor, target, .. }) => {
+                format!("A model that scores the similarity of `{anchor}` and `{target}`")
+            }
+            None => format!("A model of the study `{}`", self.name()),
+        }
     }
 
     fn card(&self) -> Vec<(String, String)> {
@@ -112,11 +132,19 @@ impl Study for PatentStudy {
             "" => "none (random start)".to_string(),
             weights => weights.to_string(),
         };
+        let [training, held_out] = match self.pairs {
+            Some(_) => ["Training pairs", "Validation pairs"],
+            None => ["Training rows", "Held-out rows"],
+        };
         let mut facts = vec![
             ("Base model".into(), base),
-            ("Training rows".into(), self.train.len().to_string()),
-            ("Held-out rows".into(), self.held_out.len().to_string()),
+            (training.into(), self.train.len().to_string()),
+            (held_out.into(), self.held_out.len().to_string()),
+            (USAGE.into(), COMMAND.into()),
         ];
+        if let Some(PairTable { file, score, .. }) = &self.pairs {
+            facts.push(("Scores".into(), format!("column `{score}` of {file}")));
+        }
         facts.extend(self.warnings.iter().map(|warning| ("warning".into(), warning.clone())));
         facts
     }

@@ -25,7 +25,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::super::reports::rank;
-use super::corpus::{self, continuations, held_out_images, training_texts};
+use super::corpus::{self, continuations, held_out_images, too_few_images, training_texts};
 use super::dataset_metrics;
 use super::losses::{self, BatchTargets};
 use super::metrics::QuestionMetrics;
@@ -37,6 +37,7 @@ use super::settings::{
 use super::shards;
 use super::sizes::{config_of, fit};
 use crate::Stop;
+use crate::card::USAGE;
 use crate::error::TrainError;
 use crate::recipe::{BatchSettings, Phase};
 use crate::step_features::Features;
@@ -67,7 +68,7 @@ pub struct RevealStudy {
     feeds: Vec<RevealFeed>,
     batch: BatchSettings,
     encoding: Arc<Encoding>,
-    truncation_notes: Vec<String>,
+    data_notes: Vec<String>,
     continuations: Vec<Example>,
     pub(super) published: Published,
     size: Size,
@@ -146,7 +147,10 @@ impl RevealStudy {
         };
         fit(&mut config, &model, &corpus, &tokenizer);
         let sequencer = Sequencer::new(tokenizer, &corpus, &data.sequences(), size)?;
-        let truncation_notes = sequencer.truncation_warnings(&corpus)?;
+        let mut data_notes = sequencer.truncation_warnings(&corpus)?;
+        if tokenizer_of.is_none() {
+            data_notes.extend(too_few_images(&corpus));
+        }
         let continuations = continuations(&corpus);
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         Ok(Self {
@@ -156,7 +160,7 @@ impl RevealStudy {
             feeds,
             batch,
             encoding,
-            truncation_notes,
+            data_notes,
             continuations,
             published,
             size: model.size,
@@ -180,7 +184,7 @@ impl RevealStudy {
             }
             _ => corpus.notes.iter().chain(&self.published.notes).cloned().collect(),
         };
-        notes.extend(self.truncation_notes.iter().cloned());
+        notes.extend(self.data_notes.iter().cloned());
         notes
     }
 
@@ -462,6 +466,7 @@ impl Study for RevealStudy {
             ("Training questions".into(), corpus.train.len().to_string()),
             ("Test questions".into(), corpus.test.len().to_string()),
             ("Data".into(), data),
+            (USAGE.into(), "`engram answer RUN --questions mine.jsonl --out answers.jsonl`".into()),
         ]
     }
 

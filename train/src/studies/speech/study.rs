@@ -24,6 +24,7 @@ use super::corpus::{Corpus, Utterance};
 use super::model::SpeechModules;
 use super::settings::{Objective, SpeechData, SpeechFeed, SpeechModel};
 use crate::Stop;
+use crate::card::USAGE;
 use crate::recipe::{BatchSettings, Phase};
 use crate::study::{
     BatchLoss, Evaluation, EvaluationContext, Inputs, MetricSpec, StepContext, Study,
@@ -365,10 +366,16 @@ impl Study for SpeechStudy {
         } else {
             self.data.train.clone()
         };
-        vec![
+        let mut facts = vec![
             ("Trained on".into(), source),
             ("Validation utterances".into(), self.validation.len().to_string()),
-        ]
+        ];
+        // A model that has learnt no texts transcribes nothing.
+        if self.learns_texts() {
+            let command = "`engram transcribe talk.wav --model RUN --out talk.txt`";
+            facts.push((USAGE.into(), command.into()));
+        }
+        facts
     }
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use engram_data::DataError;
 use engram_data::image::Preprocessing;
 use engram_data::knowledge::vqa::VisualQuestion;
+use engram_data::knowledge::{Input, coco};
 use engram_data::world::questions::{Part, Split};
 use engram_infer::digest;
 use engram_memory::{Entry, EntryLine};
@@ -123,9 +124,9 @@ fn images(
     if missing + broken > 0 {
         let counts = format!("of {total} images, missing: {missing}, not decodable: {broken}");
         let first_fault = files.used_images(data).find_map(|(image, file, location)| {
-            Some((check_results[*index_of.get(image)?].as_ref().err()?, file, location))
+            Some((check_results[*index_of.get(image)?].as_ref().err()?, file, location, image))
         });
-        if let (OnBadImage::Refuse, Some((fault, file, location))) =
+        if let (OnBadImage::Refuse, Some((fault, file, location, image))) =
             (data.on_bad_image, first_fault)
         {
             let reason = match fault {
@@ -135,6 +136,12 @@ fn images(
                 fault => format!("shows an image that does not decode: {fault}"),
             };
             let (path, reason) = (folder.join(file), format!("{reason} ({counts})"));
+            let settings = data.captions.iter().find(|settings| settings.file == file);
+            let line = settings.and_then(|settings| {
+                let input = Input::open(&path).ok()?;
+                coco::line_of_image(input, &settings.coco_options(), image)
+            });
+            let location = line.map_or(location, |line| format!("line {line}"));
             return Err(DataError::Malformed {
                 path,
                 place: Some(location),

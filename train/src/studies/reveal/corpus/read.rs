@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use engram_data::DataError;
-use engram_data::knowledge::coco::{self, CocoOptions};
+use engram_data::knowledge::coco;
 use engram_data::knowledge::vqa::{self, ImageName, VisualQuestion};
 use engram_data::knowledge::{Collector, Counts, EntryLine, Input};
 use engram_memory::rows::{EntryFile, EntryLines};
@@ -64,11 +64,7 @@ impl ParsedFiles {
     fn captions(&mut self, data: &RevealData) -> StudyResult<()> {
         let folder = Path::new(&data.path);
         for (file, settings) in data.captions.iter().enumerate() {
-            let options = CocoOptions {
-                folder: Some(settings.image_folder.clone()).filter(|folder| !folder.is_empty()),
-                splits: settings.only.clone(),
-                ..CocoOptions::default()
-            };
+            let options = settings.coco_options();
             let captioned_images = &mut self.captioned_images;
             let mut collector = Collector::new(|entry: EntryLine| {
                 let (image, text) = (entry.image().map(str::to_owned), entry.text());

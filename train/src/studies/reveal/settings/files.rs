@@ -1,5 +1,6 @@
 //! File settings in `[data]`: images, captions, questions and entries.
 
+use engram_data::knowledge::coco::CocoOptions;
 use engram_data::world::IMAGES;
 use engram_data::world::haystack::WorldId;
 use engram_data::world::questions::Split;
@@ -42,6 +43,21 @@ pub struct CaptionFile {
     /// The source name of the captions in the memory. Without a name, the captions are not in the
     /// memory.
     pub source: Option<String>,
+    /// The columns of the image and of the caption in a CSV with other names.
+    pub columns: Option<[String; 2]>,
+}
+
+impl CaptionFile {
+    /// The options for reading the file.
+    pub fn coco_options(&self) -> CocoOptions {
+        let options = CocoOptions::default();
+        CocoOptions {
+            folder: Some(self.image_folder.clone()).filter(|folder| !folder.is_empty()),
+            splits: self.only.clone(),
+            columns: self.columns.clone().unwrap_or(options.columns),
+            ..options
+        }
+    }
 }
 
 /// `[[data.questions]]`: questions about images, from VQA or OK-VQA (two files), or A-OKVQA.
