@@ -267,8 +267,8 @@ fn lost_output_is_an_error() {
     };
     let wer = "eval wer --pairs p.jsonl";
     for command in ["--version", wer, &format!("{wer} --items -"), "man --markdown"] {
-        for target in ["/dev/full", "&-"] {
-            refusal(&shell(&format!("{command} > {target}")), command, "standard output");
+        for target in ["> /dev/full", ">&-"] {
+            refusal(&shell(&format!("{command} {target}")), command, "standard output");
         }
         assert!(shell(&format!("{command} | head -c 1")).status.success(), "{command}");
     }

@@ -145,7 +145,8 @@ fn resamples_without_a_correlation_are_reported() {
     assert!(interval.undefined_resamples.abs_diff(352) < 50);
     let undefined = interval.undefined_resamples;
     let warning = format!("{undefined} of 1000 resamples have no Pearson correlation");
-    assert!(report.warnings[0].starts_with(&warning), "{:?}", report.warnings);
+    let is_reported = report.warnings.iter().any(|reported| reported.starts_with(&warning));
+    assert!(is_reported, "{:?}", report.warnings);
 }
 
 #[test]

@@ -36,7 +36,7 @@ Examples on the embedded world (no download needed):
   engram memory info memory
   engram memory search memory --queries world/queries.npy -k 3
   engram memory search memory --queries world/queries.npy -k 10 --source kg --out ids.npy
-  engram memory show memory --where 'source=kg,relation=\"made of\"'
+  engram memory show memory --where source=kg,subject=octopus
   engram memory update memory --keys world/swap_keys.npy --values world/swap_values.npy \\
       --entries world/swap.jsonl
   engram memory delete memory --ids 3,5
