@@ -101,6 +101,17 @@ pub(crate) fn check_heads(width: usize, heads: usize) -> Result<()> {
     })
 }
 
+/// Returns an error unless buckets of relative positions fit the distance from which on positions
+/// share the last bucket.
+pub(crate) fn check_buckets(buckets: usize, max_distance: usize) -> Result<()> {
+    let what = "relative_attention_num_buckets";
+    let fits = buckets >= 4 && buckets.is_multiple_of(4);
+    require(fits, what, || format!("{buckets} is not a multiple of 4"))?;
+    require(max_distance > buckets / 2, "relative_attention_max_distance", || {
+        format!("must be more than half of the {buckets} buckets")
+    })
+}
+
 /// Returns an error unless the vocabulary has the token.
 pub(crate) fn check_token(what: &str, token: u32, vocab_size: usize) -> Result<()> {
     require((token as usize) < vocab_size, what, || {

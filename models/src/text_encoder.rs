@@ -1,9 +1,13 @@
-//! Text encoders: BERT (arXiv 1810.04805) with all encoders of its architecture (MiniLM,
-//! BERT-for-patents, E5, …), and DeBERTa-v2 and v3 (arXiv 2006.03654, 2111.09543), which adds
-//! disentangled attention. The `model_type` in the folder's `config.json` selects between them.
+//! Text encoders. The `model_type` in the folder's `config.json` selects the family:
 //!
-//! References: `transformers` 5, `models/bert/modeling_bert.py` and
-//! `models/deberta_v2/modeling_deberta_v2.py`. Parameter names are the published names. Sequences
+//! - BERT (arXiv 1810.04805) with all encoders of its architecture: MiniLM, BERT-for-patents, E5;
+//! - RoBERTa (1907.11692), XLM-R (1911.02116) and CamemBERT, which count positions from another row
+//!   of their table;
+//! - DistilBERT (1910.01108), which has no token types;
+//! - MPNet (2004.09297), which adds a learned bias for each relative position to attention scores;
+//! - DeBERTa-v2 and v3 (2006.03654, 2111.09543), which have disentangled attention.
+//!
+//! References: `transformers` 5, `models/*/modeling_*.py` of these families. Parameter names are the published names. Sequences
 //! are packed, not padded, so no work is spent on padding. Poolers and task heads are omitted. The
 //! two largest DeBERTa-v2 models have a convolution, which is not supported, so their
 //! configurations are an error. Unlike the reference, only the relative embeddings that a batch
@@ -11,6 +15,7 @@
 
 mod block;
 mod config;
+mod family;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,9 +28,12 @@ use crate::kernels::{Mode, dropout, embedding_sum};
 use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{EmbeddingTable, Init, Lookup, ParameterBuilder, sum_of_rows};
+use crate::t5::blocks::RelativeBias;
 use crate::weights::Weights;
-use block::Block;
+use block::{Block, Relative};
+use config::MAX_BIAS_DISTANCE;
 pub use config::{DisentangledConfig, PositionTerms, TextEncoderConfig};
+pub use family::Family;
 
 /// An encoder of packed token sequences.
 #[derive(Debug, Clone)]
@@ -37,6 +45,7 @@ pub struct TextEncoder {
     token_type_embeddings: Option<EmbeddingTable>,
     embedding_projection: Option<Linear>,
     embedding_norm: LayerNorm,
+    relative_bias: Option<RelativeBias>,
     relative_embeddings: Option<Tensor>,
     relative_norm: Option<LayerNorm>,
     blocks: Vec<Block>,
@@ -69,11 +78,17 @@ impl TextEncoderConfig {
             let shape = [2 * relative.span(self.max_position_embeddings) as usize, d];
             encoder.pp("rel_embeddings").get("weight", &shape, Init::Normal(std))
         };
+        let relative_bias = || {
+            let shape = [self.relative_attention_num_buckets, self.num_attention_heads];
+            let builder = encoder.pp("relative_attention_bias");
+            RelativeBias::with_shape(shape, MAX_BIAS_DISTANCE, std, true, &builder)
+        };
+        let blocks = builder.pp(self.family.names.blocks);
         Ok(TextEncoder {
             word_embeddings: table("word_embeddings", self.vocab_size)?,
             position_embeddings: self
                 .max_positions()
-                .map(|positions| table("position_embeddings", positions))
+                .map(|_| table("position_embeddings", self.max_position_embeddings))
                 .transpose()?,
             token_type_embeddings: (self.type_vocab_size > 0)
                 .then(|| table("token_type_embeddings", self.type_vocab_size))
@@ -82,24 +97,25 @@ impl TextEncoderConfig {
                 .then(|| Linear::without_bias(e, d, std, &embeddings.pp("embed_proj")))
                 .transpose()?,
             embedding_norm: LayerNorm::new(d, eps, &embeddings.pp("LayerNorm"))?,
+            relative_bias: self.family.has_relative_bias.then(relative_bias).transpose()?,
             relative_embeddings: relative.map(relative_table).transpose()?,
             relative_norm: relative
                 .filter(|relative| relative.has_norm())
                 .map(|_| LayerNorm::new(d, eps, &encoder.pp("LayerNorm")))
                 .transpose()?,
             blocks: (0..self.num_hidden_layers)
-                .map(|i| Block::new(self, &encoder.pp("layer").pp(i)))
+                .map(|i| Block::new(self, &blocks.pp(i)))
                 .collect::<Result<_>>()?,
             config: self.clone(),
             compute: builder.compute(),
         })
     }
 
-    /// Opens published weights. Tensor names may start with `bert.` or `deberta.`, as in files of
-    /// models with a task head.
+    /// Opens published weights. Tensor names may start with the name of the family, such as
+    /// `bert.`, as in files of models with a task head.
     pub fn open_weights(&self, path: &Path) -> Result<Arc<Weights>> {
-        let prefix = if self.disentangled.is_some() { "deberta." } else { "bert." };
-        Ok(Arc::new(Weights::open(path)?.with_optional_prefix(prefix)?))
+        let weights = Weights::open(path)?;
+        Ok(Arc::new(weights.with_optional_prefix(self.family.weights_prefix)?))
     }
 }
 
@@ -143,10 +159,12 @@ impl TextEncoder {
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);
         let relative = self.relative_positions(tokens)?;
+        let bias = self.relative_bias(tokens)?;
         for block in &self.blocks {
             on_state(&state);
             let (config, tokens) = (self.config.clone(), tokens.clone());
             let (mut inputs, mut rows) = (vec![state.clone()], None);
+            inputs.extend(bias.clone());
             if let Some(relative) = &relative {
                 let mask = mode.dropout(config.hidden_dropout_prob);
                 let embeddings = dropout(&relative.embeddings, mask)?;
@@ -155,7 +173,11 @@ impl TextEncoder {
             }
             let inputs: Vec<&Tensor> = inputs.iter().collect();
             let next = mode.block(block, &inputs, move |block, inputs, mode| {
-                let relative = rows.as_ref().map(|rows| (&inputs[1..], rows));
+                let relative = match (&rows, &inputs[1..]) {
+                    (Some(rows), embeddings) => Relative::Embeddings(embeddings, rows),
+                    (None, [bias]) => Relative::Bias(bias),
+                    (None, _) => Relative::None,
+                };
                 block.forward(&inputs[0], relative, &config, &tokens, mode)
             })?;
             state = mode.detach(next);
@@ -167,13 +189,22 @@ impl TextEncoder {
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] for a position beyond its table.
-    pub fn lookups<'a>(&'a self, tokens: &'a PackedTokens) -> Result<Vec<Lookup<'a>>> {
+    pub fn lookups(&self, tokens: &PackedTokens) -> Result<Vec<Lookup<'_>>> {
         if let Some(positions) = self.config.max_positions() {
             tokens.check_positions(positions)?;
         }
-        let positions = self.position_embeddings.iter().map(|table| (table, &tokens.positions));
-        let types = self.token_type_embeddings.iter().map(|table| (table, &tokens.types));
-        let words = std::iter::once((&self.word_embeddings, &tokens.ids));
+        let offset = self.config.position_offset() as u32;
+        let positions = self.position_embeddings.iter().map(|table| match offset {
+            0 => (table, tokens.positions.clone()),
+            _ => (table, tokens.positions.iter().map(|position| position + offset).collect()),
+        });
+        let types =
+            self.token_type_embeddings.iter().map(|table| match self.config.type_vocab_size {
+                // RoBERTa has one type for all tokens.
+                1 => (table, vec![0; tokens.len()].into()),
+                _ => (table, tokens.types.clone()),
+            });
+        let words = std::iter::once((&self.word_embeddings, tokens.ids.clone()));
         Ok(words.chain(positions).chain(types).collect())
     }
 
@@ -186,15 +217,20 @@ impl TextEncoder {
         self.embedding_norm.forward(&x)
     }
 
+    /// Returns MPNet's biases of a batch, `[H, L, L]`; `None` without them.
+    fn relative_bias(&self, tokens: &PackedTokens) -> Result<Option<Tensor>> {
+        let Some(bias) = &self.relative_bias else { return Ok(None) };
+        check_no_branches(tokens)?;
+        Ok(Some(bias.within(&tokens.segments)?))
+    }
+
     /// Returns the relative positions that occur in a batch; `None` without relative attention.
     fn relative_positions(&self, tokens: &PackedTokens) -> Result<Option<RelativePositions>> {
         let (Some(table), Some(relative)) = (&self.relative_embeddings, self.config.relative())
         else {
             return Ok(None);
         };
-        if tokens.segments.branches().is_some() {
-            bail!("branching sequences are not supported with relative attention");
-        }
+        check_no_branches(tokens)?;
         let max_length =
             tokens.sequences().iter().map(|span| span.length).max().unwrap_or(0) as i64;
         let (mut occurring_rows, mut rows) = (Vec::new(), Vec::new());
@@ -214,4 +250,12 @@ impl TextEncoder {
         };
         Ok(Some(RelativePositions { embeddings, rows: rows.into() }))
     }
+}
+
+/// Returns an error for sequences with branches, whose positions relative attention does not know.
+fn check_no_branches(tokens: &PackedTokens) -> Result<()> {
+    if tokens.segments.branches().is_some() {
+        bail!("branching sequences are not supported with relative attention");
+    }
+    Ok(())
 }

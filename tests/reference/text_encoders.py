@@ -1,7 +1,7 @@
 """Reference fixtures for the text encoders of engram-models, made by `transformers`.
 
 Writes to models/tests/fixtures:
-- bert/, deberta_v2/, deberta_v3/: tiny random encoders, each with `config.json`,
+- bert/, deberta_v2/, deberta_v3/, distilbert/, mpnet/, roberta/, xlm_roberta/: tiny random encoders, each with `config.json`,
   `model.safetensors` (published names; f16, in which every value is exact) and
   `expected.safetensors` (inputs, last hidden states `[T, D]` of the real tokens, and the gradient
   of every parameter for the loss `sum(hidden[n] * sin(1.7 n + 0.3))` over flat elements n);
@@ -22,7 +22,21 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoTokenizer, BertConfig, BertModel, DebertaV2Config, DebertaV2Model
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    DebertaV2Config,
+    DebertaV2Model,
+    DistilBertConfig,
+    DistilBertModel,
+    MPNetConfig,
+    MPNetModel,
+    RobertaConfig,
+    RobertaModel,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+)
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
 FIXTURES = Path(__file__).resolve().parents[2] / "models" / "tests" / "fixtures"
@@ -72,13 +86,44 @@ DEBERTA_V2 = SHARED | {
     "norm_rel_ebd": "none",
     "position_biased_input": True,
 }
+# Positions begin after the padding's id, so the table has rows that no token uses.
+ROBERTA = SHARED | {
+    "model_type": "roberta",
+    "hidden_act": "gelu",
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 26,
+    "pad_token_id": 1,
+}
+XLM_ROBERTA = ROBERTA | {"model_type": "xlm-roberta", "pad_token_id": 3, "max_position_embeddings": 28}
+MPNET = SHARED | {
+    "model_type": "mpnet",
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 202,
+    "pad_token_id": 1,
+    "relative_attention_num_buckets": 32,
+}
+DISTILBERT = {
+    "model_type": "distilbert",
+    "vocab_size": 60,
+    "dim": 32,
+    "n_layers": 2,
+    "n_heads": 4,
+    "hidden_dim": 48,
+    "max_position_embeddings": 24,
+    "activation": "gelu",
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "pad_token_id": 0,
+}
 
 
 def randomise(model, generator):
     """Sets every parameter to random values, also biases and norms, so that no parameter is trivially 0 or 1."""
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        if name.endswith("LayerNorm.weight"):
+        if name.endswith(("LayerNorm.weight", "layer_norm.weight")):
             values = 1 + 0.2 * values
         elif name.endswith("bias"):
             values = 0.2 * values
@@ -94,12 +139,16 @@ def write(name, model, config, lengths, prefix=""):
     randomise(model, generator)
     longest = max(lengths)
     mask = torch.arange(longest) < torch.tensor(lengths)[:, None]
-    # Id 0 is the padding; `torch.nn.Embedding` gives its row no gradient.
-    ids = torch.randint(1, config["vocab_size"], mask.shape, generator=generator) * mask
+    # `torch.nn.Embedding` gives the padding's row no gradient.
+    padding = config.get("pad_token_id", 0)
+    ids = torch.randint(padding + 1, config["vocab_size"], mask.shape, generator=generator)
+    ids = torch.where(mask, ids, padding)
     types = (torch.arange(longest) * 2 >= torch.tensor(lengths)[:, None]).long() * mask
-    if config["type_vocab_size"] == 0:
+    has_types = config.get("type_vocab_size", 0) > 1
+    if not has_types:
         types = torch.zeros_like(types)
-    output = model(input_ids=ids, attention_mask=mask.long(), token_type_ids=types)
+    inputs = {"token_type_ids": types} if has_types else {}
+    output = model(input_ids=ids, attention_mask=mask.long(), **inputs)
     hidden = output.last_hidden_state[mask]
     weights = torch.sin(1.7 * torch.arange(hidden.numel(), dtype=torch.float64) + 0.3)
     (hidden.flatten() * weights).sum().backward()
@@ -155,6 +204,16 @@ def main():
     write("deberta_v3", DebertaV2Model(DebertaV2Config(**DEBERTA_V3)), DEBERTA_V3, [3, 30, 1, 11])
     v2 = DebertaV2Model(DebertaV2Config(**DEBERTA_V2))
     write("deberta_v2", v2, DEBERTA_V2, [9, 1, 20, 4], prefix="deberta.")
+
+    roberta = RobertaModel(RobertaConfig(**ROBERTA), add_pooling_layer=False)
+    write("roberta", roberta, ROBERTA, [5, 1, 24, 13], prefix="roberta.")
+    xlm_roberta = XLMRobertaModel(XLMRobertaConfig(**XLM_ROBERTA), add_pooling_layer=False)
+    write("xlm_roberta", xlm_roberta, XLM_ROBERTA, [7, 24, 1])
+    distilbert = DistilBertModel(DistilBertConfig(**DISTILBERT))
+    write("distilbert", distilbert, DISTILBERT, [5, 1, 24, 13], prefix="distilbert.")
+    # 150 positions: beyond the last bucket (128).
+    mpnet = MPNetModel(MPNetConfig(**MPNET), add_pooling_layer=False)
+    write("mpnet", mpnet, MPNET, [3, 150, 1, 11])
 
     buckets = make_log_bucket_position(torch.arange(601), 256, 512).long().tolist()
     (FIXTURES / "deberta_buckets.json").write_text(json.dumps(buckets) + "\n")

@@ -121,7 +121,9 @@ fn a_run_starts_from_folders_of_published_weights() {
     let summary = train_from(path, "t5", "vit").unwrap();
     assert_eq!(summary.steps, 1);
     // There is no note about random weights.
-    assert_eq!(summary.notes, ["6 entries about held-out images skipped"]);
+    let [skipped, few_images] = &summary.notes[..] else { panic!("{:?}", summary.notes) };
+    assert_eq!(skipped, "6 entries about held-out images skipped");
+    assert!(few_images.starts_with("14 images to train on: "), "{few_images}");
     let run = path.join("run");
     let read = |path: &Path| fs::read(path).unwrap();
     let processor = "preprocessor_config.json";

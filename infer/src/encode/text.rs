@@ -36,7 +36,7 @@ impl TextModel {
             tokenizer: Arc::clone(&files.tokenizer),
             settings: layout.settings(false)?,
             config: TokenizerConfig::read(&layout.transformer())?,
-            default_limit: files.config.max_position_embeddings,
+            default_limit: files.config.max_tokens(),
             positions: files.config.max_positions(),
         };
         let encoder = files.build(&ParameterBuilder::frozen(compute))?;

@@ -90,7 +90,7 @@ impl Scorer {
     ///
     /// # Errors
     /// [`InferError::Model`](crate::InferError::Model) for a position beyond its table.
-    pub fn lookups<'a>(&'a self, input: &'a Input) -> Result<Vec<Lookup<'a>>> {
+    pub fn lookups(&self, input: &Input) -> Result<Vec<Lookup<'_>>> {
         let (Input::Spans(tokens, _) | Input::Phrases(tokens, _)) = input;
         let encoder = match self {
             Self::Cross(model) => &model.encoder,

@@ -152,7 +152,7 @@ impl ScorerSettings {
     /// # Errors
     /// [`InferError::Encoder`]
     pub fn check_fits(&self, files: &EncoderFiles) -> Result<(), InferError> {
-        let (max_tokens, supported) = (self.max_tokens, files.config.max_position_embeddings);
+        let (max_tokens, supported) = (self.max_tokens, files.config.max_tokens());
         if max_tokens <= supported {
             return Ok(());
         }

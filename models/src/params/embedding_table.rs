@@ -52,7 +52,7 @@ pub struct Rows {
 }
 
 /// A table, and the ids `[T]` to look up in it.
-pub type Lookup<'a> = (&'a EmbeddingTable, &'a Arc<[u32]>);
+pub type Lookup<'a> = (&'a EmbeddingTable, Arc<[u32]>);
 
 /// Looks up ids in each table and sums the rows: ids `[T]` each → `[T, D]`.
 ///
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(external.initial_values()?, to_host(&whole)?);
 
         let (ids, ones): (Arc<[u32]>, Arc<[u32]>) = (vec![3, 1, 3].into(), vec![1, 1, 1].into());
-        let sum = || sum_of_rows(&[(&words, &ids), (&types, &ones)]);
+        let sum = || sum_of_rows(&[(&words, ids.clone()), (&types, ones.clone())]);
         assert!(sum().unwrap_err().to_string().contains("`words.weight` was not looked up"));
         external.set_rows(Some(Rows { ids: None, values: whole.clone() }));
         let expected = sum()?.to_vec2::<f32>()?;
@@ -209,7 +209,7 @@ mod tests {
         external.set_rows(Some(Rows { ids: Some(vec![1, 3].into()), values: rows }));
         assert_eq!(sum()?.to_vec2::<f32>()?, expected);
         let other: Arc<[u32]> = vec![2].into();
-        let error = sum_of_rows(&[(&words, &other)]).unwrap_err().to_string();
+        let error = sum_of_rows(&[(&words, other)]).unwrap_err().to_string();
         assert!(error.contains("row 2"), "{error}");
         Ok(())
     }

@@ -30,11 +30,22 @@ impl RelativeBias {
     pub fn new(config: &T5Config, bidirectional: bool, builder: &ParameterBuilder) -> Result<Self> {
         let shape = [config.relative_attention_num_buckets, config.num_heads];
         let std = (config.d_model as f64).powf(-0.5);
-        Ok(Self {
-            weight: builder.get("weight", &shape, Init::Normal(std))?,
-            max_distance: config.relative_attention_max_distance,
-            bidirectional,
-        })
+        let max_distance = config.relative_attention_max_distance;
+        Self::with_shape(shape, max_distance, std, bidirectional, builder)
+    }
+
+    /// Creates a table of this shape: the numbers of buckets and of heads. Positions from
+    /// `max_distance` on share the last bucket. `std` is the standard deviation of random initial
+    /// values.
+    pub(crate) fn with_shape(
+        shape: [usize; 2],
+        max_distance: usize,
+        std: f64,
+        bidirectional: bool,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let weight = builder.get("weight", &shape, Init::Normal(std))?;
+        Ok(Self { weight, max_distance, bidirectional })
     }
 
     /// Returns the biases `[H, L, L]` of all positions of the longest query segment.

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::config::{
-    check_epsilon, check_layers, check_probability, check_sizes, check_token, in_file,
-    read_published, require,
+    check_buckets, check_epsilon, check_layers, check_probability, check_sizes, check_token,
+    in_file, read_published, require,
 };
 use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
@@ -144,16 +144,8 @@ impl T5Config {
         ])?;
         check_layers("num_layers", self.num_layers)?;
         check_layers("num_decoder_layers", self.decoder_layers())?;
-        let buckets = self.relative_attention_num_buckets;
-        require(
-            buckets >= 4 && buckets.is_multiple_of(4),
-            "relative_attention_num_buckets",
-            || format!("{buckets} is not a multiple of 4"),
-        )?;
         let max_distance = self.relative_attention_max_distance;
-        require(max_distance > buckets / 2, "relative_attention_max_distance", || {
-            format!("must be more than half of the {buckets} buckets")
-        })?;
+        check_buckets(self.relative_attention_num_buckets, max_distance)?;
         check_probability("dropout_rate", self.dropout_rate)?;
         check_epsilon("layer_norm_epsilon", self.layer_norm_epsilon)?;
         require(self.feed_forward_proj == "gated-gelu", "feed_forward_proj", || {

@@ -29,15 +29,24 @@ pub(super) struct Block {
     output_norm: LayerNorm,
 }
 
+/// What a block knows of relative positions.
+#[derive(Clone, Copy)]
+pub(super) enum Relative<'a> {
+    None,
+    /// MPNet's biases `[H, L, L]`.
+    Bias(&'a Tensor),
+    /// DeBERTa's embeddings of relative positions after dropout, for the position-to-content term
+    /// and for the content-to-position term, and the row of each distance.
+    Embeddings(&'a [Tensor], &'a Arc<[u32]>),
+}
+
 impl Block {
     pub(super) fn new(config: &TextEncoderConfig, builder: &ParameterBuilder) -> Result<Self> {
         let (d, m) = (config.hidden_size, config.intermediate_size);
         let (std, eps) = (config.initializer_range, config.layer_norm_eps());
-        let attention = builder.pp("attention.self");
-        let linear = |name: &str| Linear::new(d, d, std, &attention.pp(name));
-        let suffix = if config.disentangled.is_some() { "_proj" } else { "" };
-        let projection = |name: &str| linear(&format!("{name}{suffix}"));
-        let (query, key, value) = (projection("query")?, projection("key")?, projection("value")?);
+        let names = &config.family.names;
+        let linear = |name: &str| Linear::new(d, d, std, &builder.pp(name));
+        let (query, key, value) = (linear(names.query)?, linear(names.key)?, linear(names.value)?);
         let relative = config.relative();
         let position = |term: bool, shared: &Linear, name: &str| -> Result<Option<Linear>> {
             match relative.filter(|_| term) {
@@ -49,28 +58,25 @@ impl Block {
         let terms = relative.map(|relative| relative.pos_att_type).unwrap_or_default();
         let norm = |name: &str| LayerNorm::new(d, eps, &builder.pp(name));
         Ok(Self {
-            position_key: position(terms.content_to_position, &key, "pos_key_proj")?,
-            position_query: position(terms.position_to_content, &query, "pos_query_proj")?,
-            attention: Projections {
-                query,
-                key,
-                value,
-                output: Linear::new(d, d, std, &builder.pp("attention.output.dense"))?,
-            },
-            attention_norm: norm("attention.output.LayerNorm")?,
-            intermediate: Linear::new(d, m, std, &builder.pp("intermediate.dense"))?,
-            output: Linear::new(m, d, std, &builder.pp("output.dense"))?,
-            output_norm: norm("output.LayerNorm")?,
+            position_key: position(terms.content_to_position, &key, "attention.self.pos_key_proj")?,
+            position_query: position(
+                terms.position_to_content,
+                &query,
+                "attention.self.pos_query_proj",
+            )?,
+            attention: Projections { query, key, value, output: linear(names.attention_output)? },
+            attention_norm: norm(names.attention_norm)?,
+            intermediate: Linear::new(d, m, std, &builder.pp(names.intermediate))?,
+            output: Linear::new(m, d, std, &builder.pp(names.output))?,
+            output_norm: norm(names.output_norm)?,
         })
     }
 
-    /// Runs the block: `[T, D]` → `[T, D]`. `relative` has the embeddings of relative positions
-    /// after dropout, for the position-to-content term and for the content-to-position term, and
-    /// the row of each distance.
+    /// Runs the block: `[T, D]` → `[T, D]`.
     pub(super) fn forward(
         &self,
         x: &Tensor,
-        relative: Option<(&[Tensor], &Arc<[u32]>)>,
+        relative: Relative<'_>,
         config: &TextEncoderConfig,
         tokens: &PackedTokens,
         mode: &Mode,
@@ -86,8 +92,12 @@ impl Block {
         };
         let mut chain = mode.chain();
         if config.disentangled.is_none() {
+            let bias = match relative {
+                Relative::Bias(bias) => Some(AttentionBias::Shared(bias)),
+                _ => None,
+            };
             let (options, x) = (options(mode), chain.input(x));
-            let attended = self.attention.self_attention(&mut chain, x, None, &options, mode);
+            let attended = self.attention.self_attention(&mut chain, x, bias, &options, mode);
             return self.finish(chain, attended, x, config, mode);
         }
         let qkv = stacked_linear(x, &self.attention.query_key_value(mode))?;
@@ -95,8 +105,8 @@ impl Block {
             layer.as_ref().map(|layer| layer.forward(embeddings, mode)).transpose()
         };
         let bias = match relative {
-            None => None,
-            Some((embeddings, rows)) => {
+            Relative::None | Relative::Bias(_) => None,
+            Relative::Embeddings(embeddings, rows) => {
                 let key = project(&self.position_key, &embeddings[1])?;
                 let query = project(&self.position_query, &embeddings[0])?;
                 let (segments, rows) = (segments.clone(), rows.clone());

@@ -4,51 +4,67 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::family::Family;
 use crate::config::{
-    bad_field, check_dropout, check_heads, check_layers, check_sizes, in_file, refuse_quantised,
-    require,
+    bad_field, check_buckets, check_dropout, check_heads, check_layers, check_sizes, in_file,
+    refuse_quantised, require,
 };
 use crate::error::{ModelError, Result};
 use crate::kernels::Activation;
 
 /// The fields of a published `config.json` that define the encoder. Other fields are ignored.
+/// DistilBERT has other names for some.
 #[derive(Debug, Clone, Deserialize)]
 pub struct TextEncoderConfig {
     /// Size `V` of the vocabulary.
     pub vocab_size: usize,
     /// Width `D`.
+    #[serde(alias = "dim")]
     pub hidden_size: usize,
     /// Number of blocks.
+    #[serde(alias = "n_layers")]
     pub num_hidden_layers: usize,
     /// Number of heads `H`; `D` must be a multiple of it.
+    #[serde(alias = "n_heads")]
     pub num_attention_heads: usize,
     /// Width of the feed-forward block.
+    #[serde(alias = "hidden_dim")]
     pub intermediate_size: usize,
     /// Activation of the feed-forward block.
+    #[serde(alias = "activation")]
     pub hidden_act: Activation,
     /// The configured maximum length of a sequence, in tokens.
     pub max_position_embeddings: usize,
-    /// Number of token types (segment ids); 0 for a DeBERTa without token types.
+    /// Number of token types (segment ids); 0 for a model without token types.
     #[serde(default)]
     pub type_vocab_size: usize,
     /// Epsilon of the layer norms, added to the variance; `None` for the published default.
     pub layer_norm_eps: Option<f64>,
     /// Dropout probability after the embeddings, of relative embeddings, and in each residual
     /// branch.
-    #[serde(default)]
+    #[serde(default, alias = "dropout")]
     pub hidden_dropout_prob: f64,
     /// Dropout probability of attention weights.
-    #[serde(default)]
+    #[serde(default, alias = "attention_dropout")]
     pub attention_probs_dropout_prob: f64,
     /// Standard deviation of random initial weights.
     #[serde(default = "default_initializer_range")]
     pub initializer_range: f64,
+    /// The id of the padding token. RoBERTa and MPNet count positions from the one after it.
+    #[serde(default = "default_pad_token_id")]
+    pub pad_token_id: usize,
+    /// Number of buckets of MPNet's relative positions.
+    #[serde(default = "default_relative_buckets")]
+    pub relative_attention_num_buckets: usize,
     /// The kind of BERT's position embedding; only `absolute`, the default, is supported.
     pub position_embedding_type: Option<String>,
     /// Whether a BERT is a decoder with causal attention; `true` is not supported.
     #[serde(default)]
     pub is_decoder: bool,
-    /// The fields of DeBERTa; `None` for BERT.
+    /// The family of the `model_type`.
+    #[serde(skip)]
+    pub family: &'static Family,
+    /// The fields of DeBERTa; `None` for the other families.
     #[serde(skip)]
     pub disentangled: Option<DisentangledConfig>,
 }
@@ -91,6 +107,14 @@ pub struct DisentangledConfig {
 
 fn default_initializer_range() -> f64 {
     0.02
+}
+
+fn default_pad_token_id() -> usize {
+    1
+}
+
+fn default_relative_buckets() -> usize {
+    32
 }
 
 fn default_position_biased_input() -> bool {
@@ -148,6 +172,9 @@ impl PositionTerms {
     }
 }
 
+/// Relative positions of MPNet from this distance on share the last bucket.
+pub(super) const MAX_BIAS_DISTANCE: usize = 128;
+
 /// The largest accepted number of relative positions.
 const MAX_RELATIVE_POSITIONS: i64 = 1 << 20;
 
@@ -172,20 +199,24 @@ impl TextEncoderConfig {
         }
         let bad_json = |error: serde_json::Error| bad_field(name, error.to_string());
         let required: Required = serde_json::from_str(text).map_err(bad_json)?;
-        let disentangled = match required.model_type.as_str() {
-            "bert" if required.type_vocab_size.is_none() => {
-                return Err(bad_field(name, "missing field `type_vocab_size`"));
-            }
-            "bert" => None,
-            "deberta-v2" => Some(serde_json::from_str(text).map_err(bad_json)?),
-            other => {
-                let reason = format!("model_type `{other}` is not one of: bert, deberta-v2");
-                return Err(bad_field(name, reason));
-            }
+        let Some(family) = Family::of_model_type(&required.model_type) else {
+            let known = Family::model_types();
+            let reason = format!("model_type `{}` is not one of: {known}", required.model_type);
+            return Err(bad_field(name, reason));
         };
         refuse_quantised(text, name)?;
-        let config: Self = serde_json::from_str(text).map_err(bad_json)?;
-        let config = Self { disentangled, ..config };
+        let disentangled = if family.is_deberta() {
+            Some(serde_json::from_str(text).map_err(bad_json)?)
+        } else if family.has_types && required.type_vocab_size.is_none() {
+            return Err(bad_field(name, "missing field `type_vocab_size`"));
+        } else {
+            None
+        };
+        let mut config: Self = serde_json::from_str(text).map_err(bad_json)?;
+        if !family.has_types {
+            config.type_vocab_size = 0;
+        }
+        let config = Self { family, disentangled, ..config };
         in_file(Path::new(name), config.validate())?;
         Ok(config)
     }
@@ -203,6 +234,10 @@ impl TextEncoderConfig {
             ("intermediate_size", self.intermediate_size),
             ("embedding_size", self.embedding_size()),
         ])?;
+        let offset = self.position_offset();
+        require(self.max_position_embeddings > offset, "max_position_embeddings", || {
+            format!("{} positions, but the first {offset} are unused", self.max_position_embeddings)
+        })?;
         if let Some(positions) = self.max_positions() {
             check_sizes(&[("max_position_embeddings", positions)])?;
         }
@@ -210,7 +245,12 @@ impl TextEncoderConfig {
         if let Some(disentangled) = &self.disentangled {
             return disentangled.validate(self);
         }
-        check_sizes(&[("type_vocab_size", self.type_vocab_size)])?;
+        if self.family.has_types {
+            check_sizes(&[("type_vocab_size", self.type_vocab_size)])?;
+        }
+        if self.family.has_relative_bias {
+            check_buckets(self.relative_attention_num_buckets, MAX_BIAS_DISTANCE)?;
+        }
         require(!self.is_decoder, "is_decoder", || "true is not supported; use an encoder")?;
         let positions = self.position_embedding_type.as_deref();
         require(
@@ -220,11 +260,21 @@ impl TextEncoderConfig {
         )
     }
 
-    /// The number of rows of the position table, which limits the sequence length. `None` if the
-    /// model has no position table: any length is accepted.
+    /// The number of tokens that the model was made for.
+    pub fn max_tokens(&self) -> usize {
+        self.max_position_embeddings - self.position_offset()
+    }
+
+    /// The largest number of tokens that the position table allows. `None` if the model has no
+    /// position table: any length is accepted.
     pub fn max_positions(&self) -> Option<usize> {
         let has_table = self.disentangled.as_ref().is_none_or(|it| it.position_biased_input);
-        has_table.then_some(self.max_position_embeddings)
+        has_table.then_some(self.max_tokens())
+    }
+
+    /// The row of the position table for the first token.
+    pub(super) fn position_offset(&self) -> usize {
+        if self.family.positions_follow_padding { self.pad_token_id + 1 } else { 0 }
     }
 
     /// Sets the dropout probabilities of residual branches and of attention weights.
@@ -245,8 +295,7 @@ impl TextEncoderConfig {
 
     /// The epsilon of the layer norms.
     pub(super) fn layer_norm_eps(&self) -> f64 {
-        let default = if self.disentangled.is_some() { 1e-7 } else { 1e-12 };
-        self.layer_norm_eps.unwrap_or(default)
+        self.layer_norm_eps.unwrap_or(self.family.default_epsilon)
     }
 
     /// The factor on attention scores.

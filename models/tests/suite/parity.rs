@@ -24,7 +24,8 @@ use super::reference::{
     weighted_sum,
 };
 
-const ENCODERS: [&str; 3] = ["bert", "deberta_v2", "deberta_v3"];
+const ENCODERS: [&str; 7] =
+    ["bert", "deberta_v2", "deberta_v3", "distilbert", "mpnet", "roberta", "xlm_roberta"];
 
 /// The configuration of a fixture, with changes.
 fn config(name: &str, changes: Value) -> Result<TextEncoderConfig> {
@@ -182,7 +183,7 @@ fn results_are_bit_identical_for_any_number_of_threads() {
 #[test]
 fn a_sequence_beyond_the_position_table_is_an_error() -> Result<()> {
     let too_long = PackedTokens::new(&[vec![1; 3], vec![1; 25]]);
-    for name in ["bert", "deberta_v2"] {
+    for name in ["bert", "deberta_v2", "distilbert", "roberta", "xlm_roberta"] {
         let (encoder, _) = load_plain(name)?;
         let text = encoder.encode(&too_long, &Mode::evaluate()).unwrap_err().to_string();
         assert!(text.contains("25 tokens") && text.contains("takes at most 24"), "{text}");
@@ -195,11 +196,16 @@ fn a_sequence_beyond_the_position_table_is_an_error() -> Result<()> {
 #[test]
 fn mismatched_weights_give_an_error_with_their_shapes() -> Result<()> {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    for (name, projection) in [("bert", "query"), ("deberta_v3", "query_proj")] {
-        let missing = format!("encoder.layer.1.attention.self.{projection}.weight");
+    for (name, projection) in [
+        ("bert", "encoder.layer.1.attention.self.query"),
+        ("deberta_v3", "encoder.layer.1.attention.self.query_proj"),
+        ("distilbert", "transformer.layer.1.attention.q_lin"),
+        ("mpnet", "encoder.layer.1.attention.attn.q"),
+    ] {
+        let missing = format!("{projection}.weight");
         let path = folder.path().join(format!("{name}.safetensors"));
         let tensors = tensors(name, "model.safetensors")?;
-        let remaining = tensors.iter().filter(|(name, _)| **name != missing);
+        let remaining = tensors.iter().filter(|(name, _)| !name.ends_with(&missing));
         weights::save(&path, remaining.map(|(name, tensor)| (name.as_str(), tensor)))?;
         let error = build(name, json!({}), &path, &ParameterBuilder::on_cpu(0));
         let text = error.expect_err("a tensor is missing").to_string();
@@ -218,12 +224,17 @@ fn mismatched_weights_give_an_error_with_their_shapes() -> Result<()> {
 #[test]
 fn exactly_the_trainable_parameters_have_gradients_and_change() -> Result<()> {
     for name in ENCODERS {
-        for frozen in [&[][..], &["embeddings.**", "encoder.layer.0.**"]] {
+        let blocks =
+            if name == "distilbert" { "transformer.layer.0.**" } else { "encoder.layer.0.**" };
+        for frozen in [&[][..], &["embeddings.**", blocks]] {
             let group = |pattern: &&str| ParameterGroup { pattern: pattern.to_string(), rate: 0.0 };
             let groups = frozen.iter().map(group).collect();
-            let dropout = json!({"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1});
             let builder = ParameterBuilder::new(0, groups, &builder(0, DType::F32).compute());
-            let (encoder, parameters) = load(name, dropout, builder)?;
+            let mut config = config(name, json!({}))?;
+            config.set_dropout(0.1, 0.1);
+            let weights = config.open_weights(&fixture(name, "model.safetensors"))?;
+            let encoder = config.build(&builder.with_weights(weights))?;
+            let parameters = builder.finish()?;
             let fingerprint =
                 |is_trainable: bool| parameters.fingerprint(|p| p.is_trainable() == is_trainable);
             let before = (fingerprint(true)?, fingerprint(false)?);
@@ -285,6 +296,8 @@ fn invalid_configurations_are_errors() {
         ("deberta_v3", "attention_probs_dropout_prob", json!(-0.1)),
         ("bert", "vocab_size", json!(0)),
         ("bert", "type_vocab_size", json!(0)),
+        ("mpnet", "relative_attention_num_buckets", json!(6)),
+        ("roberta", "max_position_embeddings", json!(2)),
         ("deberta_v3", "intermediate_size", json!(0)),
         ("deberta_v2", "max_position_embeddings", json!(0)),
         ("deberta_v3", "conv_kernel_size", json!(3)),

@@ -142,7 +142,7 @@ impl Similarity {
         let epochs = TARGET_STEPS.div_ceil(steps_per_epoch).clamp(2, 20);
         let pairs = toml::to_string(&data.pairs)?;
         let (seed, model) = (self.seed, toml::Value::from(&*self.model));
-        let max_tokens = encoder.config.max_position_embeddings.min(256);
+        let max_tokens = encoder.config.max_tokens().min(256);
         if encoder.pooling.is_none() {
             output::note("the encoder's pooling cannot be trained; mean pooling is used");
         }

@@ -155,7 +155,7 @@ impl Toy {
         let predicted = hidden.matmul(w2)?.broadcast_add(&b2)?;
         match &model.words {
             Some((table, head)) if self.overrides.words != Some(Words::Ignored) => {
-                let rows = sum_of_rows(&[(table, &ids(examples))])?;
+                let rows = sum_of_rows(&[(table, ids(examples))])?;
                 Ok((predicted + rows.matmul(head)?)?)
             }
             _ => Ok(predicted),

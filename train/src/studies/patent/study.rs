@@ -156,7 +156,7 @@ impl StudyExtension for PatentStudy {
     fn table_ids(&self, scorer: &Scorer, batch: &RowBatch) -> StudyResult<TableIds> {
         let lookups = scorer.lookups(&batch.input)?.into_iter();
         let external = lookups.filter_map(|(table, ids)| Some((table.as_external()?, ids)));
-        Ok(external.map(|(table, ids)| (Arc::clone(table), Arc::clone(ids))).collect())
+        Ok(external.map(|(table, ids)| (Arc::clone(table), ids)).collect())
     }
 }
 
