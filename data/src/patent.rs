@@ -143,7 +143,7 @@ pub fn write_pairs(path: impl AsRef<Path>, pairs: &[PhrasePair]) -> Result<(), D
 }
 
 /// Returns predictions as CSV: `id,score`, one line per pair. An id that a spreadsheet would compute
-/// gets a quote; see [`without_formula`](engram_textfile::without_formula).
+/// gets a quote; see [`without_formula`].
 pub fn predictions_csv(pairs: &[PhrasePair], scores: &[f64]) -> Vec<u8> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     // Writing to memory cannot fail.

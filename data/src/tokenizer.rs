@@ -251,11 +251,21 @@ impl SegmentTokenizer {
     }
 
     fn new(tokens: TextTokenizer) -> Result<Self, DataError> {
+        // A vocabulary may have the names of several styles: MPNet's has BERT's, too. The
+        // post-processor adds the tokens that the encoder knows.
+        let added = guarded(|| tokens.tokenizer.encode("", true));
+        let added = added.map(|encoding| encoding.get_ids().to_vec()).unwrap_or_default();
+        let is_added = |name: &&str| tokens.id_of(name).is_some_and(|id| added.contains(&id));
+        let style = CLS_NAMES.iter().position(|name| is_added(&name)).unwrap_or_default();
+        let of_style = |names: &[&'static str]| {
+            let (others, preferred) = names.split_at(style.min(names.len()));
+            [preferred, others].concat()
+        };
         let special = SpecialTokens {
-            cls: tokens.special("cls", CLS_NAMES)?,
-            sep: tokens.special("sep", SEP_NAMES)?,
-            pad: tokens.special("pad", PAD_NAMES)?,
-            mask: MASK_NAMES.iter().find_map(|name| tokens.id_of(name)),
+            cls: tokens.special("cls", &of_style(CLS_NAMES))?,
+            sep: tokens.special("sep", &of_style(SEP_NAMES))?,
+            pad: tokens.special("pad", &of_style(PAD_NAMES))?,
+            mask: of_style(MASK_NAMES).iter().find_map(|name| tokens.id_of(name)),
         };
         Ok(Self { tokens, special, cache: Mutex::default() })
     }

@@ -45,6 +45,18 @@ from transformers import (
     DebertaV2Config,
     DebertaV2Model,
     DebertaV2Tokenizer,
+    DistilBertConfig,
+    DistilBertModel,
+    DistilBertTokenizer,
+    MPNetConfig,
+    MPNetModel,
+    MPNetTokenizer,
+    RobertaConfig,
+    RobertaModel,
+    RobertaTokenizer,
+    XLMRobertaConfig,
+    XLMRobertaModel,
+    XLMRobertaTokenizer,
 )
 from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
@@ -111,6 +123,45 @@ def published_deberta():
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def published(name, model, tokenizer):
+    """A model and its tokenizer, as transformers saves them."""
+    folder = work / f"published_{name}"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def published_others():
+    """Encoders of other families and their tokenizers."""
+    torch.manual_seed(6)
+    pieces = [",", *LETTERS, *WORDS, *("##" + piece for piece in LETTERS)]
+    bert = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces]
+    vocabulary = lambda pieces: {piece: id for id, piece in enumerate(pieces)}
+    sizes = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 64,
+             "initializer_range": 0.3}
+    yield published("distilbert", DistilBertModel(DistilBertConfig(vocab_size=len(bert), **sizes)),
+                    DistilBertTokenizer(vocab=vocabulary(bert), model_max_length=64))
+
+    # Like the published vocabulary, it also has the names of BERT's special tokens.
+    mpnet = ["<s>", "<pad>", "</s>", "<unk>", *bert, "<mask>"]
+    sizes = {**SIZES, "max_position_embeddings": 66, "pad_token_id": 1, "layer_norm_eps": 1e-5}
+    model = MPNetModel(MPNetConfig(vocab_size=len(mpnet), **sizes), add_pooling_layer=False)
+    yield published("mpnet", model, MPNetTokenizer(vocab=vocabulary(mpnet), model_max_length=64))
+
+    roberta = ["<s>", "<pad>", "</s>", "<unk>", "\u0120", *LETTERS, *(l.upper() for l in LETTERS), ",", "<mask>"]
+    roberta = RobertaTokenizer(vocab=vocabulary(roberta), merges=[], model_max_length=64)
+    sizes["type_vocab_size"] = 1
+    model = RobertaModel(RobertaConfig(vocab_size=len(roberta), **sizes), add_pooling_layer=False)
+    yield published("roberta", model, roberta)
+
+    specials = ["<s>", "<pad>", "</s>", "<unk>"]
+    pieces = ["\u2581", *LETTERS, ",", *("\u2581" + word for word in WORDS)]
+    scored = [(piece, 0.0) for piece in specials] + [(piece, -3.0) for piece in pieces] + [("<mask>", 0.0)]
+    xlm_roberta = XLMRobertaTokenizer(vocab=scored, model_max_length=64)
+    model = XLMRobertaModel(XLMRobertaConfig(vocab_size=len(xlm_roberta), **sizes), add_pooling_layer=False)
+    yield published("xlm_roberta", model, xlm_roberta)
 
 
 def published_clip():
@@ -374,6 +425,17 @@ def add_debertas():
     add("deberta do_lower_case of the module", changed(mean, files={"sentence_bert_config.json": update(do_lower_case=True)}))
 
 
+def add_others():
+    for folder in published_others():
+        name = folder.name.removeprefix("published_")
+        add(f"{name} without modules", folder)
+        add(f"{name} cls, normalize", saved(folder, models.Pooling(32, "cls"), models.Normalize()))
+        if name in ("distilbert", "mpnet"):
+            def cased(json):
+                json["normalizer"]["lowercase"] = False
+            add(f"{name} tokenizer_config against tokenizer.json", changed(folder, files={"tokenizer.json": cased}))
+
+
 def add_clips():
     clip = published_clip()
     pixels = np.random.default_rng(5).integers(0, 256, (21, 30, 3), dtype=np.uint8)
@@ -404,6 +466,7 @@ if __name__ == "__main__":
     (FIXTURE / "blobs").mkdir(parents=True)
     add_berts()
     add_debertas()
+    add_others()
     add_clips()
     lines = ",\n".join(json.dumps(folder, ensure_ascii=False, separators=(",", ":")) for folder in folders)
     texts = json.dumps(TEXTS, ensure_ascii=False)

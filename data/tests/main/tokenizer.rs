@@ -76,6 +76,17 @@ fn special_tokens_of_bert_roberta_and_clip_are_found() {
     let roberta = SegmentTokenizer::from_bytes("t", roberta.as_bytes()).unwrap();
     assert_eq!(roberta.special(), SpecialTokens { mask: None, ..bert });
 
+    // MPNet's vocabulary has the names of BERT's tokens, too.
+    let mpnet = WORD_PIECE
+        .replace(
+            "\"sep\": [\"[SEP]\", 3], \"cls\": [\"[CLS]\", 2]",
+            "\"sep\": [\"</s>\", 11], \"cls\": [\"<s>\", 9]",
+        )
+        .replace("\"-\": 8", "\"-\": 8, \"<s>\": 9, \"<pad>\": 10, \"</s>\": 11, \"<mask>\": 12");
+    let mpnet = SegmentTokenizer::from_bytes("t", mpnet.as_bytes()).unwrap();
+    let expected = SpecialTokens { cls: 9, sep: 11, pad: 10, mask: Some(12) };
+    assert_eq!(mpnet.special(), expected);
+
     let clip = WORD_PIECE.replace("[CLS]", "<|startoftext|>").replace("[SEP]", "<|endoftext|>");
     let clip =
         SegmentTokenizer::from_bytes("t", clip.replace("[PAD]", "unused").as_bytes()).unwrap();

@@ -50,8 +50,11 @@ impl TokenizerConfig {
     }
 }
 
-/// Returns the content of `tokenizer.json` with the changes that transformers makes. For a
-/// `BertTokenizer`, the settings in `tokenizer_config.json` determine the normalizer and
+/// The classes whose normalizer and pre-tokenizer are BERT's.
+const LIKE_BERT: [&str; 3] = ["BertTokenizer", "DistilBertTokenizer", "MPNetTokenizer"];
+
+/// Returns the content of `tokenizer.json` with the changes that transformers makes. For the
+/// classes of [`LIKE_BERT`], the settings in `tokenizer_config.json` determine the normalizer and
 /// pre-tokenizer. With `do_lower_case` of sentence-transformers, or of a `DebertaV2Tokenizer`,
 /// texts are lower-cased first.
 pub(super) fn adapt_tokenizer_json(
@@ -59,7 +62,8 @@ pub(super) fn adapt_tokenizer_json(
     config: Option<&TokenizerConfig>,
     do_lower_case: bool,
 ) -> Vec<u8> {
-    let is_bert = config.is_some_and(|config| config.has_class("BertTokenizer"));
+    let is_bert =
+        config.is_some_and(|config| LIKE_BERT.iter().any(|class| config.has_class(class)));
     let is_deberta = config.is_some_and(|config| config.has_class("DebertaV2Tokenizer"));
     // `SegmentTokenizer::from_bytes` reports invalid JSON later.
     let Ok(mut tokenizer) = serde_json::from_slice::<Value>(&json) else { return json };

@@ -42,7 +42,7 @@ pub fn of_content(text: &str) -> TextFormat {
 /// The format of two files without a known extension: Kaldi's `text` if each line begins with an id
 /// and both files have the same ids, otherwise plain lines. Because a first word may have a digit,
 /// such as `2019` or `H2O`, only an id that cannot be a word counts: `spk_12`, `1272-128104-0000`.
-/// If a file is named `text`, like Kaldi's, all words of [`may_be_id`] count.
+/// If a file is named `text`, like Kaldi's, all words of `may_be_id` count.
 ///
 /// # Errors
 /// [`EvalError::OtherFormat`] if the files have different ids, and for other formats
