@@ -256,7 +256,7 @@ impl SegmentTokenizer {
         let added = guarded(|| tokens.tokenizer.encode("", true));
         let added = added.map(|encoding| encoding.get_ids().to_vec()).unwrap_or_default();
         let is_added = |name: &&str| tokens.id_of(name).is_some_and(|id| added.contains(&id));
-        let style = CLS_NAMES.iter().position(|name| is_added(&name)).unwrap_or_default();
+        let style = CLS_NAMES.iter().position(is_added).unwrap_or_default();
         let of_style = |names: &[&'static str]| {
             let (others, preferred) = names.split_at(style.min(names.len()));
             [preferred, others].concat()

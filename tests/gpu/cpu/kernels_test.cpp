@@ -303,7 +303,7 @@ void test_adamw() {
   }
   const auto tensor = [&](size_t start, size_t count) {
     return AdamwTensor{&values[start], &m[start], &v[start], &gradient[start], count,  0.5f,
-                       0.999f,         0.9f,      0.98f,     -0.01f,           0.7f,   1e-6f, 0.0f};
+                       0.999f,         0.1f,      0.98f,     0.02f,            -0.01f, 0.7f, 1e-6f};
   };
   const Buffer<AdamwTensor> tensors = {tensor(0, 70), tensor(70, 30)};
   const Buffer<SquaresTensor> squared = {{&gradient[0], 70}, {&gradient[70], 30}};

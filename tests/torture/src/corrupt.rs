@@ -76,12 +76,12 @@ fn attack_format(report: &Report, scratch: &Scratch, format: &Format, number: u6
     };
     let mut cases = Vec::new();
     for (file, bytes) in &files {
-        let lengths = limit(0.8, 1_700) / files.len() + 1;
+        let lengths = limit(0.5, 1_700) / files.len() + 1;
         for size in random.sample(bytes.len(), lengths) {
             cases.push((file, bytes, Change::Truncate(size)));
         }
     }
-    for _ in 0..limit(1.2, 3_400) {
+    for _ in 0..limit(0.8, 3_400) {
         // Each file has the same probability, so that small structured files get enough changes.
         let (file, bytes) = &files[random.below(files.len())];
         if !bytes.is_empty() {
