@@ -252,7 +252,8 @@ impl Ranking {
 
     fn average_precision(&self) -> f64 {
         let precisions = self.hits.iter().enumerate();
-        let sum: f64 = precisions.map(|(i, (rank, _))| (i + 1) as f64 / *rank as f64).sum();
+        // Not `sum`, which gives −0 for no numbers.
+        let sum = precisions.fold(0.0, |sum, (i, (rank, _))| sum + (i + 1) as f64 / *rank as f64);
         sum / self.ideal_gains.len().max(1) as f64
     }
 
@@ -262,7 +263,11 @@ impl Ranking {
         let hits = self.hits.iter().take_while(|(rank, _)| *rank <= cutoff);
         let ideal = (1..=cutoff).zip(&self.ideal_gains).map(|(rank, gain)| (rank, *gain));
         let ideal_sum: f64 = ideal.map(discounted).sum();
-        if ideal_sum == 0.0 { 0.0 } else { hits.copied().map(discounted).sum::<f64>() / ideal_sum }
+        if ideal_sum == 0.0 {
+            0.0
+        } else {
+            hits.copied().map(discounted).fold(0.0, |sum, gain| sum + gain) / ideal_sum
+        }
     }
 }
 

@@ -98,7 +98,10 @@ fn a_path_of_windows_in_double_quotes_is_refused_with_a_remedy() {
             assert!(parse(TEXT, false, &[&format!("data.folder={value}")]).is_ok(), "{value}");
         }
     }
-    assert!(parse(TEXT, false, &[r#"data.folder="C:\\temp""#]).is_ok());
+    // A text with a line break is no path, and three quotes say so of any text.
+    for value in [r#""C:\\temp""#, r#""Summarise:\n""#, r#""""Q:\tA""""#] {
+        assert!(parse(TEXT, false, &[&format!("data.folder={value}")]).is_ok(), "{value}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
-use engram_textfile::{TextError, shortened};
+use engram_textfile::{TextError, refuse_lfs_pointer, shortened};
 
 use crate::DataError;
 
@@ -29,6 +29,7 @@ pub(crate) fn check_is_not_text(path: &Path) -> Result<(), DataError> {
     {
         return Ok(());
     }
+    refuse_lfs_pointer(path, &start)?;
     // Audio has other bytes at its start. The last character may be incomplete.
     let valid = std::str::from_utf8(&start).map_or_else(|error| error.valid_up_to(), str::len);
     let text = String::from_utf8_lossy(&start[..valid]);
@@ -56,6 +57,7 @@ mod tests {
     fn a_text_file_is_not_taken_for_audio() {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, text, kind) in [
+            ("p.wav", "version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
             ("m.json", "{\"audio_filepath\": \"a.wav\"}\n", "a NeMo manifest, not audio"),
             ("wav.scp", "u1 a.wav\n", "a text file, not audio; it begins with `u1 a.wav`; write"),
             ("a.srt", "1\n00:00:00,000 --> 00:00:01,000\nä\n", "subtitles"),

@@ -92,7 +92,9 @@ fn text_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 /// Names the columns of a CSV that are not read by default.
 fn note_unread_columns(path: &Path) -> anyhow::Result<()> {
     let table = Table::csv(Input::open(path)?)?;
-    let unread = table.header().iter().filter(|name| !DEFAULT_FIELDS.contains(&name.as_str()));
+    let is_read =
+        |name: &String| DEFAULT_FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name));
+    let unread = table.header().iter().filter(|name| !is_read(name));
     let unread = unread.map(String::as_str).collect::<Vec<_>>().join(", ");
     if !unread.is_empty() {
         let columns = shortened(&unread, SHOWN_CHARACTERS);

@@ -329,12 +329,16 @@ const BACKSLASH_REMEDY: &str = "a backslash in double quotes begins an escape, s
 /// Parses a TOML text.
 ///
 /// # Errors
-/// The byte offset and the reason of a syntax error, and of a string with an escaped control
-/// character, such as the tab in `"C:\temp"`, because the setting is probably a path.
+/// The byte offset and the reason of a syntax error, and of a string that begins like a path of
+/// Windows and has an escaped control character, such as the tab in `"C:\temp"`.
 pub(crate) fn check_toml(text: &str) -> Result<DeTable<'_>, (usize, String)> {
     let table = DeTable::parse(text).map_err(|e| syntax_error(text, &e))?.into_inner();
     match table.values().find_map(|value| control_character(value, text)) {
-        Some(start) => Err((start, format!("a text with a control character; {BACKSLASH_REMEDY}"))),
+        Some(start) => {
+            let reason = "a path with a control character (if it is no path, put it between three \
+                          double quotes)";
+            Err((start, format!("{reason}; {BACKSLASH_REMEDY}")))
+        }
         None => Ok(table),
     }
 }
@@ -349,12 +353,16 @@ fn syntax_error(text: &str, error: &toml::de::Error) -> (usize, String) {
     (span.start, format!("{reason}{remedy}"))
 }
 
-/// The byte offset of the first string on one line with an escaped control character.
+/// The byte offset of the first string on one line that begins like a path of Windows and has an
+/// escaped control character.
 fn control_character(value: &Spanned<DeValue<'_>>, text: &str) -> Option<usize> {
     let quoted = &text[value.span()];
-    let is_on_one_line = quoted.starts_with('"') && !quoted.starts_with("\"\"\"");
+    let is_like_a_path = match quoted.as_bytes() {
+        [b'"', drive, b':', b'\\', ..] => drive.is_ascii_alphabetic(),
+        start => start.starts_with(br#""\\"#),
+    };
     match value.get_ref() {
-        DeValue::String(string) if is_on_one_line && quoted.contains('\\') => {
+        DeValue::String(string) if is_like_a_path => {
             string.contains(char::is_control).then_some(value.span().start)
         }
         DeValue::Array(list) => list.iter().find_map(|value| control_character(value, text)),
