@@ -205,7 +205,7 @@ impl TextEncoderConfig {
             return Err(bad_field(name, reason));
         };
         refuse_quantised(text, name)?;
-        let disentangled = if family.is_deberta() {
+        let disentangled = if family.has_disentangled_attention {
             Some(serde_json::from_str(text).map_err(bad_json)?)
         } else if family.has_types && required.type_vocab_size.is_none() {
             return Err(bad_field(name, "missing field `type_vocab_size`"));

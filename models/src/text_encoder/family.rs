@@ -13,6 +13,8 @@ pub struct Family {
     pub(super) positions_follow_padding: bool,
     /// Whether a learned bias for each relative position is added to attention scores.
     pub(super) has_relative_bias: bool,
+    /// Whether attention may be disentangled, as in DeBERTa.
+    pub(super) has_disentangled_attention: bool,
     /// The epsilon of the layer norms, if `config.json` has none.
     pub(super) default_epsilon: f64,
     pub(super) names: Names,
@@ -51,22 +53,9 @@ const BERT: Family = Family {
     has_types: true,
     positions_follow_padding: false,
     has_relative_bias: false,
+    has_disentangled_attention: false,
     default_epsilon: 1e-12,
     names: BERT_NAMES,
-};
-
-/// DeBERTa-v2 and v3.
-pub(super) static DEBERTA: Family = Family {
-    model_types: &["deberta-v2"],
-    weights_prefix: "deberta.",
-    default_epsilon: 1e-7,
-    names: Names {
-        query: "attention.self.query_proj",
-        key: "attention.self.key_proj",
-        value: "attention.self.value_proj",
-        ..BERT_NAMES
-    },
-    ..BERT
 };
 
 static FAMILIES: [&Family; 5] = [
@@ -110,7 +99,19 @@ static FAMILIES: [&Family; 5] = [
         },
         ..BERT
     },
-    &DEBERTA,
+    &Family {
+        model_types: &["deberta-v2"],
+        weights_prefix: "deberta.",
+        has_disentangled_attention: true,
+        default_epsilon: 1e-7,
+        names: Names {
+            query: "attention.self.query_proj",
+            key: "attention.self.key_proj",
+            value: "attention.self.value_proj",
+            ..BERT_NAMES
+        },
+        ..BERT
+    },
 ];
 
 impl Default for &'static Family {
@@ -128,10 +129,5 @@ impl Family {
     /// All values of `model_type`, separated by commas.
     pub(super) fn model_types() -> String {
         FAMILIES.map(|family| family.model_types.join(", ")).join(", ")
-    }
-
-    /// Whether this is DeBERTa.
-    pub(super) fn is_deberta(&self) -> bool {
-        std::ptr::eq(self, &DEBERTA)
     }
 }
