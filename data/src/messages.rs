@@ -23,8 +23,20 @@ pub fn send_messages_to(receiver: fn(&str)) {
 
 /// The ends of the names of secret values, in lower case and without `_` and `-`.
 const SECRETS: [&str; 14] = [
-    "password", "passwd", "pwd", "passphrase", "secret", "token", "signature", "sig", "credential",
-    "accesskey", "accountkey", "apikey", "privatekey", "secretkey",
+    "password",
+    "passwd",
+    "pwd",
+    "passphrase",
+    "secret",
+    "token",
+    "signature",
+    "sig",
+    "credential",
+    "accesskey",
+    "accountkey",
+    "apikey",
+    "privatekey",
+    "secretkey",
 ];
 /// The characters between the parameters of an address, and after them.
 const SEPARATORS: [char; 6] = ['?', '&', ';', ',', '(', ')'];
@@ -99,10 +111,15 @@ fn without_login(text: &str, is_web: bool) -> String {
     let word_end = |start: usize| login[start..].find(ends_word).map_or(login.len(), |n| start + n);
     let host = login.find('@').and_then(|at| login[..word_end(at)].rfind('@'));
     let after_digits = login.trim_start_matches(|c: char| c.is_ascii_digit());
-    let is_port = after_digits.len() < login.len() && !after_digits.starts_with(char::is_alphanumeric);
+    let is_port =
+        after_digits.len() < login.len() && !after_digits.starts_with(char::is_alphanumeric);
     let length = match host {
         // A port may be the start of a password with spaces, but not in a sentence about a page.
-        Some(host) if host > word && is_port && (is_web || word + after_digits.len() > login.len()) => 0,
+        Some(host)
+            if host > word && is_port && (is_web || word + after_digits.len() > login.len()) =>
+        {
+            0
+        }
         Some(host) if word > 0 => host,
         None if !is_port => login[..word].trim_end_matches(['\'', ',', '.', ';', ')', ':']).len(),
         _ => 0,
@@ -142,7 +159,8 @@ fn is_secret(text: &str) -> bool {
 fn length_of_value(text: &str) -> usize {
     let quote = ["\\\"", "\"", "'", "`"].into_iter().find(|quote| text.starts_with(quote));
     // A JSON text that ends after `name=` has a quote, too.
-    let ends_json = [",\"", "}", "]", ": "].iter().any(|end| text[1.min(text.len())..].starts_with(end));
+    let ends_json =
+        [",\"", "}", "]", ": "].iter().any(|end| text[1.min(text.len())..].starts_with(end));
     let quote = quote.filter(|quote| *quote != "\"" || !ends_json);
     if let Some(quote) = quote {
         let start = quote.len();
@@ -208,7 +226,10 @@ mod tests {
             ("password = x user=ann", "password = *** user=ann"),
             ("{\"message\":\"pwd=\\\"a b\\\"\"}", "{\"message\":\"pwd=***\"}"),
             ("{\"message\":\"no password=\"}", "{\"message\":\"no password=***\"}"),
-            ("AccountKey=a+b/c==;api_key=d&Api-Key=\"e f\"", "AccountKey=***;api_key=***&Api-Key=***"),
+            (
+                "AccountKey=a+b/c==;api_key=d&Api-Key=\"e f\"",
+                "AccountKey=***;api_key=***&Api-Key=***",
+            ),
             ("https://ghp_1@host/a", "https://***@host/a"),
             ("x://h/a?user=ann&password=b&c=d", "x://h/a?user=ann&password=***&c=d"),
             ("az://c/?sig=abc)", "az://c/?sig=***)"),

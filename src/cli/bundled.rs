@@ -145,8 +145,9 @@ pub(super) fn unpack_all(folder: &Path) -> anyhow::Result<()> {
 impl BundledModel {
     /// Writes the files below `folder`, and returns the model's folder.
     pub(super) fn unpack(&self, folder: &Path) -> anyhow::Result<PathBuf> {
-        let folder = create_folder_in(folder, self.name)
-            .with_context(|| format!("{}: could not be created", folder.join(self.name).display()))?;
+        let folder = create_folder_in(folder, self.name).with_context(|| {
+            format!("{}: could not be created", folder.join(self.name).display())
+        })?;
         for (name, bytes) in self.files {
             let file = folder.join(name);
             if !engram_durable::read_file(&file).is_ok_and(|existing| existing == *bytes) {
