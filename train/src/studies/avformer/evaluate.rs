@@ -37,7 +37,6 @@ use super::study::{AvformerStudy, NORMALISER};
 use super::transcription::{VisualInput, clip_with_other_topic};
 use crate::Stop;
 use crate::checkpoint::{create_folder_in, write_file};
-use crate::error::TrainError;
 use crate::study::StudyResult;
 
 /// The share of clips whose transcript contains a name that is shown but not spoken.
