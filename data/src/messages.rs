@@ -21,12 +21,10 @@ pub fn send_messages_to(receiver: fn(&str)) {
     let _ = RECEIVER.set(receiver);
 }
 
-/// The ends of the names of secret values, in lower case and without `_` and `-`.
-const SECRETS: [&str; 14] = [
-    "password",
-    "passwd",
-    "pwd",
-    "passphrase",
+/// The ends of the names of passwords, in lower case and without `_` and `-`.
+const PASSWORDS: [&str; 4] = ["password", "passwd", "pwd", "passphrase"];
+/// The ends of the names of other secret values.
+const SECRETS: [&str; 10] = [
     "secret",
     "token",
     "signature",
@@ -77,8 +75,11 @@ pub fn without_secrets(text: &str) -> String {
     let mut parts = text.split("://");
     let mut masked = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let scheme = masked.to_lowercase();
-        let is_web = scheme.ends_with("http") || scheme.ends_with("https");
+        let before = masked.as_bytes();
+        let is_web = ["http", "https"].iter().any(|scheme| {
+            let start = before.len().saturating_sub(scheme.len());
+            before[start..].eq_ignore_ascii_case(scheme.as_bytes())
+        });
         masked.extend(["://", &without_login(part, is_web)]);
     }
     without_tokens(&without_secret_values(&masked))
@@ -136,27 +137,29 @@ fn without_secret_values(text: &str) -> String {
     while let Some((before, value)) = rest.split_once('=') {
         masked.extend([before, "="]);
         rest = value;
-        if is_secret(before) {
+        if let Some(secret) = secret_of(before) {
             let value = value.trim_start_matches(' ');
             masked.extend([&rest[..rest.len() - value.len()], "***"]);
-            rest = &value[length_of_value(value)..];
+            rest = &value[length_of_value(value, PASSWORDS.contains(&secret))..];
         }
     }
     masked + rest
 }
 
-/// Whether a text ends with the name of a secret setting.
-fn is_secret(text: &str) -> bool {
+/// The end of [`SECRETS`] or [`PASSWORDS`] of the name at the end of a text; `None` for other names.
+fn secret_of(text: &str) -> Option<&'static str> {
     let name = text.trim_end_matches([' ', '"', '\'']);
     let is_name = |c: &char| c.is_alphanumeric() || "_-.".contains(*c);
     let mut name: Vec<char> = name.chars().rev().take_while(is_name).collect();
     name.reverse();
     let name: String = name.into_iter().filter(|c| c.is_alphanumeric()).collect();
-    SECRETS.iter().any(|secret| name.to_lowercase().ends_with(secret))
+    let mut secrets = PASSWORDS.into_iter().chain(SECRETS);
+    secrets.find(|secret| name.to_lowercase().ends_with(secret))
 }
 
-/// The length in bytes of the value at the start of a text.
-fn length_of_value(text: &str) -> usize {
+/// The length in bytes of the value at the start of a text. A password may have spaces: it ends
+/// before the next setting, or at a colon.
+fn length_of_value(text: &str, is_password: bool) -> usize {
     let quote = ["\\\"", "\"", "'", "`"].into_iter().find(|quote| text.starts_with(quote));
     // A JSON text that ends after `name=` has a quote, too.
     let ends_json =
@@ -171,7 +174,18 @@ fn length_of_value(text: &str) -> usize {
             None => text[start..].find(is_quote).map_or(text.len(), |end| start + end),
         };
     }
-    text.find(|c| ends_word(c) || SEPARATORS.contains(&c)).unwrap_or(text.len())
+    let ends = |c: char| c != ' ' && ends_word(c) || SEPARATORS.contains(&c);
+    let (mut value, mut length) = (&text[..text.find(ends).unwrap_or(text.len())], 0);
+    if !is_password {
+        value = value.split(' ').next().unwrap_or_default();
+    }
+    for word in value.split_inclusive(' ') {
+        if length > 0 && (word.contains('=') || value[..length].ends_with(": ")) {
+            break;
+        }
+        length += word.len();
+    }
+    value[..length].trim_end_matches([' ', ':']).len()
 }
 
 /// Replaces tokens of the hub.
@@ -223,7 +237,8 @@ mod tests {
             ("postgres://ann:1secret: gone", "postgres://ann:***: gone"),
             ("HTTPS://ghp_1@host/a", "HTTPS://***@host/a"),
             ("host=h password='it\\'s a' user=ann", "host=h password=*** user=ann"),
-            ("password = x user=ann", "password = *** user=ann"),
+            ("password = x y user=ann", "password = *** user=ann"),
+            ("host=h password=x y: refused", "host=h password=***: refused"),
             ("{\"message\":\"pwd=\\\"a b\\\"\"}", "{\"message\":\"pwd=***\"}"),
             ("{\"message\":\"no password=\"}", "{\"message\":\"no password=***\"}"),
             (

@@ -205,6 +205,13 @@ fn pipes_and_devices_are_not_files_and_only_inputs_may_be_pipes() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let socket = folder.path().join("socket");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    for path in [&pipe, &socket] {
+        let error = durable::open_file(path).unwrap_err();
+        assert!(error.to_string().contains("a socket or a device"), "{error}");
+    }
+    assert_eq!(durable::open_input(&socket).unwrap_err().kind(), ErrorKind::InvalidInput);
     for path in [&pipe, Path::new("/dev/zero")] {
         assert_eq!(durable::open_file(path).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(durable::open_lock(path).unwrap_err().kind(), ErrorKind::InvalidInput);

@@ -227,7 +227,7 @@ fn for_terminal(bytes: &[u8]) -> (String, usize) {
         _ => bytes.len(),
     };
     let text = printable(&String::from_utf8_lossy(&bytes[..length]));
-    let with_colour = |text: String, colour| {
+    let with_colour = |text: String, colour: &str| {
         text.replace(&format!("\\u001b{colour}"), &format!("\u{1b}{colour}"))
     };
     (COLOURS.into_iter().fold(text, with_colour), length)

@@ -210,13 +210,13 @@ fn is_like_address(path: &Path) -> bool {
     if text.starts_with(['/', '.']) {
         return false;
     }
-    let parameters = text.split_whitespace().filter_map(|word| word.split_once('='));
+    let mut parameters = text.split_whitespace().filter_map(|word| word.split_once('='));
     let is_of_server = |(name, _): (&str, &str)| ["host", "hostaddr", "dbname"].contains(&name);
     let login = text.split_once('@').map_or("", |(login, _)| login);
     text.contains("://")
         || without_secrets(text) != text
         || login.contains(':') && !cfg!(windows)
-        || parameters.into_iter().any(is_of_server)
+        || parameters.any(is_of_server)
 }
 
 fn is_stdout(path: &Path) -> bool {

@@ -72,7 +72,7 @@ impl Drop for LockedRun {
 fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
     let path = run.with_extension("lock");
     // The run itself and the folder of its seed.
-    for folder in run.ancestors().take(2).filter(|folder| folder.is_symlink()) {
+    if let Some(folder) = run.ancestors().take(2).find(|folder| folder.is_symlink()) {
         return Err(InferError::ForeignFile { path: folder.to_path_buf() }.into());
     }
     if let Some(folder) = path.parent() {
