@@ -60,7 +60,11 @@ struct Growth {
 /// Returns the reason if a character could become too long, or a text could get too many tokens.
 /// Invalid JSON is left to the `tokenizers` library.
 pub(super) fn check_growth(json: &[u8]) -> Result<(), String> {
-    let parts: Parts = serde_json::from_slice(json).unwrap_or_default();
+    let parts = match serde_json::from_slice::<Parts>(json) {
+        // For example a field that is there twice.
+        Err(error) if error.is_data() => return Err(error.to_string()),
+        parts => parts.unwrap_or_default(),
+    };
     let Model { max_input_chars_per_word: chars, continuing_subword_prefix: prefix, .. } =
         &parts.model;
     if chars.as_u64().is_some_and(|chars| chars > MAX_WORD_CHARS) {
@@ -71,7 +75,8 @@ pub(super) fn check_growth(json: &[u8]) -> Result<(), String> {
         return Err(format!("its prefix or suffix of tokens has more than {MAX_NAME_BYTES} bytes"));
     }
     check_post_processor(&parts.post_processor)?;
-    for parts in [&[parts.normalizer, parts.pre_tokenizer][..], &[parts.decoder]] {
+    let Parts { normalizer, pre_tokenizer, decoder, .. } = parts;
+    for (normalizer, other) in [(normalizer, pre_tokenizer), (Value::Null, decoder)] {
         let mut growth = Growth {
             bytes: 1.0,
             unicode_bytes: 1.0,
@@ -79,7 +84,8 @@ pub(super) fn check_growth(json: &[u8]) -> Result<(), String> {
             is_rewritten: false,
             has_table: false,
         };
-        parts.iter().for_each(|part| growth.add(part));
+        growth.add(&normalizer, true);
+        growth.add(&other, false);
         if growth.bytes * growth.unicode_bytes > MAX_BYTES {
             let reason = "its steps together could make a character longer than";
             return Err(format!("{reason} {MAX_BYTES} bytes"));
@@ -91,17 +97,23 @@ pub(super) fn check_growth(json: &[u8]) -> Result<(), String> {
 /// Returns the reason if a step writes a text several times, or the steps together write too many
 /// special tokens.
 fn check_post_processor(step: &Value) -> Result<(), String> {
+    /// The length of the longest list in a value.
+    fn longest(value: &Value) -> usize {
+        match value {
+            Value::Array(list) => list.iter().map(longest).max().unwrap_or(0).max(list.len()),
+            Value::Object(fields) => fields.values().map(longest).max().unwrap_or(0),
+            _ => 0,
+        }
+    }
+    /// The largest number of special tokens; `None` for a text that is written several times, and
+    /// for values without names, which the library reads, too.
     fn count(step: &Value) -> Option<usize> {
-        let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-        let texts =
-            list(&step["single"]).iter().filter(|part| part["Sequence"].is_object()).count();
-        let ids = |part: &Value| {
-            let id = part["SpecialToken"]["id"].as_str().unwrap_or_default();
-            step["special_tokens"][id]["ids"].as_array().map_or(1, Vec::len)
-        };
-        let own = list(&step["single"]).iter().map(ids).sum::<usize>();
-        let inner = list(&step["processors"]).iter().map(count).sum::<Option<usize>>()?;
-        (texts <= 1).then(|| own.saturating_add(inner))
+        let list = |key: &str| step[key].as_array().map_or(&[][..], Vec::as_slice);
+        let texts = list("single").iter().filter(|part| !part["Sequence"].is_null()).count();
+        let own = list("single").len() * longest(&step["special_tokens"]).max(1);
+        let inner = list("processors").iter().map(count).sum::<Option<usize>>()?;
+        let is_named = step.is_object() || step.is_null();
+        (texts <= 1 && is_named).then(|| own.saturating_add(inner))
     }
     match count(step) {
         Some(tokens) if tokens <= MAX_SPECIAL_TOKENS => Ok(()),
@@ -111,53 +123,62 @@ fn check_post_processor(step: &Value) -> Result<(), String> {
 }
 
 impl Growth {
-    /// Adds a step, or the steps of a sequence.
-    fn add(&mut self, step: &Value) {
-        for list in ["normalizers", "pretokenizers", "decoders"] {
-            step[list].as_array().into_iter().flatten().for_each(|part| self.add(part));
+    /// Adds a step, or the steps of a sequence. The library accepts steps without their type or with
+    /// another one, so the fields of a step tell what it does.
+    fn add(&mut self, step: &Value, is_normalizer: bool) {
+        let lists = ["normalizers", "pretokenizers", "decoders"].map(|list| step[list].as_array());
+        lists.into_iter().flatten().flatten().for_each(|part| self.add(part, is_normalizer));
+        if step.is_null() || lists.iter().any(Option::is_some) {
+            return;
         }
-        let text = |key: &str| step[key].as_str().unwrap_or_default();
-        let (content, pattern) = (text("content"), &step["pattern"]);
-        let length = content.len() as f64;
-        let (factor, is_for_written) = match (text("type"), pattern["String"].as_str()) {
-            ("Replace", Some(pattern)) if !pattern.is_empty() => {
+        if !step.is_object() {
+            // The library also reads lists of values without names.
+            self.bytes = f64::INFINITY;
+            return;
+        }
+        let field = |key: &str| step[key].as_str();
+        let pattern = step["pattern"]["String"].as_str().unwrap_or_default();
+        let (factor, is_for_written) = if let Some(content) = field("content") {
+            let length = content.len() as f64;
+            let regex = step["pattern"]["Regex"].as_str().unwrap_or_default();
+            if !pattern.is_empty() {
                 let is_written =
                     self.is_rewritten || pattern.chars().any(|c| self.written.contains(c));
                 (length / pattern.chars().count() as f64, is_written)
-            }
-            // Without characters to match, the content comes between all characters.
-            ("Replace", _) if may_match_nothing(pattern["Regex"].as_str().unwrap_or_default()) => {
+            } else if may_match_nothing(regex) {
+                // Without characters to match, the content comes between all characters.
                 (1.0 + length, true)
+            } else {
+                (length, true)
             }
-            ("Replace", _) => (length, true),
+        } else if let Some(text) = field("prepend").or(field("replacement")) {
             // The text comes before each text, or even before each part of a text.
-            ("Prepend", _) => (1.0 + text("prepend").len() as f64, true),
-            ("Metaspace", _) => (1.0 + text("replacement").len() as f64, true),
+            (1.0 + text.len() as f64, true)
+        } else if field("type") == Some("ByteLevel") || !step["trim_offsets"].is_null() {
             // Each byte becomes a character of up to two bytes.
-            ("ByteLevel", _) => {
-                self.is_rewritten |= !self.written.is_empty();
-                (2.0, true)
-            }
+            self.is_rewritten |= !self.written.is_empty();
+            (2.0, true)
+        } else if field("suffix").or(field("word_delimiter_token")) == Some("") {
             // A space comes in the place of nothing, which is between all characters.
-            ("BPEDecoder", _) if text("suffix").is_empty() => (2.0, true),
-            ("CTC", _) if text("word_delimiter_token").is_empty() => (2.0, true),
-            ("Precompiled", _) => {
-                let bytes = longest_entry(text("precompiled_charsmap"));
-                let is_usual = bytes <= MAX_ENTRY_BYTES && !self.has_table;
-                self.has_table = true;
-                if is_usual {
-                    return self.map_characters(bytes);
-                }
-                self.is_rewritten = true;
-                (bytes, true)
+            (2.0, true)
+        } else if let Some(table) = field("precompiled_charsmap") {
+            let bytes = longest_entry(table);
+            let is_usual = bytes <= MAX_ENTRY_BYTES && !self.has_table;
+            self.has_table = true;
+            if is_usual {
+                return self.map_characters(bytes);
             }
-            ("NFC" | "NFD" | "NFKC" | "NFKD" | "Lowercase" | "StripAccents", _)
-            | ("BertNormalizer" | "Nmt", _) => return self.map_characters(UNICODE_BYTES),
-            _ => return,
+            self.is_rewritten = true;
+            (bytes, true)
+        } else if is_normalizer && !matches!(field("type"), Some("Strip" | "StripAccents")) {
+            return self.map_characters(UNICODE_BYTES);
+        } else {
+            return;
         };
         self.bytes =
             if is_for_written { self.bytes * factor.max(1.0) } else { self.bytes.max(factor) };
-        self.written.extend([content, text("prepend"), text("replacement")]);
+        let written = ["content", "prepend", "replacement"].map(field);
+        self.written.extend(written.into_iter().flatten());
     }
 
     /// Adds a step that maps each character to up to `bytes` bytes. A second such step finds only

@@ -162,6 +162,10 @@ fn steps_that_together_make_texts_too_long_are_refused() {
         ("normalizer", vec![[replace("String", "a", "ａａａ"), step("NFKD")]; 6].concat()),
         ("normalizer", vec![[replace("String", "a", "áááá"), bert.clone()]; 6].concat()),
         ("normalizer", vec![table]),
+        // The library also accepts steps without a type, with another one, and without names.
+        ("normalizer", vec![json!({"pattern": {"String": "a"}, "content": "aaaaaaaa"}); 6]),
+        ("normalizer", vec![json!({"type": "x", "prepend": "▁"}); 12]),
+        ("normalizer", vec![json!([{"String": "a"}, "aaaaaaaa"]); 6]),
         ("decoder", vec![json!({"type": "BPEDecoder", "suffix": ""}); 12]),
         ("decoder", vec![ctc; 12]),
     ] {
@@ -190,13 +194,17 @@ fn a_text_gets_a_limited_number_of_tokens_in_a_limited_time() {
     };
     let template = |texts: usize, ids: usize| {
         let text = json!({"Sequence": {"id": "A", "type_id": 0}});
-        let special = json!({"SpecialToken": {"id": "[CLS]", "type_id": 0}});
-        let single = [vec![special.clone()], vec![text.clone(); texts]].concat();
-        json!({"type": "TemplateProcessing", "single": single,
-            "pair": [special, text, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {"[CLS]": {"id": "[CLS]", "ids": vec![2; ids], "tokens": vec!["[CLS]"; ids]}}})
+        let [cls, sep] =
+            ["[CLS]", "[SEP]"].map(|id| json!({"SpecialToken": {"id": id, "type_id": 0}}));
+        let single = [vec![cls], vec![text; texts], vec![sep]].concat();
+        let other = vec![json!({"Sequence": {"id": "B", "type_id": 1}})];
+        let pair = [single.clone(), other].concat();
+        json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {
+            "[CLS]": {"id": "[CLS]", "ids": vec![2; ids], "tokens": vec!["[CLS]"; ids]},
+            "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]},
+        }})
     };
-    let processors = json!({"type": "Sequence", "processors": vec![template(1, 400); 3]});
+    let processors = json!({"type": "Sequence", "processors": vec![template(1, 200); 3]});
     for (pointer, value, reason) in [
         (
             "/model/max_input_chars_per_word",
@@ -212,6 +220,9 @@ fn a_text_gets_a_limited_number_of_tokens_in_a_limited_time() {
         assert!(error.contains("tokenizer.json: not") && error.contains(reason), "{error}");
     }
     assert_eq!(read("/post_processor", template(1, 1)), Ok(()));
+    let twice = WORD_PIECE.replace("\"normalizer\":", "\"normalizer\": null, \"normalizer\":");
+    let error = SegmentTokenizer::from_bytes("t", twice.as_bytes()).err().unwrap().to_string();
+    assert!(error.contains("duplicate field `normalizer`"), "{error}");
 }
 
 #[test]
