@@ -11,7 +11,7 @@ static RECEIVER: OnceLock<fn(&str)> = OnceLock::new();
 pub fn message(text: &str) {
     match RECEIVER.get() {
         Some(receiver) => receiver(text),
-        None => drop(writeln!(std::io::stderr(), "{}", cleaned(text))),
+        None => drop(writeln!(std::io::stderr(), "{}", cleaned_line(text))),
     }
 }
 
@@ -21,72 +21,171 @@ pub fn send_messages_to(receiver: fn(&str)) {
     let _ = RECEIVER.set(receiver);
 }
 
-/// The ends of the names of parameters whose values are secret, in lower case.
-const SECRETS: [&str; 8] =
-    ["password", "passwd", "pwd", "secret", "token", "signature", "sig", "access_key"];
+/// The ends of the names of passwords, in lower case and without `_` and `-`.
+const PASSWORDS: [&str; 4] = ["password", "passwd", "pwd", "passphrase"];
+/// The ends of the names of other secret values.
+const SECRETS: [&str; 10] = [
+    "secret",
+    "token",
+    "signature",
+    "sig",
+    "credential",
+    "accesskey",
+    "accountkey",
+    "apikey",
+    "privatekey",
+    "secretkey",
+];
 /// The characters between the parameters of an address, and after them.
 const SEPARATORS: [char; 6] = ['?', '&', ';', ',', '(', ')'];
-/// The number of letters and digits from which `hf_…` is a token of the hub.
-const MIN_TOKEN_LETTERS: usize = 20;
+/// The number of letters and digits from which `hf_…` is a token of the hub: without a digit or a
+/// capital, and with one.
+const MIN_TOKEN_LETTERS: [usize; 2] = [16, 8];
 
-/// A text for a terminal or a log: the passwords and tokens of addresses become `***`, and control
-/// characters and changes of the writing direction become codes such as `\u001b`, as in JSON.
+/// A text for a log: [`printable`], and the passwords and tokens of addresses become `***`.
 pub fn cleaned(text: &str) -> String {
+    printable(&without_secrets(text))
+}
+
+/// A text for a terminal: control characters and changes of the writing direction become codes such
+/// as `\u001b`, as in JSON.
+pub fn printable(text: &str) -> String {
     let is_harmless = |c: char| match c {
         '\n' | '\t' => true,
         '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => false,
         _ => !c.is_control(),
     };
-    let mut cleaned = String::with_capacity(text.len());
-    for c in without_secrets(text).chars() {
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
         match is_harmless(c) {
-            true => cleaned.push(c),
-            false => cleaned.push_str(&format!("\\u{:04x}", u32::from(c))),
+            true => printable.push(c),
+            false => printable.push_str(&format!("\\u{:04x}", u32::from(c))),
         }
     }
-    cleaned
+    printable
 }
 
-/// Replaces the passwords and tokens of addresses by `***`.
+/// A [`cleaned`] text without line breaks: a path may have one, and would print a false message.
+pub fn cleaned_line(text: &str) -> String {
+    cleaned(text).replace('\n', "\\u000a")
+}
+
+/// Replaces the passwords and tokens of addresses and settings by `***`.
 pub fn without_secrets(text: &str) -> String {
-    // A backslash stands before a quote in JSON.
-    let ends_word = |c: char| c.is_whitespace() || "\"'`<>\\".contains(c);
-    let words = text.split_inclusive(ends_word).map(|word| {
-        let end = word.trim_end_matches(ends_word).len();
-        let parameters = without_password(&word[..end]);
-        let parameters = parameters.split_inclusive(SEPARATORS);
-        let parameters: String = parameters.map(without_secret_value).collect();
-        without_tokens(&parameters) + &word[end..]
-    });
-    words.collect()
+    let mut parts = text.split("://");
+    let mut masked = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let before = masked.as_bytes();
+        let is_web = ["http", "https"].iter().any(|scheme| {
+            let start = before.len().saturating_sub(scheme.len());
+            before[start..].eq_ignore_ascii_case(scheme.as_bytes())
+        });
+        masked.extend(["://", &without_login(part, is_web)]);
+    }
+    without_tokens(&without_secret_values(&masked))
 }
 
-/// Replaces the password in `scheme://user:password@host`, also if it has an `@` or a `/`.
-fn without_password(word: &str) -> String {
-    let Some((scheme, rest)) = word.split_once("://") else { return word.to_owned() };
-    let (login, host) = rest.split_at(rest.rfind('@').unwrap_or(rest.len()));
-    let (user, end) = login.split_at(login.find([':', '/', '?', '#']).unwrap_or(login.len()));
-    let is_web = scheme.ends_with("http") || scheme.ends_with("https");
-    match end.strip_prefix(':').filter(|_| !user.starts_with('[')) {
-        // Without a login, a port or nothing follows the colon.
-        Some(port) if host.is_empty() && port.bytes().next().is_none_or(|b| b.is_ascii_digit()) => {
-            word.to_owned()
+/// Whether a character ends an address or a value that is not quoted.
+fn ends_word(c: char) -> bool {
+    c.is_whitespace() || is_quote(c) || c == '\''
+}
+
+/// Whether a character ends a quoted text, too. A backslash stands before a quote in JSON.
+fn is_quote(c: char) -> bool {
+    "\n\"`<>\\".contains(c)
+}
+
+/// Replaces the password at the start of `user:password@host`, also if it has an `@`, a `/`, an
+/// apostrophe or spaces.
+fn without_login(text: &str, is_web: bool) -> String {
+    let user_end = text.find(|c| ends_word(c) || ":/?#@".contains(c)).unwrap_or(text.len());
+    let (user, end) = text.split_at(user_end);
+    // The user of a web address may be a token.
+    if is_web && end.starts_with('@') {
+        return format!("***{end}");
+    }
+    let Some(login) = end.strip_prefix(':').filter(|_| !user.starts_with('[')) else {
+        return text.to_owned();
+    };
+    let login = &login[..login.find(is_quote).unwrap_or(login.len())];
+    let word = login.find(char::is_whitespace).unwrap_or(login.len());
+    let word_end = |start: usize| login[start..].find(ends_word).map_or(login.len(), |n| start + n);
+    let host = login.find('@').and_then(|at| login[..word_end(at)].rfind('@'));
+    let after_digits = login.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_port =
+        after_digits.len() < login.len() && !after_digits.starts_with(char::is_alphanumeric);
+    let length = match host {
+        // A port may be the start of a password with spaces, but not in a sentence about a page.
+        Some(host)
+            if host > word && is_port && (is_web || word + after_digits.len() > login.len()) =>
+        {
+            0
         }
-        Some(_) => format!("{scheme}://{user}:***{host}"),
-        // The user of a web address may be a token.
-        None if is_web && end.is_empty() && !host.is_empty() => format!("{scheme}://***{host}"),
-        None => word.to_owned(),
+        Some(host) if word > 0 => host,
+        None if !is_port => login[..word].trim_end_matches(['\'', ',', '.', ';', ')', ':']).len(),
+        _ => 0,
+    };
+    match length {
+        0 => text.to_owned(),
+        _ => format!("{user}:***{}", &end[1 + length..]),
     }
 }
 
-/// Replaces the value of a secret parameter, `name=value`, which may end with a separator.
-fn without_secret_value(parameter: &str) -> String {
-    let (name, value) = parameter.split_once('=').unwrap_or_default();
-    if !SECRETS.iter().any(|secret| name.to_lowercase().ends_with(secret)) {
-        return parameter.to_owned();
+/// Replaces the values of secret settings: `name=value`, also in quotes or with spaces.
+fn without_secret_values(text: &str) -> String {
+    let (mut masked, mut rest) = (String::new(), text);
+    while let Some((before, value)) = rest.split_once('=') {
+        masked.extend([before, "="]);
+        rest = value;
+        if let Some(secret) = secret_of(before) {
+            let value = value.trim_start_matches(' ');
+            masked.extend([&rest[..rest.len() - value.len()], "***"]);
+            rest = &value[length_of_value(value, PASSWORDS.contains(&secret))..];
+        }
     }
-    let end = value.trim_end_matches(SEPARATORS).len();
-    format!("{name}=***{}", &value[end..])
+    masked + rest
+}
+
+/// The end of [`SECRETS`] or [`PASSWORDS`] of the name at the end of a text; `None` for other names.
+fn secret_of(text: &str) -> Option<&'static str> {
+    let name = text.trim_end_matches([' ', '"', '\'']);
+    let is_name = |c: &char| c.is_alphanumeric() || "_-.".contains(*c);
+    let mut name: Vec<char> = name.chars().rev().take_while(is_name).collect();
+    name.reverse();
+    let name: String = name.into_iter().filter(|c| c.is_alphanumeric()).collect();
+    let mut secrets = PASSWORDS.into_iter().chain(SECRETS);
+    secrets.find(|secret| name.to_lowercase().ends_with(secret))
+}
+
+/// The length in bytes of the value at the start of a text. A password may have spaces: it ends
+/// before the next setting, or at a colon.
+fn length_of_value(text: &str, is_password: bool) -> usize {
+    let quote = ["\\\"", "\"", "'", "`"].into_iter().find(|quote| text.starts_with(quote));
+    // A JSON text that ends after `name=` has a quote, too.
+    let ends_json =
+        [",\"", "}", "]", ": "].iter().any(|end| text[1.min(text.len())..].starts_with(end));
+    let quote = quote.filter(|quote| *quote != "\"" || !ends_json);
+    if let Some(quote) = quote {
+        let start = quote.len();
+        let closes = |at: &usize| !text[..*at].ends_with('\\');
+        let mut ends = text[start..].match_indices(quote).map(|(at, _)| start + at);
+        return match ends.find(closes) {
+            Some(end) => end + start,
+            None => text[start..].find(is_quote).map_or(text.len(), |end| start + end),
+        };
+    }
+    let ends = |c: char| c != ' ' && ends_word(c) || SEPARATORS.contains(&c);
+    let (mut value, mut length) = (&text[..text.find(ends).unwrap_or(text.len())], 0);
+    if !is_password {
+        value = value.split(' ').next().unwrap_or_default();
+    }
+    for word in value.split_inclusive(' ') {
+        if length > 0 && (word.contains('=') || value[..length].ends_with(": ")) {
+            break;
+        }
+        length += word.len();
+    }
+    value[..length].trim_end_matches([' ', ':']).len()
 }
 
 /// Replaces tokens of the hub.
@@ -95,7 +194,8 @@ fn without_tokens(text: &str) -> String {
     let mut masked = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let length = part.bytes().take_while(u8::is_ascii_alphanumeric).count();
-        match length >= MIN_TOKEN_LETTERS {
+        let is_name = part[..length].bytes().all(|byte| byte.is_ascii_lowercase());
+        match length >= MIN_TOKEN_LETTERS[usize::from(!is_name)] {
             true => masked.extend(["***", &part[length..]]),
             false => masked.extend(["hf_", part]),
         }
@@ -124,18 +224,32 @@ pub fn has_receiver() -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{cleaned, counted};
+    use super::{cleaned, cleaned_line, counted};
 
     #[test]
     fn passwords_and_control_characters_are_replaced() {
         for (text, expected) in [
             ("postgres://ann:se:c@r/et@host/wiki: gone", "postgres://ann:***@host/wiki: gone"),
             ("a=\"s3://key:secret@b\",", "a=\"s3://key:***@b\","),
-            ("postgres://ann:se'cret", "postgres://ann:***'cret"),
+            ("postgres://ann:se'cret", "postgres://ann:***"),
+            ("in 'postgres://ann:se cr@et@host:1/w'", "in 'postgres://ann:***@host:1/w'"),
+            ("POSTGRES://ann:12 34@host: gone", "POSTGRES://ann:***@host: gone"),
+            ("postgres://ann:1secret: gone", "postgres://ann:***: gone"),
+            ("HTTPS://ghp_1@host/a", "HTTPS://***@host/a"),
+            ("host=h password='it\\'s a' user=ann", "host=h password=*** user=ann"),
+            ("password = x y user=ann", "password = *** user=ann"),
+            ("host=h password=x y: refused", "host=h password=***: refused"),
+            ("{\"message\":\"pwd=\\\"a b\\\"\"}", "{\"message\":\"pwd=***\"}"),
+            ("{\"message\":\"no password=\"}", "{\"message\":\"no password=***\"}"),
+            (
+                "AccountKey=a+b/c==;api_key=d&Api-Key=\"e f\"",
+                "AccountKey=***;api_key=***&Api-Key=***",
+            ),
             ("https://ghp_1@host/a", "https://***@host/a"),
             ("x://h/a?user=ann&password=b&c=d", "x://h/a?user=ann&password=***&c=d"),
             ("az://c/?sig=abc)", "az://c/?sig=***)"),
             ("hf://hf_abcdefghij0123456789/x", "hf://***/x"),
+            ("hf_short123 and hf_abcdefghijklmnop", "*** and ***"),
             ("a\u{1b}[31mb\u{202e}c\r", "a\\u001b[31mb\\u202ec\\u000d"),
         ] {
             assert_eq!(cleaned(text), expected);
@@ -143,11 +257,14 @@ mod tests {
         for text in [
             "hf://owner/name@main: no such file",
             "http://localhost:8080/a and postgres://ann@host:5432: refused",
-            "s3://bucket: no such bucket",
+            "s3://bucket: no such bucket; ask ann@host",
+            "http://localhost:8080 is used; ask ann@host",
+            "postgres://host:5432/wiki: refused; ask ann@host",
             "phase.train.tokens=3, hf_token\tΩ\n",
         ] {
             assert_eq!(cleaned(text), text);
         }
+        assert_eq!(cleaned_line("a\nerror: b"), "a\\u000aerror: b");
     }
 
     #[test]

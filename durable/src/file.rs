@@ -191,11 +191,13 @@ pub fn create_new_file(path: &Path) -> io::Result<File> {
 /// that is not a file
 pub fn append_to(path: &Path) -> io::Result<File> {
     if let Ok(entry) = fs::symlink_metadata(path) {
-        if !fs::metadata(path)?.is_file() {
-            return Err(not_a_file());
-        }
-        if entry.is_symlink() || has_other_names(&entry) {
-            copy_file(path, path)?;
+        match fs::metadata(path) {
+            // A link without a target becomes an empty file.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => write_file(path, b"")?,
+            Err(error) => return Err(error),
+            Ok(target) if !target.is_file() => return Err(not_a_file()),
+            Ok(_) if entry.is_symlink() || has_other_names(&entry) => copy_file(path, path)?,
+            Ok(_) => {}
         }
     }
     open_or_create(path, OpenOptions::new().append(true))
@@ -208,12 +210,18 @@ pub fn append_to(path: &Path) -> io::Result<File> {
 /// errors of opening and of syncing the folder; [`io::ErrorKind::InvalidInput`] for a symbolic link,
 /// a pipe or a device
 pub fn open_lock(path: &Path) -> io::Result<File> {
-    if path.is_symlink() {
-        let reason = "this is a link, and its target may be another program's: remove the link";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
-    }
+    refuse_link(path)?;
     let file = open_or_create(path, OpenOptions::new().read(true).write(true))?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_a_file()) }
+}
+
+/// Returns an error for a symbolic link, whether or not it has a target.
+pub(crate) fn refuse_link(path: &Path) -> io::Result<()> {
+    if !path.is_symlink() {
+        return Ok(());
+    }
+    let reason = "this is a link, and its target may be another program's: remove the link";
+    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
 /// Whether an open file is still the file at `path`: another process may have removed or replaced

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::file::already_exists;
+use crate::file::{already_exists, refuse_link};
 use crate::leftover::{RANDOM_LENGTH, prefix};
 use crate::platform::{set_mode, sync_file, sync_folder};
 
@@ -99,6 +99,18 @@ pub fn create_folder(folder: &Path) -> io::Result<()> {
         result => result?,
     }
     sync_folder(parent)
+}
+
+/// Creates a folder inside a folder of the program, unless it exists. Returns its path.
+///
+/// # Errors
+/// errors of creating and syncing; [`io::ErrorKind::InvalidInput`] for a symbolic link, which could
+/// lead to another program's files
+pub fn create_folder_in(folder: &Path, name: impl AsRef<Path>) -> io::Result<PathBuf> {
+    let folder = folder.join(name);
+    refuse_link(&folder)?;
+    create_folder(&folder)?;
+    Ok(folder)
 }
 
 /// Renames a file or a folder, and syncs the old and the new parent folder.

@@ -33,7 +33,9 @@ pub use file::{
     FileWriter, append_to, copy_file, create_new_file, is_at, link_file, open_device, open_lock,
     write_file, write_link,
 };
-pub use folder::{FolderWriter, create_folder, remove_file, remove_folder, rename};
+pub use folder::{
+    FolderWriter, create_folder, create_folder_in, remove_file, remove_folder, rename,
+};
 pub use leftover::{is_leftover, remove_leftovers};
 pub use open::{is_open_already, open_file, open_input, read_file, read_input_text, read_text};
 pub use platform::{file_identity, has_other_names, sync_file, sync_folder};

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::platform::{is_pipe, open_without_waiting, wait_for_bytes};
+use crate::platform::{is_pipe, is_socket, open_without_waiting, wait_for_bytes};
 
 /// The largest file that is read as a whole, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
@@ -20,9 +20,17 @@ const MAX_WAIT: Duration = Duration::from_secs(5);
 /// # Errors
 /// errors of opening; [`io::ErrorKind::InvalidInput`] for a pipe, a socket or a device
 pub fn open_file(path: impl AsRef<Path>) -> io::Result<File> {
-    let file = open_without_waiting(path.as_ref())?;
+    let file = open(path.as_ref())?;
     let kind = file.metadata()?.file_type();
     if kind.is_file() || kind.is_dir() { Ok(file) } else { Err(not_a_file()) }
+}
+
+/// Opens a file, a pipe or a device without waiting. The system has no clear error for a socket.
+fn open(path: &Path) -> io::Result<File> {
+    open_without_waiting(path).map_err(|error| match fs::metadata(path) {
+        Ok(file) if is_socket(file.file_type()) => not_a_file(),
+        _ => error,
+    })
 }
 
 /// Opens an input that is read once from start to end: a file, a pipe or a terminal.
@@ -33,7 +41,7 @@ pub fn open_file(path: impl AsRef<Path>) -> io::Result<File> {
 pub fn open_input(path: &Path) -> io::Result<File> {
     let is_named_pipe = !is_open_already(path)
         && fs::metadata(path).is_ok_and(|metadata| is_pipe(metadata.file_type()));
-    let file = if is_named_pipe { open_named_pipe(path)? } else { open_without_waiting(path)? };
+    let file = if is_named_pipe { open_named_pipe(path)? } else { open(path)? };
     let kind = file.metadata()?.file_type();
     if !(kind.is_file() || kind.is_dir() || is_pipe(kind) || file.is_terminal()) {
         return Err(not_a_file());
@@ -101,6 +109,7 @@ fn text(bytes: Vec<u8>) -> io::Result<String> {
 }
 
 pub(crate) fn not_a_file() -> io::Error {
-    let reason = "this is a pipe or a device, but a file is needed: save its content to a file";
+    let reason = "this is a pipe, a socket or a device, but a file is needed: save its content to a \
+                  file";
     io::Error::new(io::ErrorKind::InvalidInput, reason)
 }

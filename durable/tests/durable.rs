@@ -180,13 +180,24 @@ fn appending_to_a_link_changes_no_other_file() {
         assert!(!link.is_symlink());
         assert_eq!(fs::read(&target).unwrap(), b"one ");
     }
+    fs::remove_file(&target).unwrap();
+    fs::remove_file(&symbolic).unwrap();
+    std::os::unix::fs::symlink(&target, &symbolic).unwrap();
+    durable::append_to(&symbolic).unwrap().write_all(b"new").unwrap();
+    assert_eq!(fs::read(&symbolic).unwrap(), b"new");
+    assert!(!symbolic.is_symlink() && !target.exists());
     let error = durable::append_to(folder.path()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     // The lock file of a dangling link would be created elsewhere.
     let dangling = folder.path().join("lock");
     std::os::unix::fs::symlink(folder.path().join("elsewhere"), &dangling).unwrap();
     assert_eq!(durable::open_lock(&dangling).unwrap_err().kind(), ErrorKind::InvalidInput);
+    // A folder of ours is no link either.
+    let inside = |name| durable::create_folder_in(folder.path(), name);
+    assert_eq!(inside("lock").unwrap_err().kind(), ErrorKind::InvalidInput);
     assert!(!dangling.exists());
+    std::os::unix::fs::symlink(inside("new").unwrap(), folder.path().join("old")).unwrap();
+    assert_eq!(inside("old").unwrap_err().kind(), ErrorKind::InvalidInput);
 }
 
 #[test]
@@ -194,6 +205,13 @@ fn pipes_and_devices_are_not_files_and_only_inputs_may_be_pipes() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let socket = folder.path().join("socket");
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    for path in [&pipe, &socket] {
+        let error = durable::open_file(path).unwrap_err();
+        assert!(error.to_string().contains("a socket or a device"), "{error}");
+    }
+    assert_eq!(durable::open_input(&socket).unwrap_err().kind(), ErrorKind::InvalidInput);
     for path in [&pipe, Path::new("/dev/zero")] {
         assert_eq!(durable::open_file(path).unwrap_err().kind(), ErrorKind::InvalidInput);
         assert_eq!(durable::open_lock(path).unwrap_err().kind(), ErrorKind::InvalidInput);

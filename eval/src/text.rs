@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use engram_textfile::shortened;
 
-use crate::result::{Breakdown, BreakdownRow, Evaluation, Interval};
+use crate::result::{Breakdown, BreakdownRow, Evaluation, Interval, MIN_UNITS};
 use crate::table::{TextTable, limits, number, number_in};
 
 /// Maximum width of a group name, in characters.
@@ -69,7 +69,7 @@ pub(crate) fn metrics(evaluation: &Evaluation) -> String {
     }
     let method = match first_interval {
         Some(interval) => format!(
-            "Intervals: {}, {} resamples, seed {}; * rough: too few sampling units.\n",
+            "Intervals: {}, {} resamples, seed {}; * rough: fewer than {MIN_UNITS} sampling units.\n",
             methods.join(" and "),
             interval.resamples,
             interval.seed

@@ -26,6 +26,9 @@ pub const RECIPE: &str = "recipe.toml";
 pub const SUMMARY: &str = "summary.json";
 /// The checksums of the files that determine predictions, and of the summary.
 pub const CHECKSUMS: &str = "run.sha256";
+/// The key of a `config.json` whose folder has checksums, although it may lack a recipe and a
+/// summary.
+pub const CHECKSUMS_KEY: &str = "engram_checksums";
 
 /// Files that determine predictions: of the runs of all studies, and of models of other tools.
 const FILES: [&str; 17] = [
@@ -72,8 +75,8 @@ pub fn study(run: &Path) -> Option<String> {
     toml::from_str(&text).ok().map(|Study { study }| study)
 }
 
-/// Checks the files of a folder against its checksums. A folder that is not a finished run needs no
-/// checksums.
+/// Checks the files of a folder against its checksums. A folder needs them if it is a finished run,
+/// or if its `config.json` has [`CHECKSUMS_KEY`].
 ///
 /// # Errors
 /// [`InferError::BadChecksum`] for a damaged, missing or unlisted file and for an invalid line of
@@ -82,15 +85,21 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
     let list = folder.join(CHECKSUMS);
     let bytes = match engram_durable::read_file(&list) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            if !(is_finished(folder) && folder.join(RECIPE).is_file()) {
-                return Ok(());
-            }
-            let reason = "is missing, so damaged files would not be detected".to_owned();
+            let reason = "is missing, so damaged files would not be detected";
+            let reason = match is_finished(folder) && folder.join(RECIPE).is_file() {
+                true => reason.to_owned(),
+                false if has_checksums_key(folder) => format!(
+                    "{reason} (for a copy of some of the files, remove `{CHECKSUMS_KEY}` from its \
+                     config.json)"
+                ),
+                false => return Ok(()),
+            };
             return Err(InferError::BadChecksum { path: list, reason });
         }
         read => read.map_err(InferError::io(&list))?,
     };
     let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim_start_matches('\u{feff}');
     let mut listed = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let checksum = parse_line(line).ok_or_else(|| InferError::BadChecksum {
@@ -111,7 +120,7 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
     listed.par_iter().try_for_each(|(expected, name)| {
         let path = folder.join(name);
         let reason = match digest::of_file(&path) {
-            Ok((_, actual)) if actual == *expected => return Ok(()),
+            Ok((_, actual)) if actual.eq_ignore_ascii_case(expected) => return Ok(()),
             Ok(_) => {
                 refuse_lfs_pointer_at(&path)?;
                 format!(
@@ -133,10 +142,18 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
     })
 }
 
-/// The checksum and file name of a line. Only names of files directly in the folder are valid.
+fn has_checksums_key(folder: &Path) -> bool {
+    let config = engram_durable::read_file(folder.join("config.json")).unwrap_or_default();
+    let config: serde_json::Value = serde_json::from_slice(&config).unwrap_or_default();
+    config.get(CHECKSUMS_KEY).is_some()
+}
+
+/// The checksum and file name of a line. Only names of files directly in the folder are valid; other
+/// tools write `./` before them.
 fn parse_line(line: &str) -> Option<(&str, &str)> {
     let (checksum, name) = line.split_once(' ')?;
     let name = name.strip_prefix([' ', '*'])?;
+    let name = name.strip_prefix("./").unwrap_or(name);
     let is_sha256 =
         checksum.len() == DIGITS && checksum.bytes().all(|byte| byte.is_ascii_hexdigit());
     let is_in_folder = !name.is_empty() && !name.contains(['/', '\\']) && name != "..";

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use engram_durable::create_folder;
+use engram_durable::{create_folder, create_folder_in};
 use engram_infer::finished_run::CHECKSUMS;
 use engram_models::weights::to_f16;
 use engram_train::write_checksums;
@@ -145,8 +145,9 @@ pub(super) fn unpack_all(folder: &Path) -> anyhow::Result<()> {
 impl BundledModel {
     /// Writes the files below `folder`, and returns the model's folder.
     pub(super) fn unpack(&self, folder: &Path) -> anyhow::Result<PathBuf> {
-        let folder = folder.join(self.name);
-        output::create_folder(&folder)?;
+        let folder = create_folder_in(folder, self.name).with_context(|| {
+            format!("{}: could not be created", folder.join(self.name).display())
+        })?;
         for (name, bytes) in self.files {
             let file = folder.join(name);
             if !engram_durable::read_file(&file).is_ok_and(|existing| existing == *bytes) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
-use engram_data::messages::{cleaned, message, send_messages_to};
+use engram_data::messages::{cleaned, cleaned_line, message, send_messages_to};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber, debug, error, info, warn};
 use tracing_subscriber::Layer;
@@ -144,8 +144,13 @@ where
         if *event.metadata().level() == Level::ERROR {
             writer.write_str("error: ")?;
         }
-        context.field_format().format_fields(writer.by_ref(), event)?;
-        writeln!(writer)
+        let mut line = String::new();
+        context.field_format().format_fields(Writer::new(&mut line), event)?;
+        // Only a report has several lines. A path with a line break would print a false message.
+        match event.metadata().target() == REPORT {
+            true => writeln!(writer, "{line}"),
+            false => writeln!(writer, "{}", cleaned_line(&line)),
+        }
     }
 }
 
@@ -201,15 +206,22 @@ pub fn usage_error(error: &clap::Error) -> ! {
     let arguments: Vec<_> = std::env::args_os().collect();
     let is_json = arguments.iter().any(|argument| argument == "--log-format=json")
         || arguments.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == "json");
-    let text = error.to_string();
+    let mut text = error.to_string();
+    for argument in arguments.iter().filter_map(|argument| argument.to_str()) {
+        for value in [argument, argument.split_once('=').unwrap_or_default().1] {
+            if value.contains('\n') {
+                text = text.replace(value, &cleaned_line(value));
+            }
+        }
+    }
     if is_json {
         start(LevelFilter::INFO, true);
         error!("{}", text.trim_start_matches("error: ").trim_end());
-    } else if cleaned(&text) == text {
+    } else if cleaned(&text) == error.to_string() {
         // With colours.
         error.exit();
     } else {
-        message(text.trim_end());
+        let _ = CleanedStderr.write_all(text.as_bytes());
     }
     std::process::exit(error.exit_code())
 }

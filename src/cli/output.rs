@@ -1,12 +1,13 @@
 //! Output of results: atomically written files, standard output, and progress on the terminal.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use engram_data::messages::printable;
 use engram_durable::{FileWriter, FolderWriter, create_new_file, open_device};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing::{debug, info};
@@ -192,19 +193,45 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
 pub fn print(text: &str) -> anyhow::Result<()> {
     let text = text.trim_end();
     if !STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
-        return Ok(writeln!(Stdout::lock()?, "{text}")?);
+        let printed = Stdout::lock().and_then(|mut out| writeln!(out, "{text}"));
+        return printed.context(
+            "the report could not be printed; changes and files that the command has made stay",
+        );
     }
     if log::is_json() {
         log::report(text);
     } else {
+        let is_terminal = io::stderr().is_terminal();
+        let text = if is_terminal { for_terminal(text.as_bytes()).0 } else { text.to_owned() };
         // A closed standard error must not end the command.
         let _ = writeln!(io::stderr(), "{text}");
     }
     Ok(())
 }
 
-/// Standard output.
-pub struct Stdout(io::StdoutLock<'static>);
+/// Standard output. On a terminal, control characters are printed as codes, because names in files
+/// could otherwise change what the terminal shows.
+pub struct Stdout {
+    lock: io::StdoutLock<'static>,
+    is_terminal: bool,
+}
+
+/// The escape sequences of colours in reports, without their first character.
+const COLOURS: [&str; 4] = ["[0m", "[31m", "[32m", "[33m"];
+
+/// Returns the text that a terminal gets for some bytes, and the number of bytes: the last character
+/// may be incomplete.
+fn for_terminal(bytes: &[u8]) -> (String, usize) {
+    let length = match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() && error.valid_up_to() > 0 => error.valid_up_to(),
+        _ => bytes.len(),
+    };
+    let text = printable(&String::from_utf8_lossy(&bytes[..length]));
+    let with_colour = |text: String, colour: &str| {
+        text.replace(&format!("\\u001b{colour}"), &format!("\u{1b}{colour}"))
+    };
+    (COLOURS.into_iter().fold(text, with_colour), length)
+}
 
 /// Whether standard output was closed when the program started. The standard library then opens
 /// another file in its place, so that the output would be lost without an error.
@@ -217,7 +244,10 @@ impl Stdout {
     pub fn lock() -> io::Result<Self> {
         match STDOUT_IS_CLOSED.load(Ordering::Relaxed) {
             true => Err(io::Error::other("standard output is closed")),
-            false => Ok(Self(io::stdout().lock())),
+            false => {
+                let lock = io::stdout().lock();
+                Ok(Self { is_terminal: lock.is_terminal(), lock })
+            }
         }
     }
 }
@@ -230,11 +260,15 @@ pub fn named(error: io::Error) -> io::Error {
 
 impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes).map_err(named)
+        if !self.is_terminal {
+            return self.lock.write(bytes).map_err(named);
+        }
+        let (text, length) = for_terminal(bytes);
+        self.lock.write_all(text.as_bytes()).map_err(named).map(|()| length)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush().map_err(named)
+        self.lock.flush().map_err(named)
     }
 }
 
@@ -250,7 +284,15 @@ pub fn print_report(
 /// The error and its causes on one line. A cause that the text already contains is skipped.
 pub fn with_causes(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
+    for cause in error.chain().skip(1) {
+        // A reason of `engram-durable` has a remedy, which replaces the general one.
+        let io_error = cause.downcast_ref::<io::Error>().filter(|error| error.get_ref().is_some());
+        if io_error.is_some_and(|error| error.kind() == io::ErrorKind::InvalidInput)
+            && let Some((what, _)) = text.rsplit_once("; ")
+        {
+            text.truncate(what.len());
+        }
+        let cause = cause.to_string();
         if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }
@@ -321,9 +363,25 @@ mod tests {
         replace_atomic(&link, b"ours")?;
         assert_eq!(fs::read(&file)?, b"again");
         assert!(!link.is_symlink());
+        let lock = engram_durable::open_lock(&folder.path().join("other"));
+        lock.expect("a file");
+        symlink("other", folder.path().join("lock"))?;
+        let error = engram_durable::open_lock(&folder.path().join("lock")).expect_err("a link");
+        let text = with_causes(&anyhow::Error::new(error).context("lock: not opened; check it"));
+        assert!(text.starts_with("lock: not opened: this is a link") && text.ends_with("the link"));
         symlink("circle", folder.path().join("circle"))?;
         assert!(write_atomic(&folder.path().join("circle"), b"").is_err());
         Ok(())
+    }
+
+    #[test]
+    fn a_terminal_gets_colours_but_no_other_control_characters() {
+        let (text, length) = for_terminal("a\u{1b}[31mb\u{1b}[0m\u{1b}]0;c\u{7}\n".as_bytes());
+        assert_eq!(text, "a\u{1b}[31mb\u{1b}[0m\\u001b]0;c\\u0007\n");
+        assert_eq!(length, 18);
+        // A part of a character is written with its rest.
+        assert_eq!(for_terminal(b"a\xc3"), ("a".to_owned(), 1));
+        assert_eq!(for_terminal(b"\xff\xc3").1, 2);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use engram_data::messages::without_secrets;
 use tracing::debug;
 
 use super::memory::location::addresses;
@@ -81,9 +82,16 @@ fn force_flag() -> Arg {
 pub(super) fn check(command: &Command, matches: &ArgMatches) -> anyhow::Result<()> {
     let arguments = path_arguments(command, matches);
     for PathArgument { argument, path, role } in &arguments {
-        if let Some(scheme) = scheme(path).filter(|_| *role != Role::InputFolder) {
-            // The address stays out of the message, because it may have a password.
-            bail!("{argument} takes a path on this machine, not an address ({scheme}://…)");
+        // The address stays out of the messages, because it may have a password.
+        match scheme(path) {
+            Some(scheme) if *role != Role::InputFolder => {
+                bail!("{argument} takes a path on this machine, not an address ({scheme}://…)")
+            }
+            None if is_like_address(path) => bail!(
+                "{argument}: this looks like an address or a setting; give it without other \
+                 characters, or write ./ before the name of a file"
+            ),
+            _ => {}
         }
         let verb = if role.is_output() { "writes" } else { "reads" };
         if addresses(path).is_some() {
@@ -193,6 +201,22 @@ fn scheme(path: &Path) -> Option<&str> {
     let (scheme, _) = path.to_str()?.split_once("://")?;
     let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
     (!scheme.is_empty() && scheme.bytes().all(is_letter)).then_some(scheme)
+}
+
+/// Whether a path that exists nowhere is probably an address or a setting, also with other characters
+/// before it: it may have a password, and a folder of that name would show it.
+fn is_like_address(path: &Path) -> bool {
+    let Some(text) = path.to_str().filter(|_| !path.exists()) else { return false };
+    if text.starts_with(['/', '.']) {
+        return false;
+    }
+    let mut parameters = text.split_whitespace().filter_map(|word| word.split_once('='));
+    let is_of_server = |(name, _): (&str, &str)| ["host", "hostaddr", "dbname"].contains(&name);
+    let login = text.split_once('@').map_or("", |(login, _)| login);
+    text.contains("://")
+        || without_secrets(text) != text
+        || login.contains(':') && !cfg!(windows)
+        || parameters.any(is_of_server)
 }
 
 fn is_stdout(path: &Path) -> bool {

@@ -11,6 +11,14 @@ use super::output;
 /// The error and its causes on one line, and the option that helps, if there is one.
 pub fn with_remedy(error: &anyhow::Error) -> String {
     let text = output::with_causes(error);
+    let trains = error.chain().any(|error| error.is::<TrainError>());
+    let remedy = |error: &(dyn Error + 'static)| match error.downcast_ref() {
+        // A run moves the values of its own memory only.
+        Some(MemoryError::ForeignValues { .. }) if trains => {
+            Some("`--set memory.values=ADDRESS` gives another one")
+        }
+        _ => remedy(error),
+    };
     match error.chain().find_map(remedy) {
         Some(remedy) => format!("{text}; {remedy}"),
         None => text,
@@ -56,6 +64,18 @@ mod tests {
         ] {
             let text = with_remedy(&error);
             assert!(text.ends_with("with memory=NAME; --replace replaces it"), "{text}");
+        }
+        let foreign = || MemoryError::ForeignValues { location: "s3://b".to_owned() };
+        let in_training = TrainError::Study {
+            study: "reveal".to_owned(),
+            part: "training",
+            source: Box::new(foreign()),
+        };
+        for (error, end) in [
+            (anyhow::Error::from(foreign()), "; `engram memory push --replace` does that"),
+            (in_training.into(), "; `--set memory.values=ADDRESS` gives another one"),
+        ] {
+            assert!(with_remedy(&error).ends_with(end), "{error:#}");
         }
         let text = with_remedy(&InferError::NoMemory.into());
         assert!(text.ends_with("it cannot use one; omit -k and --memory"), "{text}");

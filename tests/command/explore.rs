@@ -196,6 +196,10 @@ fn requests_from_other_sites_are_refused() {
     // A tunnel to this machine has another port; a page of another port is another site.
     for (host, origin, status) in [
         ("localhost:9999", "localhost:9999", 200),
+        // The tunnel encrypts the connection.
+        ("localhost:9999", "https://localhost:9999", 200),
+        ("localhost:9999", "https://localhost:3000", 403),
+        ("localhost:9999", "https://evil.example", 403),
         ("127.0.0.1:9", "127.0.0.1:9", 200),
         ("[::1]:9999", "[::1]:9999", 200),
         ("localhost", "localhost", 200),
@@ -205,7 +209,8 @@ fn requests_from_other_sites_are_refused() {
         ("localhost.evil.example:9999", "localhost.evil.example:9999", 421),
         ("localhost:99999", "localhost:99999", 421),
     ] {
-        let headers = [format!("Host: {host}"), format!("Origin: http://{origin}")];
+        let scheme = if origin.contains("://") { "" } else { "http://" };
+        let headers = [format!("Host: {host}"), format!("Origin: {scheme}{origin}")];
         let headers = headers.each_ref().map(String::as_str);
         let response = explorer.request("GET /api/memories", &headers, "");
         assert_eq!(response.status, status, "{host} {origin}: {}", response.body);

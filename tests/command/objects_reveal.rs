@@ -74,7 +74,8 @@ fn values_in_a_store_train_to_the_same_bytes() {
     assert_eq!(fs::read(&summary).unwrap(), before);
 
     // The values belong to this run.
-    refused(folder, &train("other", store), "/store: has the values of another memory");
+    let parts = ["/store: has the values of another memory", "`--set memory.values=ADDRESS` gives"];
+    refused(folder, &train("other", store), &parts);
 
     let address = folder.join("store").display().to_string();
     let tiers = ValueTiers::new(TierSettings { target: Some(address), ..TierSettings::default() });

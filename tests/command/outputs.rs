@@ -272,6 +272,16 @@ fn lost_output_is_an_error() {
         }
         assert!(shell(&format!("{command} | head -c 1")).status.success(), "{command}");
     }
+    // A change whose report cannot be printed is made.
+    write_npy(folder, "keys.npy", &[1.0, 0.0, 0.0, 1.0], 2);
+    succeeds(folder, "memory build --keys keys.npy --out m -q");
+    let delete = "memory delete m --ids 0 > /dev/full";
+    refusal(
+        &shell(delete),
+        delete,
+        &["m: the change is made: generation 2 is current", "No space"],
+    );
+    assert!(succeeds(folder, "memory info m").contains("generation 2"));
 }
 
 /// An incomplete output is not left on disk.
@@ -313,5 +323,21 @@ fn an_address_is_not_a_path() {
             assert!(!message.contains("secret"), "{message}");
         }
     }
+    // An address with other characters before it, and settings.
+    for name in [
+        " postgres://ann:secret@h/w",
+        "host=h password=secret",
+        "dbname=w user=ann host=h",
+        "user:secret@host",
+        "memory.values=s3://key:secret@b",
+        "AccountKey=secret",
+    ] {
+        for arguments in [["data", "world", "--out", name], ["memory", "info", name, "-v"]] {
+            let output = engram(folder, &arguments[..]);
+            refusal(&output, name, "this looks like an address or a setting");
+            assert!(!errors(&output).contains("secret"), "{}", errors(&output));
+        }
+    }
     assert!(fs::read_dir(&**folder).unwrap().next().is_none());
+    succeeds(folder, "data phrases --out ./a:b@c");
 }

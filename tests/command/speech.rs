@@ -103,7 +103,7 @@ fn unusable_files_of_a_folder_are_named_or_skipped() {
     for (name, part) in [
         (&b"b\xff.wav"[..], "is not UTF-8; rename the file"),
         (b"c\td\ne.wav", "control character; rename the file"),
-        (b"pipe.wav", "this is a pipe or a device"),
+        (b"pipe.wav", "this is a pipe, a socket or a device"),
     ] {
         let path = folder.join("clips").join(std::ffi::OsStr::from_bytes(name));
         match name {
@@ -119,7 +119,11 @@ fn unusable_files_of_a_folder_are_named_or_skipped() {
         assert_eq!(fs::read_to_string(folder.join("t.tsv")).unwrap().lines().count(), 2);
         fs::remove_file(path).unwrap();
     }
-    refused(folder, "train patent --recipe /dev/zero --run r", "this is a pipe or a device");
+    refused(
+        folder,
+        "train patent --recipe /dev/zero --run r",
+        "this is a pipe, a socket or a device",
+    );
 }
 
 /// A converted model has checksums, so a flipped bit of any of its files is an error.
@@ -309,6 +313,10 @@ fn words_have_their_times() {
     fs::write(generation, "{\"alignment_heads\": [[3, 6]]}").unwrap();
     fs::remove_file(folder.join("model/run.sha256")).unwrap();
     let transcribe = "transcribe some --model model --out new.jsonl";
+    refused(folder, transcribe, "run.sha256 is missing");
+    let config = folder.join("model/config.json");
+    let text = fs::read_to_string(&config).unwrap().replace("engram_checksums", "other");
+    fs::write(config, text).unwrap();
     refused(folder, transcribe, &["generation_config.json", "[3, 6]"]);
 }
 

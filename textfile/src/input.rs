@@ -14,8 +14,9 @@ use crate::{Location, TextError};
 /// exhaust the memory compress to about 0.1 % of their unpacked size.
 const MAX_COMPRESSION_RATIO: u64 = 100;
 const MAX_DECOMPRESSED_BYTES: u64 = 256 << 20;
-/// Limit of [`Input::read_bytes`] for an input that is not a regular file. The size of a pipe or a
-/// device is unknown and may be infinite.
+/// Limit of [`Input::read_bytes`] for a regular file, which may have a size without using the disk,
+/// and for any other input. The size of a pipe or a device is unknown and may be infinite.
+const MAX_FILE_BYTES: u64 = 8 << 30;
 const MAX_PIPE_BYTES: u64 = 1 << 30;
 
 /// The buffer size, in bytes.
@@ -146,16 +147,24 @@ impl<'r> Input<'r> {
     /// Reads all bytes.
     ///
     /// # Errors
-    /// as [`Input::error`]; [`TextError::Malformed`] for more than 1 GiB from an input that is not
-    /// a regular file
+    /// as [`Input::error`]; [`TextError::Malformed`] for a file of more than 8 GiB, and for more
+    /// than 1 GiB from an input that is not a regular file
     pub fn read_bytes(mut self) -> Result<Vec<u8>, TextError> {
-        let limit = if self.size.is_some() { u64::MAX - 1 } else { MAX_PIPE_BYTES };
-        let mut bytes = Vec::with_capacity(self.size.unwrap_or(0) as usize + 1);
-        let result = self.reader.by_ref().take(limit + 1).read_to_end(&mut bytes);
-        result.map_err(|error| self.error(error))?;
-        if bytes.len() as u64 > limit {
-            let reason = format!("has more than {} MiB", MAX_PIPE_BYTES >> 20);
-            return Err(TextError::malformed(self.file, None, reason, DECOMPRESS_REMEDY));
+        let (limit, remedy) = match self.size {
+            Some(_) => (MAX_FILE_BYTES, "check that this is the right file, or split it"),
+            None => (MAX_PIPE_BYTES, DECOMPRESS_REMEDY),
+        };
+        let mut bytes = Vec::new();
+        let size = self.size.unwrap_or(0);
+        if size <= limit {
+            let reserved = bytes.try_reserve_exact(size as usize + 1);
+            reserved.map_err(|_| self.error(io::ErrorKind::OutOfMemory.into()))?;
+            let result = self.reader.by_ref().take(limit + 1).read_to_end(&mut bytes);
+            result.map_err(|error| self.error(error))?;
+        }
+        if size > limit || bytes.len() as u64 > limit {
+            let reason = format!("has more than {} MiB", limit >> 20);
+            return Err(TextError::malformed(self.file, None, reason, remedy));
         }
         Ok(bytes)
     }
@@ -225,7 +234,7 @@ pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
     })
 }
 
-/// The remedy for an input above its size limit. Uncompressed files have no limit.
+/// The remedy for an input above its size limit: uncompressed files have a larger one.
 const DECOMPRESS_REMEDY: &str = "write its content to an uncompressed file and use that file";
 
 fn name(path: &Path) -> String {
@@ -450,6 +459,10 @@ mod tests {
             let mut input = Input::open(&path).unwrap();
             assert!(matches!(input.first_byte().unwrap_err(), TextError::Empty { .. }));
         }
+        // A file that takes no room on the disk.
+        std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        let error = read_text(&path).unwrap_err().to_string();
+        assert!(error.contains("f: has more than 8192 MiB; check"), "{error}");
         let mut input = Input::new("f", &b" \n[1]"[..]).unwrap();
         assert_eq!(input.first_byte().unwrap(), b'[');
         assert_eq!(input.read_bytes().unwrap(), b" \n[1]");

@@ -23,7 +23,7 @@ pub(crate) const CARD: &str = "README.md";
 pub(crate) const USAGE: &str = "how to use it (RUN is this folder)";
 /// The heading of the results.
 const RESULTS: &str = "\n## Results\n";
-/// The heading of the commands to reproduce the run.
+/// The heading of the command to reproduce the run.
 const REPRODUCTION: &str = "\n## How to reproduce\n";
 
 /// A model card under construction: a title, a table of facts, then appended text.
@@ -68,12 +68,13 @@ impl Card {
         self.text.push_str(text);
     }
 
-    /// The complete text, which ends with the commands to reproduce the run.
-    pub(crate) fn finish(mut self, recipe: &Recipe, commands: &str) -> Result<String> {
+    /// The complete text, which ends with the command to reproduce a run of this study.
+    pub(crate) fn finish(mut self, recipe: &Recipe, study: &str) -> Result<String> {
         let _ = write!(
             self.text,
-            "{REPRODUCTION}\n```\n{commands}\n```\n\nwith the resolved recipe of this \
-             folder:\n\n```toml\n{}```\n",
+            "{REPRODUCTION}\nIn the folder where this run was started, because relative paths of its \
+             recipe start there:\n\n```\nengram train {study} --recipe RUN/recipe.toml --run \
+             NEW_FOLDER\n```\n\nRUN is this folder. Its resolved recipe:\n\n```toml\n{}```\n",
             recipe.resolved()?
         );
         Ok(self.text)
@@ -155,8 +156,7 @@ pub(crate) fn of_run<S: Study>(
     card.rows_of_inputs(inputs);
     card.append("\n## Evaluations\n\n");
     card.append(&evaluations(summary)?);
-    let command = format!("engram train {} --recipe recipe.toml --run NEW_FOLDER", study.name());
-    card.finish(recipe, &command)
+    card.finish(recipe, study.name())
 }
 
 /// A table of all evaluations, from `metrics.jsonl`.

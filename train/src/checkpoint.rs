@@ -92,8 +92,7 @@ pub(crate) struct TableTensor {
 impl Checkpoints {
     /// Opens a run's checkpoint folder and removes temporary files of a killed process.
     pub(crate) fn open(run: &Path) -> Result<Self> {
-        let folder = run.join(FOLDER);
-        durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
+        let folder = create_folder_in(run, FOLDER)?;
         let is_checkpoint_file =
             |name: &str| [LATEST, BEST].contains(&name) || Name::parse(name).is_some();
         sweep_names(&folder, is_checkpoint_file)?;
@@ -298,6 +297,14 @@ pub fn remove_all(run: &Path) -> Result<()> {
 /// Writes parameters to a safetensors file.
 pub(crate) fn write_parameters(path: &Path, parameters: &Parameters) -> Result<()> {
     tensors::write(path, parameters.iter().map(Source::parameter).collect())
+}
+
+/// Creates a folder inside a run, unless it exists. Returns its path.
+///
+/// # Errors
+/// [`TrainError::Io`], also for a symbolic link
+pub(crate) fn create_folder_in(run: &Path, name: &str) -> Result<PathBuf> {
+    durable::create_folder_in(run, name).map_err(TrainError::io(&run.join(name)))
 }
 
 /// Writes a file durably.

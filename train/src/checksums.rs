@@ -91,7 +91,7 @@ mod tests {
     use std::fs;
 
     use engram_infer::InferError;
-    use engram_infer::finished_run::{RECIPE, WEIGHTS, check_checksums};
+    use engram_infer::finished_run::{CHECKSUMS_KEY, RECIPE, WEIGHTS, check_checksums};
 
     use super::*;
 
@@ -115,6 +115,10 @@ mod tests {
             for offset in 0..original.len() {
                 let mut bytes = original.clone();
                 bytes[offset] ^= 1 << (offset % 8);
+                // The case of a hexadecimal digit has no meaning.
+                if name == CHECKSUMS && bytes.eq_ignore_ascii_case(&original) {
+                    continue;
+                }
                 fs::write(&path, bytes).expect("written");
                 let error = check_checksums(folder.path()).expect_err("damaged");
                 assert!(
@@ -145,6 +149,13 @@ mod tests {
             let error = check_checksums(folder.path()).expect_err("incomplete").to_string();
             assert!(error.contains("is not listed in run.sha256"), "{lost}: {error}");
         }
+        // The forms of other tools.
+        let upper = |line: &str| line.split_at(64).0.to_uppercase() + line.split_at(64).1 + "\r\n";
+        let forms = [lines.lines().map(upper).collect(), lines.replace("  ", " *./")];
+        for form in forms {
+            fs::write(&list, format!("\u{feff}{form}")).expect("written");
+            check_checksums(folder.path()).expect("another form");
+        }
         fs::write(&list, &lines).expect("written");
         fs::write(folder.path().join("modules.json"), "[]").expect("written");
         let error = check_checksums(folder.path()).expect_err("added").to_string();
@@ -156,5 +167,12 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         fs::write(folder.path().join(WEIGHTS), "weights").expect("written");
         check_checksums(folder.path()).expect("no checksums needed");
+        // A model with this key was made with checksums.
+        let config = format!("{{\"{CHECKSUMS_KEY}\": \"{CHECKSUMS}\"}}");
+        fs::write(folder.path().join("config.json"), config).expect("written");
+        let error = check_checksums(folder.path()).expect_err("missing").to_string();
+        assert!(error.contains("run.sha256 is missing"), "{error}");
+        write_checksums(folder.path()).expect("written");
+        check_checksums(folder.path()).expect("whole");
     }
 }

@@ -3,13 +3,14 @@
 //! Rules at start, in order of precedence:
 //! 1. The folder is missing or empty: start a new run, with or without `resume`.
 //! 2. It holds other files but no run (`recipe.toml` and `inputs.json`): error.
-//! 3. It holds a run that ended before its first checkpoint: start a new run; nothing is lost.
-//! 4. It holds a run, and `resume` is not given: error.
-//! 5. It holds a run whose checkpoints were removed: error.
-//! 6. The run's recipe or inputs differ from the current ones: error.
-//! 7. Otherwise, continue from the newest intact checkpoint. If all are damaged: error.
+//! 3. It holds a run with a symbolic link in the place of a folder that the run writes: error.
+//! 4. It holds a run that ended before its first checkpoint: start a new run; nothing is lost.
+//! 5. It holds a run, and `resume` is not given: error.
+//! 6. It holds a run whose checkpoints were removed: error.
+//! 7. The run's recipe or inputs differ from the current ones: error.
+//! 8. Otherwise, continue from the newest intact checkpoint. If all are damaged: error.
 //!
-//! After an error of rules 2 to 6, the folder is unchanged.
+//! After an error of rules 2 to 7, the folder is unchanged.
 
 mod own;
 
@@ -150,6 +151,7 @@ fn start_in(run: &Path, resume: bool, recipe: &str, inputs: &Inputs) -> Result<S
     if !is_run(run) {
         return Err(TrainError::NoRun { run: path() });
     }
+    own::refuse_links(run)?;
     if is_unstarted(run)? {
         return Ok(Start::New);
     }

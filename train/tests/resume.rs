@@ -388,6 +388,16 @@ fn a_resumed_run_changes_no_file_outside_and_notices_a_changed_log() {
 
     fs::remove_file(&metrics).expect("removed");
     fs::hard_link(backup.join("metrics.jsonl"), &metrics).expect("a hard link");
+    // Folders of the run that are links, also to nothing, are refused before the first step.
+    let (checkpoints, test) = (run.join("checkpoints"), run.join("test"));
+    fs::rename(&checkpoints, backup.join("checkpoints")).expect("moved");
+    for (link, target) in [(&checkpoints, "checkpoints"), (&test, "nothing")] {
+        std::os::unix::fs::symlink(backup.join(target), link).expect("a link");
+        let error = train(&mut Toy::default(), &run, &[], true).expect_err("a link").to_string();
+        assert!(error.contains(&*link.to_string_lossy()), "{error}");
+        fs::remove_file(link).expect("removed");
+    }
+    fs::rename(backup.join("checkpoints"), &checkpoints).expect("moved");
     train(&mut Toy::default(), &run, &[], true).expect("a resumed run");
     assert_eq!(backed_up().map(|bytes| bytes.expect("a file")), before);
 }

@@ -2,7 +2,7 @@
 //!
 //! - The access token is sent only to the endpoint, never to another host, port or scheme.
 //! - At most ten redirects are followed: only to http and https, and never from https to http.
-//! - A redirect to a local network is followed only if the endpoint is in one, too.
+//! - A redirect to an address that is not public is followed only within the network of the endpoint.
 //! - Each request runs on its own thread, which touches no file. The caller waits for the thread
 //!   with a time limit, so neither a slow name server nor headers that arrive byte by byte block
 //!   the program.

@@ -1,6 +1,8 @@
 //! Tests of the segment tokenizer: segments without special tokens, checks against a model, and
 //! truncation.
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use engram_data::tokenizer::{SegmentTokenizer, SpecialTokens, TextForm, longest_first};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -142,6 +144,12 @@ fn steps_that_together_make_texts_too_long_are_refused() {
     };
     let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true});
     let prepend = json!({"type": "Prepend", "prepend": "▁"});
+    let step = |kind: &str| json!({"type": kind});
+    let bert = json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true,
+        "strip_accents": true, "lowercase": true});
+    let ctc = json!({"type": "CTC", "pad_token": "p", "word_delimiter_token": "", "cleanup": true});
+    let table = STANDARD.encode([vec![0; 4], vec![b'x'; 2000]].concat());
+    let table = json!({"type": "Precompiled", "precompiled_charsmap": table});
     for (part, steps) in [
         ("normalizer", vec![replace("String", "a", "aaaaaaaa"); 6]),
         ("normalizer", vec![replace("Regex", "[a-z]", "aaaaaaaa"); 6]),
@@ -150,6 +158,16 @@ fn steps_that_together_make_texts_too_long_are_refused() {
         ("normalizer", vec![prepend.clone(); 12]),
         ("pre_tokenizer", vec![bytes.clone(); 12]),
         ("decoder", vec![replace("String", "a", "aaaaaaaa"); 6]),
+        ("normalizer", vec![[replace("String", "a", "AAAAAAAA"), step("Lowercase")]; 6].concat()),
+        ("normalizer", vec![[replace("String", "a", "ａａａ"), step("NFKD")]; 6].concat()),
+        ("normalizer", vec![[replace("String", "a", "áááá"), bert.clone()]; 6].concat()),
+        ("normalizer", vec![table]),
+        // The library also accepts steps without a type, with another one, and without names.
+        ("normalizer", vec![json!({"pattern": {"String": "a"}, "content": "aaaaaaaa"}); 6]),
+        ("normalizer", vec![json!({"type": "x", "prepend": "▁"}); 12]),
+        ("normalizer", vec![json!([{"String": "a"}, "aaaaaaaa"]); 6]),
+        ("decoder", vec![json!({"type": "BPEDecoder", "suffix": ""}); 12]),
+        ("decoder", vec![ctc; 12]),
     ] {
         let error = read(part, &steps).unwrap_err();
         assert!(error.contains("tokenizer.json: not") && error.contains("1000 bytes"), "{error}");
@@ -158,9 +176,53 @@ fn steps_that_together_make_texts_too_long_are_refused() {
     let letters = ('а'..='я').map(|letter| replace("String", &letter.to_string(), "shch"));
     let quotes = vec![replace("Regex", "[“”]|„", "'"); 12];
     let space = [replace("Regex", r"\s+", " "), replace("String", " ", "▁"), prepend];
+    let albert = [replace("String", "``", "\""), step("NFKD"), step("StripAccents"), bert];
+    assert_eq!(read("normalizer", &albert), Ok(()));
     let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"});
     assert_eq!(read("normalizer", &letters.chain(quotes).chain(space).collect::<Vec<_>>()), Ok(()));
     assert_eq!(read("pre_tokenizer", &[metaspace, bytes]), Ok(()));
+}
+
+#[test]
+fn a_text_gets_a_limited_number_of_tokens_in_a_limited_time() {
+    let read = |pointer: &str, value: Value| {
+        let mut tokenizer: Value = serde_json::from_str(WORD_PIECE).unwrap();
+        *tokenizer.pointer_mut(pointer).unwrap() = value;
+        let json = tokenizer.to_string();
+        let tokenizer = SegmentTokenizer::from_bytes("tokenizer.json", json.as_bytes());
+        tokenizer.map(|_| ()).map_err(|error| error.to_string())
+    };
+    let template = |texts: usize, ids: usize| {
+        let text = json!({"Sequence": {"id": "A", "type_id": 0}});
+        let [cls, sep] =
+            ["[CLS]", "[SEP]"].map(|id| json!({"SpecialToken": {"id": id, "type_id": 0}}));
+        let single = [vec![cls], vec![text; texts], vec![sep]].concat();
+        let other = vec![json!({"Sequence": {"id": "B", "type_id": 1}})];
+        let pair = [single.clone(), other].concat();
+        json!({"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {
+            "[CLS]": {"id": "[CLS]", "ids": vec![2; ids], "tokens": vec!["[CLS]"; ids]},
+            "[SEP]": {"id": "[SEP]", "ids": [3], "tokens": ["[SEP]"]},
+        }})
+    };
+    let processors = json!({"type": "Sequence", "processors": vec![template(1, 200); 3]});
+    for (pointer, value, reason) in [
+        (
+            "/model/max_input_chars_per_word",
+            json!(1_000_000),
+            "`max_input_chars_per_word` is above",
+        ),
+        ("/model/continuing_subword_prefix", json!("#".repeat(2000)), "more than 1000 bytes"),
+        ("/post_processor", template(2, 1), "writes a text several times"),
+        ("/post_processor", template(1, 3000), "more than 1000 special tokens"),
+        ("/post_processor", processors, "more than 1000 special tokens"),
+    ] {
+        let error = read(pointer, value).unwrap_err();
+        assert!(error.contains("tokenizer.json: not") && error.contains(reason), "{error}");
+    }
+    assert_eq!(read("/post_processor", template(1, 1)), Ok(()));
+    let twice = WORD_PIECE.replace("\"normalizer\":", "\"normalizer\": null, \"normalizer\":");
+    let error = SegmentTokenizer::from_bytes("t", twice.as_bytes()).err().unwrap().to_string();
+    assert!(error.contains("duplicate field `normalizer`"), "{error}");
 }
 
 #[test]

@@ -70,6 +70,8 @@ pub(crate) struct Opened {
     pub(crate) prefix: Path,
     /// The address, for messages.
     pub(crate) location: String,
+    /// The folder's file system; `None` for another store.
+    pub(crate) local: Option<LocalFileSystem>,
 }
 
 /// Opens the store of an address. Sends no request.
@@ -119,7 +121,8 @@ pub(crate) fn open(address: &str, connect: &Connect) -> Result<Opened, MemoryErr
         ObjectStoreScheme::MicrosoftAzure => store!(MicrosoftAzureBuilder::from_env()),
         _ => return Err(invalid(format!("{scheme}://"))),
     };
-    Ok(Opened { store, prefix, location: address.trim_end_matches('/').to_owned() })
+    let location = address.trim_end_matches('/').to_owned();
+    Ok(Opened { store, prefix, location, local: None })
 }
 
 /// Returns the options. The first one disables the client's time limit, unless an option sets it.
@@ -144,7 +147,8 @@ fn folder(path: PathBuf) -> Result<Opened, MemoryError> {
         .map_err(|source| MemoryError::Read { file: path.clone(), source })?;
     let prefix = Path::from_absolute_path(absolute)
         .map_err(|error| remote(&location, printable(&error), "give the path of a folder"))?;
-    Ok(Opened { store: Arc::new(LocalFileSystem::new().with_fsync(true)), prefix, location })
+    let store = LocalFileSystem::new().with_fsync(true);
+    Ok(Opened { store: Arc::new(store.clone()), prefix, location, local: Some(store) })
 }
 
 #[cfg(test)]

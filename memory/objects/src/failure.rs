@@ -17,6 +17,10 @@ pub(crate) enum Failure {
     Late(Duration),
     /// The object has another size than its record.
     Size { expected: u64, found: u64 },
+    /// The object has more bytes than any manifest.
+    Large(u64),
+    /// A pipe, a socket, a device or a folder is in the place of the object.
+    NoFile,
 }
 
 impl From<object_store::Error> for Failure {
@@ -65,6 +69,10 @@ impl Failure {
                     format!("is truncated or changed: {found} bytes instead of {expected}");
                 return damaged(location, reason);
             }
+            Self::Large(bytes) => {
+                return damaged(location, format!("is too large for a manifest: {bytes} bytes"));
+            }
+            Self::NoFile => return damaged(location, "is not a regular file".to_owned()),
             Self::Store(error)
                 if matches!(error, NotFound { .. }) || self.status() == Some(404) =>
             {

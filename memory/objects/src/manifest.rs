@@ -15,7 +15,7 @@ use engram_memory::{MemoryError, ValueFormat};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::failure::{self, is_missing, remote};
+use crate::failure::{damaged, is_missing};
 use crate::shard::Layout;
 use crate::storage::Client;
 
@@ -105,17 +105,50 @@ impl Manifest {
 
     /// Reads and checks the manifest of a generation.
     pub(crate) async fn read(client: &Client, generation: u64) -> Result<Self, MemoryError> {
+        let manifest = Self::read_or_copy(client, generation).await?;
+        if manifest.generation == generation {
+            return Ok(manifest);
+        }
+        let reason = format!("is a copy of generation {}", manifest.generation);
+        Err(damaged(&client.address(&name(generation)), reason))
+    }
+
+    /// Reads the manifest of the current generation: the newest that is no copy of another one.
+    /// Returns the largest number, too. With `skip_damaged`, damaged manifests are passed over.
+    pub(crate) async fn read_current(
+        client: &Client,
+        skip_damaged: bool,
+    ) -> Result<(u64, Option<Self>), MemoryError> {
+        let generations = generations(client).await?;
+        let last = generations.last().copied().unwrap_or_default();
+        for &generation in generations.iter().rev() {
+            match Self::read_or_copy(client, generation).await {
+                Ok(manifest) if manifest.generation == generation => {
+                    return Ok((last, Some(manifest)));
+                }
+                Err(MemoryError::DamagedObject { .. }) if skip_damaged => {}
+                copy => drop(copy?),
+            }
+        }
+        Ok((last, None))
+    }
+
+    /// Reads and checks a manifest, which may be a copy of that of another generation.
+    pub(crate) async fn read_or_copy(
+        client: &Client,
+        generation: u64,
+    ) -> Result<Self, MemoryError> {
         let name = name(generation);
         let location = client.address(&name);
-        let bytes = client.get(&name, 0).await;
+        let bytes = client.get(&name, None).await;
         if bytes.as_ref().is_err_and(is_missing) && !generations(client).await?.is_empty() {
             let reason = "is missing, because a sweep or another program removed it; the values \
                           that a memory reads there are gone; open a newer copy of its folder";
-            return Err(failure::damaged(&location, reason.to_owned()));
+            return Err(damaged(&location, reason.to_owned()));
         }
         let bytes = bytes?;
         let manifest = Self::decode(&bytes, &location)?;
-        match manifest.check(generation) {
+        match manifest.check() {
             Ok(()) => Ok(manifest),
             Err(reason) => Err(damaged(&location, reason)),
         }
@@ -147,10 +180,7 @@ impl Manifest {
     }
 
     /// The checksum shows only that the object is as written. So all sizes are checked before use.
-    fn check(&self, generation: u64) -> Result<(), String> {
-        if self.generation != generation {
-            return Err(format!("has the number {}", self.generation));
-        }
+    fn check(&self) -> Result<(), String> {
         let Self { block_rows, shard_rows, values, .. } = self;
         if [*block_rows, *shard_rows, values.tokens, values.width].contains(&0) {
             return Err("has a size of 0".to_owned());
@@ -194,11 +224,6 @@ impl Manifest {
     }
 }
 
-/// The error for a damaged manifest.
-fn damaged(location: &str, reason: String) -> MemoryError {
-    remote(location, reason, "open an earlier generation, or delete the object and push again")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,11 +259,10 @@ mod tests {
 
     #[test]
     fn wrong_sizes_are_refused() {
-        assert_eq!(manifest().check(12), Ok(()));
+        assert_eq!(manifest().check(), Ok(()));
         let rows: Vec<usize> = manifest().shards().map(|(_, layout)| layout.rows).collect();
         assert_eq!(rows, [4, 4, 1, 1]);
-        let changes: [fn(&mut Manifest); 11] = [
-            |manifest| manifest.generation = 11,
+        let changes: [fn(&mut Manifest); 10] = [
             |manifest| manifest.block_rows = 0,
             |manifest| manifest.block_rows = 3,
             |manifest| manifest.values.width = 0,
@@ -253,7 +277,7 @@ mod tests {
         for (number, change) in changes.into_iter().enumerate() {
             let mut changed = manifest();
             change(&mut changed);
-            assert!(changed.check(12).is_err(), "{number}");
+            assert!(changed.check().is_err(), "{number}");
         }
     }
 

@@ -29,6 +29,7 @@ pub struct PushSettings {
     /// block of its own.
     pub block_bytes: usize,
     /// Whether shards that are in the store already are read, and sent again if they were changed.
+    /// A damaged manifest is then followed by a new one; otherwise it is an error.
     pub recheck: bool,
     /// Whether the memory may follow one with another identity.
     pub replace: bool,
@@ -82,7 +83,8 @@ pub fn push(
         return Err(MemoryError::invalid("the size of a shard or block", "0", "at least 1 byte"));
     }
     let client = Arc::clone(&storage.client);
-    let start_of_push = storage.wait(async move { Start::read(&client).await })?;
+    let start_of_push =
+        storage.wait(async move { Start::read(&client, settings.recheck).await })?;
     let identity = memory.manifest().identity.clone();
     let is_foreign = |base: &Manifest| base.memory.is_some() && base.memory != identity;
     if !settings.replace && start_of_push.base.as_ref().is_some_and(is_foreign) {
@@ -90,7 +92,7 @@ pub fn push(
     }
     let mut next = Manifest {
         format_version: Manifest::FORMAT_VERSION,
-        generation: start_of_push.base.as_ref().map_or(0, |base| base.generation) + 1,
+        generation: start_of_push.last.saturating_add(1),
         push: format!("{:032x}", rand::random::<u128>()),
         memory: identity,
         memory_generation: memory.manifest().generation,
@@ -134,7 +136,8 @@ pub fn push(
     }
     let mut pushed = sender.finish()?;
     pushed.rows = start;
-    if let Some(base) = start_of_push.base.as_ref().filter(|base| is_same(base, &next)) {
+    let last = start_of_push.base.as_ref().filter(|base| base.generation == start_of_push.last);
+    if let Some(base) = last.filter(|base| is_same(base, &next)) {
         pushed.generation = base.generation;
         return Ok(pushed);
     }
@@ -169,6 +172,8 @@ struct Start {
     /// An object that was written at the start, so its time is the start by the store's clock.
     probe: ObjectMeta,
     at: Instant,
+    /// The largest number of a generation; 0 for none.
+    last: u64,
     /// The current generation.
     base: Option<Manifest>,
     /// The names of its shards. They stay while it is current.
@@ -178,16 +183,13 @@ struct Start {
 }
 
 impl Start {
-    async fn read(client: &Client) -> Result<Self, MemoryError> {
+    async fn read(client: &Client, skip_damaged: bool) -> Result<Self, MemoryError> {
         let probe = check_conditions(client).await?;
-        let base = match manifest::generations(client).await?.last() {
-            Some(current) => Some(Manifest::read(client, *current).await?),
-            None => None,
-        };
+        let (last, base) = Manifest::read_current(client, skip_damaged).await?;
         let records = base.iter().flat_map(Manifest::shards);
         let named = records.map(|(record, _)| record.name()).collect();
         let (at, in_store) = (Instant::now(), HashMap::new());
-        let mut start = Self { probe, at, base, named, in_store };
+        let mut start = Self { probe, at, last, base, named, in_store };
         for (file, meta) in client.list(SHARDS).await? {
             let name = format!("{SHARDS}/{file}");
             if start.stays(&name, &meta, SHORTEST_STAY / 2) {
@@ -306,8 +308,12 @@ impl Sender<'_> {
         }
         let (client, name) = (Arc::clone(&self.storage.client), name.to_owned());
         self.running.push_back(self.storage.start(async move {
-            if is_there && client.get(&name, size).await? == bytes {
-                return Ok((false, 0));
+            if is_there {
+                match client.get(&name, Some(size)).await {
+                    Ok(found) if found == bytes => return Ok((false, 0)),
+                    Ok(_) | Err(MemoryError::DamagedObject { .. }) => {}
+                    Err(error) => return Err(error),
+                }
             }
             client.put(&name, bytes).await?;
             Ok((true, size))

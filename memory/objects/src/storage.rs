@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use engram_memory::MemoryError;
 use futures_util::TryStreamExt;
+use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
 use rand::Rng;
 use tokio::runtime::Runtime;
@@ -23,6 +24,8 @@ use crate::failure::{Failure, printable, remote};
 /// The pause before the first repetition of a request. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// The largest object of unknown size that is read: a manifest, in bytes.
+const MAX_BYTES: u64 = 256 << 20;
 /// The threads for requests. The requests of a thread wait for the network together.
 const THREADS: usize = 2;
 
@@ -71,7 +74,7 @@ impl ObjectStorage {
         location: &str,
         connect: Connect,
     ) -> Result<Self, MemoryError> {
-        Self::new(Opened { store, prefix, location: location.to_owned() }, connect)
+        Self::new(Opened { store, prefix, location: location.to_owned(), local: None }, connect)
     }
 
     fn new(opened: Opened, connect: Connect) -> Result<Self, MemoryError> {
@@ -82,7 +85,7 @@ impl ObjectStorage {
                 "at least 1",
             ));
         }
-        let Opened { store, prefix, location } = opened;
+        let Opened { store, prefix, location, local } = opened;
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.worker_threads(THREADS).thread_name("engram-objects").enable_all();
         let runtime = runtime.build().map_err(|error| {
@@ -90,8 +93,17 @@ impl ObjectStorage {
         })?;
         let permits = Arc::new(Semaphore::new(connect.parallel.min(Semaphore::MAX_PERMITS)));
         let (requests, retries, bytes_read) = Default::default();
-        let client =
-            Client { store, prefix, location, connect, permits, requests, retries, bytes_read };
+        let client = Client {
+            store,
+            prefix,
+            location,
+            local,
+            connect,
+            permits,
+            requests,
+            retries,
+            bytes_read,
+        };
         Ok(Self { client: Arc::new(client), runtime: Arc::new(Background(Some(runtime))) })
     }
 
@@ -170,6 +182,7 @@ pub(crate) struct Client {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     location: String,
+    local: Option<LocalFileSystem>,
     connect: Connect,
     /// One for each request at the same time.
     permits: Arc<Semaphore>,
@@ -216,10 +229,32 @@ impl Client {
         }
     }
 
-    pub(crate) async fn get(&self, name: &str, expected: u64) -> Result<Bytes, MemoryError> {
+    /// Opens an object. A pipe or a socket in a folder would wait for bytes.
+    async fn open(&self, path: &Path, options: GetOptions) -> Result<GetResult, Failure> {
+        let file = self.local.as_ref().and_then(|local| local.path_to_filesystem(path).ok());
+        if file.and_then(|file| file.metadata().ok()).is_some_and(|file| !file.is_file()) {
+            return Err(Failure::NoFile);
+        }
+        Ok(self.store.get_opts(path, options).await?)
+    }
+
+    /// Reads an object of `expected` bytes, or one of unknown size.
+    pub(crate) async fn get(
+        &self,
+        name: &str,
+        expected: Option<u64>,
+    ) -> Result<Bytes, MemoryError> {
         let path = self.path(name);
-        let get = || async { Ok(self.store.get(&path).await?.bytes().await?) };
-        let bytes = self.request(expected, get).await.map_err(self.error(name))?;
+        let get = || async {
+            let object = self.open(&path, GetOptions::new()).await?;
+            let found = object.meta.size;
+            match expected {
+                Some(expected) if expected != found => Err(Failure::Size { expected, found }),
+                None if found > MAX_BYTES => Err(Failure::Large(found)),
+                _ => Ok(object.bytes().await?),
+            }
+        };
+        let bytes = self.request(expected.unwrap_or(0), get).await.map_err(self.error(name))?;
         self.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes)
     }
@@ -234,14 +269,20 @@ impl Client {
         let path = self.path(name);
         let get = || async {
             let options = GetOptions::new().with_range(Some(range.clone()));
-            let read = async { self.store.get_opts(&path, options).await?.bytes().await };
+            let read = async {
+                let object = self.open(&path, options).await?;
+                match object.meta.size {
+                    found if found == size => Ok(object.bytes().await?),
+                    found => Err(Failure::Size { expected: size, found }),
+                }
+            };
             let failure = match read.await {
                 Ok(bytes) if bytes.len() as u64 == range.end - range.start => return Ok(bytes),
                 Ok(bytes) => {
                     let found = range.start + bytes.len() as u64;
                     Failure::Size { expected: size, found }
                 }
-                Err(error) => Failure::Store(error),
+                Err(failure) => failure,
             };
             // Stores report a range beyond the end of an object in many ways, so the size is
             // compared.

@@ -69,8 +69,17 @@ async fn run(client: &Client, settings: SweepSettings) -> Result<Swept, MemoryEr
     // The number of generations of each memory so far.
     let mut newer: HashMap<String, usize> = HashMap::new();
     for generation in generations.iter().rev() {
-        let manifest = Manifest::read(client, *generation).await?;
-        if let (Some(keep), Some(memory)) = (settings.keep, &manifest.memory) {
+        let manifest = match Manifest::read_or_copy(client, *generation).await {
+            Err(MemoryError::DamagedObject { location, reason }) => {
+                let remedy = "restore a copy of the object; if no memory reads this generation any \
+                              more, move the object away, then sweep again";
+                return Err(remote(&location, reason, remedy));
+            }
+            manifest => manifest?,
+        };
+        if manifest.generation == *generation
+            && let (Some(keep), Some(memory)) = (settings.keep, &manifest.memory)
+        {
             let newer = newer.entry(memory.clone()).or_default();
             *newer += 1;
             if *newer > keep {

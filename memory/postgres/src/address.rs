@@ -72,6 +72,11 @@ impl Address {
     /// Parses an address, and finds the password.
     pub(crate) fn parse(url: &str, connect: &Connect) -> Result<Self, MemoryError> {
         let (url, Parameters { name, encryption, authorities }) = split(url);
+        // The case of a scheme has no meaning.
+        let url = match url.split_once("://") {
+            Some((scheme, rest)) => format!("{}://{rest}", scheme.to_ascii_lowercase()),
+            None => url,
+        };
         // Only the part without a password may be in messages.
         let shown = url.rsplit_once('@').map_or(url.as_str(), |(_, host)| host);
         let shown = shown.split('?').next().unwrap_or_default();
@@ -238,7 +243,7 @@ mod tests {
         let address = parse("postgres://ann@/wiki?host=/run/pg&memory=birds", false).unwrap();
         assert_eq!(address.schema, "engram_birds");
         assert_eq!(address.to_string(), "postgres://ann@/wiki?host=/run/pg&memory=birds");
-        let address = parse("postgresql://ann@db.example:6000/wiki", true).unwrap();
+        let address = parse("PostgreSQL://ann@db.example:6000/wiki", true).unwrap();
         assert_eq!(address.schema, "engram_memory");
         assert_eq!(address.to_string(), "postgres://ann@db.example:6000/wiki?memory=memory");
     }

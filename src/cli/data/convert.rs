@@ -3,10 +3,12 @@
 use engram_data::messages::counted;
 
 use clap::{Args, Subcommand};
-use engram_durable::copy_file;
+use engram_durable::{copy_file, read_text, write_file};
+use engram_infer::finished_run::{CHECKSUMS, CHECKSUMS_KEY};
 use engram_models::ctranslate2::PublishedWhisper;
 use engram_textfile::refuse_lfs_pointer_at;
 use engram_train::write_checksums;
+use serde_json::Value;
 
 use super::super::paths::{InputFolder, NewFolder};
 use super::super::{Outcome, output};
@@ -58,6 +60,10 @@ impl Ctranslate2 {
             model.save(staging)?;
             let tokenizer = "tokenizer.json";
             copy_file(&self.folder.join(tokenizer), &staging.join(tokenizer))?;
+            let config = staging.join("config.json");
+            let mut json: Value = serde_json::from_str(&read_text(&config)?)?;
+            json[CHECKSUMS_KEY] = CHECKSUMS.into();
+            write_file(&config, format!("{json:#}\n").as_bytes())?;
             Ok(write_checksums(staging)?)
         })?;
         output::print(&format!("{}: {}", out.display(), counted(model.tensors.len(), "tensor")))

@@ -99,8 +99,10 @@ impl Access {
             return Some((StatusCode::MISDIRECTED_REQUEST, remedy.to_owned()));
         };
         // A page of another program on this machine has another port or name.
+        // A tunnel may encrypt the connection.
         let is_origin = |origin: &str| {
-            origin.strip_prefix("http://").is_some_and(|origin| origin.eq_ignore_ascii_case(host))
+            let origin = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            origin.is_some_and(|origin| origin.eq_ignore_ascii_case(host))
         };
         // A link on another site may open the page, but not request data.
         let is_data = request.uri().path().starts_with("/api/");

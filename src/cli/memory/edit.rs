@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use engram_data::folder::{FolderFiles, SkippedFiles, files};
@@ -421,13 +422,16 @@ pub(super) fn commit(transaction: Box<dyn Transaction>) -> anyhow::Result<Arc<dy
     Ok(snapshot?)
 }
 
-/// Prints the generation of a memory and its numbers of entries and deleted rows.
+/// Prints the generation of a changed memory and its numbers of entries and deleted rows.
 pub(super) fn print_state(snapshot: &dyn Snapshot) -> anyhow::Result<Outcome> {
     let Description { location, generation, entries, deleted, .. } = snapshot.description();
     output::print(&format!(
         "{location}: generation {generation}, {}, {}",
         counted(*entries, "entry"),
         counted(*deleted, "deleted row")
-    ))?;
+    ))
+    .with_context(|| {
+        format!("{location}: the change is made: generation {generation} is current")
+    })?;
     Ok(Outcome::Done)
 }

@@ -18,8 +18,11 @@ pub(crate) struct ServerOptions {
 /// The addresses of a memory on servers; `None` for a folder.
 pub(crate) fn addresses(location: &Path) -> Option<&str> {
     let text = location.to_str()?;
-    let is_address = text.starts_with("postgres://") || text.starts_with("postgresql://");
-    is_address.then_some(text)
+    let (scheme, _) = text.split_once("://")?;
+    ["postgres", "postgresql"]
+        .iter()
+        .any(|known| scheme.eq_ignore_ascii_case(known))
+        .then_some(text)
 }
 
 /// Opens a memory in a folder or on servers. With `partial`, unreachable servers are left out of

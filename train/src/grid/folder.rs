@@ -4,6 +4,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
 use engram_durable as durable;
+use engram_infer::InferError;
 
 use crate::error::{Result, TrainError};
 use crate::run_folder::open_lock;
@@ -70,6 +71,10 @@ impl Drop for LockedRun {
 /// use it to divide the runs.
 fn lock_file(run: &Path) -> Result<(PathBuf, File)> {
     let path = run.with_extension("lock");
+    // The run itself and the folder of its seed.
+    if let Some(folder) = run.ancestors().take(2).find(|folder| folder.is_symlink()) {
+        return Err(InferError::ForeignFile { path: folder.to_path_buf() }.into());
+    }
     if let Some(folder) = path.parent() {
         durable::create_folder(folder).map_err(TrainError::io(folder))?;
     }
@@ -102,5 +107,12 @@ mod tests {
         fs::create_dir(&run).expect("made");
         drop(locked);
         assert!(path.join("seed-1/configuration.lock").exists() && run.exists());
+        for link in ["seed-2", "seed-1/linked"] {
+            std::os::unix::fs::symlink(&foreign, path.join(link)).expect("a link");
+        }
+        for run in ["seed-2/configuration", "seed-1/linked"] {
+            assert!(LockedRun::try_lock(&path.join(run)).is_err(), "{run}");
+        }
+        assert_eq!(fs::read_dir(&foreign).expect("a folder").count(), 1);
     }
 }

@@ -6,7 +6,7 @@ use engram_eval::items::{Item, Items, json_lines};
 use engram_eval::metric::MetricInfo;
 
 use super::study::{AblationStudy, Column, Measures, MetricQuery};
-use crate::checkpoint::write_file;
+use crate::checkpoint::{create_folder_in, write_file};
 use crate::error::{Result, TrainError};
 
 /// The folder of the test results in a run.
@@ -36,8 +36,7 @@ impl TestItems {
     /// # Errors
     /// [`TrainError::Io`]
     pub fn write(run: &Path, metric: &MetricInfo, items: &[Item]) -> Result<()> {
-        let folder = run.join(TEST);
-        engram_durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
+        create_folder_in(run, TEST)?;
         write_file(&Self::file(run, metric), json_lines(items).as_bytes())
     }
 }

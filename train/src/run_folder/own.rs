@@ -4,6 +4,7 @@ use std::fs::{self, TryLockError};
 use std::path::Path;
 
 use engram_durable as durable;
+use engram_infer::InferError;
 use engram_infer::finished_run::{CHECKSUMS, RECIPE, SUMMARY, WEIGHTS};
 
 use super::{INPUTS, Inputs, LOCK};
@@ -53,10 +54,26 @@ fn is_written(name: &str) -> bool {
         stem.is_some_and(|stem| stem.starts_with("held_out-") || stem.starts_with("validation-"))
     };
     FILES.contains(&name)
-        || FOLDERS.contains(&name)
+        || is_folder(name)
         || is_variant_table(name)
-        || name.starts_with("fold-")
         || name.starts_with("events.out.tfevents.")
+}
+
+/// Whether a run writes a folder with this name. `fold-N` has a member of an ensemble.
+fn is_folder(name: &str) -> bool {
+    FOLDERS.contains(&name) || name.starts_with("fold-")
+}
+
+/// Returns an error for a symbolic link in the place of a folder that a run writes. A link in the
+/// place of a file is replaced when the file is written.
+pub(super) fn refuse_links(run: &Path) -> Result<()> {
+    for entry in fs::read_dir(run).map_err(TrainError::io(run))? {
+        let entry = entry.map_err(TrainError::io(run))?;
+        if entry.path().is_symlink() && entry.file_name().to_str().is_some_and(is_folder) {
+            return Err(InferError::ForeignFile { path: entry.path() }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Whether a run writes a file with this name to its folder `test`.

@@ -1,6 +1,8 @@
 //! Tests of slow, failing and closed stores, of damaged objects, and of simultaneous pushes.
 
 use std::fs;
+use std::os::unix::net::UnixListener;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -8,7 +10,9 @@ use std::time::{Duration, Instant};
 use crate::store::{Faulty, SMALL, assert_equal, connect, memory, read, with_store};
 use crate::support::*;
 use engram_memory::cache::ValueCache;
-use engram_memory_objects::{Connect, ObjectStorage, PushSettings, RemoteValues, push};
+use engram_memory_objects::{
+    Connect, ObjectStorage, PushSettings, RemoteValues, SweepSettings, push, sweep,
+};
 
 /// A memory, and its values in a store with faults.
 struct Setup {
@@ -56,6 +60,23 @@ fn damaged_objects_are_named_and_never_used() {
         // Repetitions would not help.
         assert!(start.elapsed() < Duration::from_secs(1));
     }
+    fs::write(&shard, [&intact[..], b"x"].concat()).unwrap();
+    let size = format!("{} bytes instead of {}", intact.len() + 1, intact.len());
+    assert_refused(read_all(), [&name, &size, "recheck"]);
+    // A pipe and a socket are neither awaited nor tried again.
+    let special = temporary.path().join("special");
+    for is_socket in [false, true] {
+        match is_socket {
+            true => drop(UnixListener::bind(&special).unwrap()),
+            false => assert!(Command::new("mkfifo").arg(&special).status().unwrap().success()),
+        }
+        fs::rename(&special, &shard).unwrap();
+        let start = Instant::now();
+        assert_refused(read_all(), [&name, "is not a regular file", "push it again and recheck"]);
+        assert!(start.elapsed() < Duration::from_secs(1));
+        assert_eq!(push(&storage, writer.generation(), SMALL).unwrap().sent, 1);
+        assert_eq!(read_all().unwrap(), expected);
+    }
     // Without `recheck`, only the size is compared.
     let mut changed = intact.clone();
     changed[0] ^= 1;
@@ -80,8 +101,25 @@ fn damaged_objects_are_named_and_never_used() {
     }
     fs::write(&manifest, &intact[..intact.len() - 1]).unwrap();
     assert_refused(open(), ["generations/0000000001: was changed or truncated"]);
+    // A file that takes no room on the disk.
+    fs::File::create(&manifest).unwrap().set_len(1 << 40).unwrap();
+    assert_refused(
+        open(),
+        ["0000000001: is too large for a manifest", "push it again and recheck"],
+    );
+    assert_refused(push(&storage, writer.generation(), SMALL), ["0000000001: is too large"]);
+    assert_refused(sweep(&storage, SweepSettings::default()), ["0000000001", "move the object"]);
+    // The next generation follows the damaged one, which stays.
+    assert_eq!(push(&storage, writer.generation(), recheck).unwrap().generation, 2);
+    assert_equal(&RemoteValues::open(&storage, 2).unwrap(), writer.generation());
+    assert_eq!(push(&storage, writer.generation(), SMALL).unwrap().generation, 2);
     fs::remove_file(&manifest).unwrap();
     assert_refused(RemoteValues::open(&storage, 1), ["generations/0000000001: is missing"]);
+    // A copied manifest stops neither sweeps nor pushes.
+    fs::copy(path.join("generations/0000000002"), path.join("generations/0000000009")).unwrap();
+    assert_eq!(sweep(&storage, SweepSettings::default()).unwrap(), Default::default());
+    assert_refused(RemoteValues::open(&storage, 9), ["0000000009: is a copy of generation 2"]);
+    assert_eq!(push(&storage, writer.generation(), SMALL).unwrap().generation, 10);
 }
 
 #[test]

@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 
 use engram_data::messages::counted;
 use engram_data::world::questions::Split;
-use engram_durable as durable;
 use engram_eval::compare::{Comparison, compare_items};
 use engram_eval::items::{Item, Items, Statistic, json_lines};
 use engram_eval::metric::{MetricInfo, Unit};
@@ -37,8 +36,7 @@ use super::frozen_texts::FrozenTexts;
 use super::study::{AvformerStudy, NORMALISER};
 use super::transcription::{VisualInput, clip_with_other_topic};
 use crate::Stop;
-use crate::checkpoint::write_file;
-use crate::error::TrainError;
+use crate::checkpoint::{create_folder_in, write_file};
 use crate::study::StudyResult;
 
 /// The share of clips whose transcript contains a name that is shown but not spoken.
@@ -190,8 +188,7 @@ impl AvformerStudy {
     /// # Errors
     /// Errors of the models and of writing.
     pub fn test(&self, avformer: &Avformer, run: &Path) -> StudyResult<TestMetrics> {
-        let folder = run.join(TEST);
-        durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
+        let folder = create_folder_in(run, TEST)?;
         let data = &self.data;
         let frozen = data.frozen_baseline.then(|| FrozenTexts::open(&data.cache, &self.asr_model));
         let (frozen, metrics) = (frozen.transpose()?, TestMetrics::default());

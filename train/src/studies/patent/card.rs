@@ -1,5 +1,6 @@
 //! The model card of an ensemble.
 
+use super::NAME;
 use super::run::PatentSummary;
 use super::study::COMMAND;
 use crate::card::{Card, USAGE};
@@ -31,5 +32,5 @@ pub(super) fn of_ensemble(
         "\nA member's held-out rows are those of its fold. `held_out.csv` has the scores of all \
          held-out rows, `validation.csv` the ensemble's scores of the validation rows.\n",
     );
-    card.finish(recipe, "engram train patent --recipe recipe.toml --run NEW_FOLDER")
+    card.finish(recipe, NAME)
 }

@@ -15,7 +15,6 @@
 use std::path::{Path, PathBuf};
 
 use engram_data::world::attributes::Source;
-use engram_durable as durable;
 use engram_eval::result::Measure;
 use engram_infer::finished_run::SUMMARY;
 use engram_infer::reveal::answers::Answers;
@@ -42,7 +41,7 @@ use super::snapshots::remove_snapshots;
 use super::study::{EVALUATION_MEMORY, RevealStudy};
 use super::swap::{SwapReport, swap};
 use crate::Stop;
-use crate::checkpoint::write_file;
+use crate::checkpoint::{create_folder_in, write_file};
 use crate::checksums::train_and_finish;
 use crate::error::{Result, TrainError};
 use crate::log;
@@ -286,10 +285,9 @@ fn test_dataset_metrics(
     examples: &[&Example],
     answers: &Answers,
 ) -> StudyResult<Vec<DatasetMetrics>> {
-    let folder = run.join("test");
     let mut dataset_metrics = Vec::new();
     for pair in dataset_metrics::references_and_answers(corpus, examples, &answers.texts)? {
-        durable::create_folder(&folder).map_err(TrainError::io(&folder))?;
+        let folder = create_folder_in(run, "test")?;
         for (name, content) in [&pair.references, &pair.answers] {
             write_file(&folder.join(name), content.as_bytes())?;
         }

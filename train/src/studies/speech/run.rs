@@ -10,6 +10,7 @@ use engram_data::world::questions::Split;
 use engram_eval::result::Measure;
 use engram_eval::wer::rare_words::RareWords;
 use engram_eval::wer::report::{WER, WerOptions};
+use engram_infer::finished_run::{CHECKSUMS, CHECKSUMS_KEY};
 use serde::{Deserialize, Serialize};
 
 use super::super::reports::{word_errors, write_texts};
@@ -132,7 +133,8 @@ fn finish(
 ) -> StudyResult<SpeechSummary> {
     let encoder = study.model.encoder();
     let vocabulary_size = study.tokenizer.vocabulary_size();
-    let config = study.model.decoder.config(&encoder, vocabulary_size).to_json()?;
+    let mut config = study.model.decoder.config(&encoder, vocabulary_size).to_json()?;
+    config[CHECKSUMS_KEY] = CHECKSUMS.into();
     let write = |name: &str, content: &[u8]| write_file(&trained.run.join(name), content);
     write("config.json", &serde_json::to_vec_pretty(&config)?)?;
     write(TOKENIZER, study.tokenizer.json()?.as_bytes())?;
