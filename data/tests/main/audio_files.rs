@@ -236,9 +236,9 @@ fn flacs_with_unknown_or_wrong_sizes_and_parts_of_flacs_are_read() {
 fn opus_alac_aiff_au_and_caf_have_the_samples_of_the_recording() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
     for (name, tolerance, padding) in [
-        ("tiny.opus", 0.02, 0),
-        ("tiny.webm", 0.02, 320),
-        ("opus.mp4", 0.02, 320),
+        ("tiny.opus", 0.03, 0),
+        ("tiny.webm", 0.03, 320),
+        ("opus.mp4", 0.03, 320),
         ("alac.m4a", 1e-4, 0),
         ("alac.caf", 1e-4, 0),
         ("tiny.aiff", 1e-4, 0),
@@ -249,8 +249,6 @@ fn opus_alac_aiff_au_and_caf_have_the_samples_of_the_recording() {
         assert!((1_600..=1_600 + padding).contains(&samples.len()), "{name}: {}", samples.len());
         for (i, sample) in samples[..1_600].iter().enumerate() {
             let expected = 0.125 * (i as f32 / RATE as f32 * 440.0 * std::f32::consts::TAU).sin();
-            // The encoder does not know the samples before and after the ends.
-            let tolerance = if (100..1_500).contains(&i) { tolerance } else { 0.06 };
             assert!((sample - expected).abs() < tolerance, "{name}, {i}: {sample}, {expected}");
         }
     }
