@@ -27,7 +27,7 @@ MP3_TOLERANCE = 4 * 576  # Four MP3 frames at 16 kHz, in samples.
 MAX_DIFFERENCE = 1e-3
 
 cases = []  # (path, tolerance in samples, seconds or None, may be refused)
-exact = []  # (kind, path, sample rate, samples that may follow those of ffmpeg)
+exact = []  # (kind, path, sample rate, tolerance of the length in samples)
 
 
 def run(*command, **options):
@@ -339,7 +339,7 @@ def uncompressed():
         case(write(f"cut.{extension}", read(f"16.{extension}")[:-9001]), refused=True)
     case(ffmpeg("ima4.aifc", "-c:a", "adpcm_ima_qt"), refused=True)
     two = read("speech.wav") + b"data" + struct.pack("<I", 32_000) + bytes(32_000)
-    case(write("two_data_chunks.wav", two))
+    case(write("two_data_chunks.wav", two), seconds=4.0)  # ffmpeg 5 reads only the second.
 
 
 def other():
@@ -373,12 +373,13 @@ def compare_samples(program):
             continue
         actual = array.array("f", read(f"{path}.f32"))
         decoder = ["-c:a", "libopus"] if "Opus" in kind else []
-        command = ["ffmpeg", "-v", "error", "-nostdin", *decoder, "-i", path, "-f", "f32le", "-ac", "1", "-ar", str(rate)]
-        expected = array.array("f", run(*command, "-"))
+        # Without the option, the mean of two channels is louder.
+        mean = ["-f", "f32le", "-ac", "1", "-rematrix_maxval", "1", "-ar", str(rate), "-"]
+        expected = array.array("f", run("ffmpeg", "-v", "error", "-nostdin", *decoder, "-i", path, *mean))
         difference = max((abs(a - e) for a, e in zip(actual, expected)), default=1.0)
         largest[kind] = max(largest.get(kind, 0.0), difference)
         counts[kind] = counts.get(kind, 0) + 1
-        if difference > MAX_DIFFERENCE or not 0 <= len(actual) - len(expected) <= extra:
+        if difference > MAX_DIFFERENCE or abs(len(actual) - len(expected)) > extra:
             failed += 1
             print(f"FAILED {path}: {len(actual)} samples of {len(expected)}, which differ by {difference:.6f}")
     for kind, difference in largest.items():

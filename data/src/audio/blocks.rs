@@ -44,8 +44,8 @@ const UNSUPPORTED: [(&[u8], &str); 11] = [
     (b"MAC ", "Monkey's Audio"),
     (b"Creative Voice File", "Creative Voice"),
     (b".SoX", "SoX"),
-    (b"\x1f\x8b\x08", "gzip"),
-    (b"PK\x03\x04", "ZIP"),
+    (b"\x1f\x8b\x08", "gzip (unpack it)"),
+    (b"PK\x03\x04", "ZIP (unpack it)"),
 ];
 /// The first bytes of a Matroska or WebM file.
 pub(super) const MATROSKA: &[u8; 4] = b"\x1a\x45\xdf\xa3";
@@ -90,7 +90,12 @@ fn unsupported(head: &[u8]) -> Option<&'static str> {
         _ if is_ts => Some("an MPEG transport stream"),
         _ if head.get(5).is_some_and(is_ac3) => Some("AC-3"),
         _ if head.starts_with(b"RIFF") && head.get(8..12) == Some(b"AVI ") => Some("AVI"),
-        _ if head.starts_with(b"OggS") && head.get(28..33) == Some(b"Speex") => Some("Speex"),
+        _ if head.starts_with(b"OggS") => match head.get(28..47)? {
+            [b'S', b'p', b'e', b'e', b'x', ..] => Some("Speex"),
+            // Symphonia does not demux the other channel mappings.
+            [b'O', b'p', b'u', b's', .., 2..] => Some("Opus of an unusual channel mapping"),
+            _ => None,
+        },
         _ => UNSUPPORTED.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name),
     }
 }
@@ -199,7 +204,7 @@ mod tests {
             (b"TTA1", Some("True Audio")),
             (b"Creative Voice File\x1a", Some("Creative Voice")),
             (b".SoX", Some("SoX")),
-            (b"\x1f\x8b\x08", Some("gzip")),
+            (b"\x1f\x8b\x08", Some("gzip (unpack it)")),
             (b"version https://git-lfs.github.com/spec/v1\n", Some("text")),
             (b"{\"audio\": \"a.wav\"}\n", Some("text")),
             (b"[\"\xc3\xa4.wav\", \"b.wav\"]", Some("text")),

@@ -39,7 +39,7 @@ impl Opus {
     /// # Errors
     /// a description of the problem with the header
     pub(super) fn new(head: &[u8], gapless: bool) -> Result<Self, String> {
-        let damaged = || "has a damaged Opus header".to_owned();
+        let damaged = || "has no valid Opus header".to_owned();
         let Some([version, channels, a, b, _, _, _, _, c, d, family, rest @ ..]) =
             head.strip_prefix(b"OpusHead")
         else {

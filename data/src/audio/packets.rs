@@ -4,7 +4,8 @@
 use std::io::ErrorKind;
 
 use symphonia::core::codecs::audio::well_known::{
-    CODEC_ID_AC3, CODEC_ID_DCA, CODEC_ID_EAC3, CODEC_ID_OPUS, CODEC_ID_TRUEHD,
+    CODEC_ID_AC3, CODEC_ID_ADPCM_IMA_QT, CODEC_ID_DCA, CODEC_ID_EAC3, CODEC_ID_OPUS,
+    CODEC_ID_TRUEHD,
 };
 use symphonia::core::codecs::audio::{
     AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions,
@@ -24,8 +25,9 @@ use crate::guard::guarded;
 
 const PANICKED: &str = "is damaged: the decoder panicked";
 /// Codecs that are not supported, and their names.
-const UNSUPPORTED: [(AudioCodecId, &str); 4] = [
+const UNSUPPORTED: [(AudioCodecId, &str); 5] = [
     (CODEC_ID_AC3, "AC-3"),
+    (CODEC_ID_ADPCM_IMA_QT, "ADPCM"),
     (CODEC_ID_EAC3, "Enhanced AC-3"),
     (CODEC_ID_DCA, "DTS"),
     (CODEC_ID_TRUEHD, "TrueHD"),
@@ -183,7 +185,7 @@ impl Demuxer {
 
     fn find_track(&mut self) -> Result<(), String> {
         let Some(track) = self.format.default_track(TrackType::Audio) else {
-            return Err("has no audio track".to_owned());
+            return Err("has no audio track of a supported codec".to_owned());
         };
         let Some(parameters) = track.codec_params.as_ref().and_then(|codec| codec.audio()) else {
             return Err("its audio codec is unknown".to_owned());

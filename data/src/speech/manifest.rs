@@ -19,7 +19,8 @@ use crate::DataError;
 use crate::audio::AudioReader;
 use crate::folder::{self, FolderFiles, SkippedFiles};
 
-/// A clip may end this much after its recording, because times in lists are rounded.
+/// A clip may end this much after its recording, whatever its length: times in lists are rounded, and
+/// programs count the padding of an encoder differently.
 const MAX_MISSING_SECONDS: f64 = 0.1;
 
 const REMEDY: &str = "write {\"audio\": \"a.flac\", \"text\": \"…\", \"frames\": [\"1.png\"]}";
