@@ -6,8 +6,10 @@
 
 Compares the number of samples at 16 kHz, and the share of the power in the second half, with
 `ffmpeg -i FILE -f f32le -ac 1 -ar 16000`, the command of openai-whisper's load_audio. For files where ffmpeg
-is wrong, compares the length with the known length in seconds. Needs ffmpeg and sox; prints SKIPPED without
-them. With KEEP=FOLDER, copies the audio files to this folder.
+is wrong, compares the length with the known length in seconds. Of lossless files and Opus, compares all samples
+at their own rate, and prints the largest difference of each kind; for Opus, ffmpeg uses libopus, because the
+samples of its own decoder differ at changes of the mode. Needs ffmpeg and sox; prints SKIPPED without them.
+With KEEP=FOLDER, copies the audio files to this folder.
 """
 
 import array
@@ -22,7 +24,10 @@ import tempfile
 RATE = 16_000
 MP3_TOLERANCE = 4 * 576  # Four MP3 frames at 16 kHz, in samples.
 
+MAX_DIFFERENCE = 1e-3
+
 cases = []  # (path, tolerance in samples, seconds or None, may be refused)
+exact = []  # (kind, path, sample rate, tolerance of the length in samples)
 
 
 def run(*command, **options):
@@ -39,6 +44,12 @@ def ffmpeg(path, *arguments, source="speech.wav", before=()):
 
 def case(path, tolerance=2, seconds=None, refused=False):
     cases.append((path, tolerance, seconds, refused))
+    return path
+
+
+def equal(kind, path, rate=RATE, extra=0):
+    """All samples must equal those of ffmpeg."""
+    exact.append((kind, path, rate, extra))
     return path
 
 
@@ -212,8 +223,64 @@ def ogg():
     ffmpeg("stereo.ogg", "-c:a", "libvorbis", "-ac", "2", "-ar", "44100")
     case(write("joined_stereo.ogg", plain + read("stereo.ogg")), 1024, seconds=6.0)
     case(write("cut.ogg", plain[: len(plain) // 2]), 8192, refused=True)
-    case(ffmpeg("speech.opus", "-c:a", "libopus"), refused=True)
-    case(ffmpeg("speech.webm", "-c:a", "libopus"), refused=True)
+
+
+def opus():
+    ffmpeg("stereo48.wav", "-i", "other.wav", "-filter_complex", "[0][1]amerge", "-ar", "48000", "-ac", "2")
+    ffmpeg("mono48.wav", "-ar", "48000", "-ac", "1")
+
+    def encode(path, *arguments, source="mono48.wav", **options):
+        return ffmpeg(path, "-c:a", "libopus", *arguments, source=source, **options)
+
+    for channels in ("mono", "stereo"):
+        for application in ("voip", "audio", "lowdelay"):
+            for bitrate in (8, 16, 32, 128):
+                for duration in ("2.5", "5", "10", "20", "40", "60"):
+                    if application == "lowdelay" and duration in ("40", "60"):
+                        continue
+                    path = f"{channels}_{application}_{bitrate}_{duration}.opus"
+                    arguments = ["-application", application, "-b:a", f"{bitrate}k", "-frame_duration", duration]
+                    equal("Ogg Opus", encode(path, *arguments, source=f"{channels}48.wav"), 48_000)
+    # As WhatsApp and MediaRecorder write them, and with lost packets.
+    equal("Ogg Opus", encode("whatsapp.ogg", "-b:a", "16k", "-application", "voip", "-ar", "16000"), 48_000)
+    equal("Ogg Opus", encode("fec.opus", "-fec", "1", "-packet_loss", "20", "-b:a", "24k"), 48_000)
+    equal("Ogg Opus", encode("cut.opus", "-t", "0.3"), 48_000)
+    padding = 60 * 48
+    equal("WebM Opus", encode("plain.webm"), 48_000, padding)
+    equal("WebM Opus", encode("live.webm", "-live", "1", "-cluster_time_limit", "500"), 48_000, padding)
+    with open("mono48.wav", "rb") as file:
+        command = ["ffmpeg", "-v", "error", "-i", "-", "-c:a", "libopus", "-f", "webm", "-"]
+        piped = run(*command, stdin=file)
+    equal("WebM Opus", write("piped.webm", piped), 48_000, padding)
+    equal("Matroska Opus", encode("plain.mka", "-b:a", "24k"), 48_000, padding)
+    equal("MP4 Opus", encode("plain.mp4"), 48_000, padding)
+    equal("MP4 Opus", encode("fragments.mp4", "-movflags", "frag_keyframe+delay_moov"), 48_000, padding)
+    case(encode("surround.opus", "-ac", "6", "-mapping_family", "1"), 4)
+    case(write("chained.opus", read("mono_voip_16_20.opus") + read("stereo_audio_32_20.opus")), 700, seconds=5.0)
+    data = read("mono_audio_32_20.opus")
+    case(write("half.opus", data[: len(data) // 2]), 48_000)
+    # Twice the amplitude, by the gain of the header.
+    gain = read("whatsapp.ogg")
+    gain[gain.find(b"OpusHead") + 16 : gain.find(b"OpusHead") + 18] = struct.pack("<h", 1541)
+    equal("Ogg Opus", write("gain.opus", with_checksum(gain)), 48_000)
+    if shutil.which("opusenc"):
+        for arguments in (["--bitrate", "12", "--speech"], ["--bitrate", "96", "--music", "--framesize", "60"]):
+            path = f"opusenc_{arguments[1]}.opus"
+            run("opusenc", "--quiet", *arguments, "mono48.wav", path)
+            equal("Ogg Opus", path, 48_000)
+
+
+def with_checksum(data):
+    """Corrects the checksum of the first page of an Ogg file."""
+    end = 27 + data[26] + sum(data[27 : 27 + data[26]])
+    data[22:26] = bytes(4)
+    checksum = 0
+    for byte in data[:end]:
+        checksum ^= byte << 24
+        for _ in range(8):
+            checksum = (checksum << 1) ^ (0x104C11DB7 if checksum >> 31 else 0)
+    data[22:26] = struct.pack("<I", checksum)
+    return data
 
 
 def mp4():
@@ -230,13 +297,57 @@ def mp4():
     case(write("cut.m4a", read("moov_first.m4a")[:-9000]), padding, refused=True)
     case(ffmpeg("speech.aac"), padding)
     case(write("joined.aac", read("speech.aac") * 2), 2 * padding)
-    case(ffmpeg("alac.m4a", "-c:a", "alac"), refused=True)
+    for name, arguments in [("16", ["-sample_fmt", "s16p"]), ("24", ["-sample_fmt", "s32p"]), ("stereo", ["-ac", "2"])]:
+        equal("MP4 ALAC", ffmpeg(f"alac_{name}.m4a", "-c:a", "alac", *arguments))
+        equal("CAF ALAC", ffmpeg(f"alac_{name}.caf", "-c:a", "alac", *arguments))
+    case(ffmpeg("alac_44.m4a", "-c:a", "alac", "-ar", "44100"), 8)
+
+
+def matroska():
+    for codec in ("flac", "libvorbis", "libmp3lame", "aac", "mp2"):
+        case(ffmpeg(f"{codec}.mka", "-c:a", codec), MP3_TOLERANCE)
+    equal("Matroska FLAC", "flac.mka")
+    equal("Matroska PCM", ffmpeg("pcm.mka", "-c:a", "pcm_s24le"))
+    equal("QuickTime PCM", ffmpeg("pcm.mov", "-c:a", "pcm_s16le"))
+    equal("Matroska ALAC", ffmpeg("alac.mka", "-c:a", "alac"))
+    video = ["-f", "lavfi", "-i", "color=size=32x32:duration=3", "-c:v", "libvpx", "-c:a", "libvorbis"]
+    case(ffmpeg("video.webm", *video), MP3_TOLERANCE)
+
+
+def uncompressed():
+    """AIFF, AIFF-C, AU and CAF, from ffmpeg and sox."""
+    samples = {"s8": "pcm_s8", "16": "pcm_s16be", "24": "pcm_s24be", "32": "pcm_s32be", "f32": "pcm_f32be"}
+    samples.update({"f64": "pcm_f64be", "alaw": "pcm_alaw", "mulaw": "pcm_mulaw"})
+    for name, codec in samples.items():
+        for extension, kind in (("aiff", "AIFF"), ("au", "AU"), ("caf", "CAF")):
+            equal(kind, ffmpeg(f"{name}.{extension}", "-c:a", codec))
+    equal("AIFF", ffmpeg("sowt.aiff", "-c:a", "pcm_s16le"))
+    equal("AIFF", ffmpeg("stereo.aif", "-ac", "2", "-ar", "44100"), 44_100)
+    equal("AU", ffmpeg("stereo.au", "-ac", "2", "-ar", "8000"), 8_000)
+    equal("CAF", ffmpeg("little_endian.caf", "-c:a", "pcm_s24le", "-ac", "2"))
+    for name, arguments in [("sox.aifc", ["-b", "24"]), ("sox.aiff", ["-b", "8"]), ("sox.snd", ["-e", "mu-law"])]:
+        run("sox", "speech.wav", *arguments, name)
+        equal(name[4:].upper(), name)
+    run("sox", "speech.wav", "-t", "au", "sox_pipe.au")
+    piped = read("sox_pipe.au")
+    piped[8:12] = b"\xff" * 4
+    equal("AU", write("sox_pipe.au", piped))
+    with open("speech.wav", "rb") as file:
+        piped = run("ffmpeg", "-v", "error", "-i", "-", "-f", "caf", "-", stdin=file)
+    equal("CAF", write("ffmpeg_pipe.caf", piped))
+    for extension in ("aiff", "au", "caf"):
+        case(write(f"cut.{extension}", read(f"16.{extension}")[:-9001]), refused=True)
+    case(ffmpeg("ima4.aifc", "-c:a", "adpcm_ima_qt"), refused=True)
+    two = read("speech.wav") + b"data" + struct.pack("<I", 32_000) + bytes(32_000)
+    case(write("two_data_chunks.wav", two), seconds=4.0)  # ffmpeg 5 reads only the second.
 
 
 def other():
-    case(ffmpeg("speech.aiff"), refused=True)
-    case(ffmpeg("speech.caf"), refused=True)
-    case(ffmpeg("speech.au"), refused=True)
+    for name, arguments in [("ac3.mka", ["-c:a", "ac3", "-ar", "48000"]), ("ac3.ac3", ["-ar", "48000"])]:
+        case(ffmpeg(name, *arguments), refused=True)
+    case(ffmpeg("speech.ts", "-c:a", "mp2", "-ar", "48000"), refused=True)
+    case(ffmpeg("speech.flv", "-c:a", "libmp3lame", "-ar", "44100"), refused=True)
+    case(ffmpeg("speech.avi"), refused=True)
     case(ffmpeg("speech.wma"), refused=True)
     case(write("text.wav", b"this is a text and not audio at all\n" * 40), refused=True)
     case(write("zeros.mp3", bytes(100_000)), refused=True)
@@ -249,6 +360,31 @@ def ffmpeg_samples(path):
     samples = array.array("f", data[: len(data) // 4 * 4])
     second = sum(s * s for s in samples[len(samples) // 2 :])
     return len(samples), second / max(sum(s * s for s in samples), 1e-9)
+
+
+def compare_samples(program):
+    """Compares all samples with those of ffmpeg."""
+    failed, largest, counts = 0, {}, {}
+    for kind, path, rate, extra in exact:
+        line = run(program, "--write", str(rate), path).decode().strip()
+        if "\trefused\t" in line:
+            failed += 1
+            print(f"FAILED {line}")
+            continue
+        actual = array.array("f", read(f"{path}.f32"))
+        decoder = ["-c:a", "libopus"] if "Opus" in kind else []
+        # Without the option, the mean of two channels is louder.
+        mean = ["-f", "f32le", "-ac", "1", "-rematrix_maxval", "1", "-ar", str(rate), "-"]
+        expected = array.array("f", run("ffmpeg", "-v", "error", "-nostdin", *decoder, "-i", path, *mean))
+        difference = max((abs(a - e) for a, e in zip(actual, expected)), default=1.0)
+        largest[kind] = max(largest.get(kind, 0.0), difference)
+        counts[kind] = counts.get(kind, 0) + 1
+        if difference > MAX_DIFFERENCE or abs(len(actual) - len(expected)) > extra:
+            failed += 1
+            print(f"FAILED {path}: {len(actual)} samples of {len(expected)}, which differ by {difference:.6f}")
+    for kind, difference in largest.items():
+        print(f"{kind}: {counts[kind]} files, largest difference {difference:.7f}")
+    return failed == 0
 
 
 def compare(decoded):
@@ -282,7 +418,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         make_speech()
-        for kind in (wav, flac, mp3, ogg, mp4, other):
+        for kind in (wav, flac, mp3, ogg, opus, mp4, matroska, uncompressed, other):
             kind()
         lines = run(program, *(path for path, *_ in cases)).decode().splitlines()
         decoded = {path: (number, message) for path, number, message in (line.split("\t", 2) for line in lines)}
@@ -290,7 +426,8 @@ def main():
             shutil.copytree(folder, os.environ["KEEP"], dirs_exist_ok=True)
         if len(decoded) != len(cases):
             sys.exit(f"{len(cases)} files, but {len(decoded)} lines of output")
-        if not compare(decoded):
+        same_samples = compare_samples(program)
+        if not compare(decoded) or not same_samples:
             sys.exit(1)
         os.chdir("/")
 

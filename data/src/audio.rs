@@ -1,19 +1,22 @@
 //! Reads audio files as mono samples from -1 to 1, at a given sample rate.
 //!
-//! Supported formats: WAV (integers of 8 to 64 bits, floats, A-law, mu-law; also RF64 and W64),
-//! FLAC, MP3, Ogg Vorbis, and AAC in MP4 or ADTS. Channels are averaged; `rubato` converts other
-//! sample rates. A file is read in blocks, so an hour of audio needs no more memory than a second.
+//! Supported formats: uncompressed samples (integers of 8 to 64 bits, floats, A-law, mu-law) in WAV,
+//! RF64, W64, AIFF, CAF and AU; FLAC; MP3; AAC in ADTS; Opus and Vorbis in Ogg; and these codecs and
+//! ALAC in MP4, Matroska, WebM and CAF. Channels are averaged; `rubato` converts other sample rates.
+//! A file is read in blocks, so an hour of audio needs no more memory than a second.
 //!
 //! Sizes and counts in headers are only hints, because some programs cannot fill them in. The
 //! reader reads all samples that are present, or refuses the file.
 
 mod blocks;
+mod descriptions;
 mod flac;
 mod input;
 pub mod mixing;
 mod mp4;
 mod mpeg;
 pub mod noise;
+mod opus;
 mod packets;
 mod pcm;
 mod resample;

@@ -26,11 +26,11 @@ pub enum DataError {
 
     // Audio
     /// An audio file cannot be used.
-    #[error("{path}: {reason}; convert it to a new WAV file with a program that plays it, or remove it from the data", path = path.display())]
+    #[error("{path}: {reason}; convert it to a new WAV file (ffmpeg -i IN -ar 16000 -ac 1 OUT.wav), or remove it from the data", path = path.display())]
     Audio { path: PathBuf, reason: String },
 
     /// A file came where raw samples are expected.
-    #[error("{path}: begins like a file of the format {format}, but is read as raw samples (16 kHz, mono, 16 bits, little-endian); convert it (ffmpeg -i FILE -f s16le -ar 16000 -ac 1 -), or give the name of the file if it is WAV, FLAC, MP3, AAC or Ogg Vorbis", path = path.display())]
+    #[error("{path}: begins like a file of the format {format}, but is read as raw samples (16 kHz, mono, 16 bits, little-endian); convert the recording (ffmpeg -i RECORDING -f s16le -ar 16000 -ac 1 -), or give the name of its file", path = path.display())]
     NotRaw { path: PathBuf, format: &'static str },
 
     /// The video frames of a clip cannot be used.

@@ -115,8 +115,7 @@ impl DecodedImage {
             return Err(image_error("is a truncated JPEG".to_owned()));
         }
         decoder.set_limits(memory_limit(MAX_MEMORY)).map_err(decoder_error)?;
-        let mut pixels =
-            DynamicImage::from_decoder(decoder).map_err(decoder_error)?.into_rgb8().into_raw();
+        let mut pixels = to_rgb8(DynamicImage::from_decoder(decoder).map_err(decoder_error)?);
         if let Some(gif) = &gif {
             gif.fill_canvas(width, &mut pixels);
         }
@@ -150,6 +149,22 @@ impl DecodedImage {
     /// Returns the pixels `[height, width, 3]`: red, green and blue from 0 to 255.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
+    }
+}
+
+/// Returns the pixels as Pillow converts them: of 16 bits, it keeps the upper 8, but in grey images
+/// without transparency, values above 255 become 255.
+fn to_rgb8(image: DynamicImage) -> Vec<u8> {
+    let is_grey = matches!(image, DynamicImage::ImageLuma16(_));
+    let narrow = |value: u16| if is_grey { value.min(255) as u8 } else { (value >> 8) as u8 };
+    match image {
+        DynamicImage::ImageLuma16(_)
+        | DynamicImage::ImageLumaA16(_)
+        | DynamicImage::ImageRgb16(_)
+        | DynamicImage::ImageRgba16(_) => {
+            image.into_rgb16().into_raw().into_iter().map(narrow).collect()
+        }
+        image => image.into_rgb8().into_raw(),
     }
 }
 

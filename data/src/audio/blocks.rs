@@ -9,6 +9,7 @@ use super::flac::FlacBlocks;
 use super::input::Input;
 use super::mpeg::{MpegBlocks, mpeg_frame};
 use super::packets::PacketBlocks;
+use super::text::text_kind;
 use super::wave::WaveBlocks;
 
 /// The sample rate and the number of channels.
@@ -33,20 +34,29 @@ pub(super) trait Blocks: Send + Sync {
 }
 
 /// The first bytes and the names of formats that are not supported.
-const UNSUPPORTED: [(&[u8], &str); 8] = [
-    (b"FORM", "AIFF"),
-    (b"caff", "CAF"),
-    (b".snd", "AU"),
+const UNSUPPORTED: [(&[u8], &str); 11] = [
     (b"#!AMR", "AMR"),
-    (b"\x1a\x45\xdf\xa3", "Matroska or WebM"),
     (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", "Windows Media"),
     (b"wvpk", "WavPack"),
     (b"NIST_1A", "NIST SPHERE"),
+    (b"FLV\x01", "FLV"),
+    (b"TTA1", "True Audio"),
+    (b"MAC ", "Monkey's Audio"),
+    (b"Creative Voice File", "Creative Voice"),
+    (b".SoX", "SoX"),
+    (b"\x1f\x8b\x08", "gzip (unpack it)"),
+    (b"PK\x03\x04", "ZIP (unpack it)"),
 ];
+/// The first bytes of a Matroska or WebM file.
+pub(super) const MATROSKA: &[u8; 4] = b"\x1a\x45\xdf\xa3";
+/// The length of a packet of an MPEG transport stream, in bytes.
+const TS_PACKET_BYTES: usize = 188;
 /// The length of the longest header of an MPEG or AAC frame, in bytes.
 const MAX_HEADER_BYTES: usize = 7;
 /// The number of bytes that identify a format.
-const HEAD_BYTES: usize = 16;
+const HEAD_BYTES: usize = 3 * TS_PACKET_BYTES;
+/// A shorter text is taken for samples.
+const MIN_TEXT_BYTES: usize = 16;
 
 /// Returns the name of the file format that begins with `head`; `None` for raw samples. `head` has
 /// about 3,000 bytes, or all bytes of a shorter input.
@@ -54,13 +64,38 @@ const HEAD_BYTES: usize = 16;
 /// Two samples can look like the header of an MPEG or AAC frame. So such a frame counts only if
 /// others follow it: two, or one if the bytes end after it.
 pub fn file_format(head: &[u8]) -> Option<&'static str> {
+    let zeros = head.iter().take_while(|byte| **byte == 0).count();
     match head.first_chunk()? {
         b"RIFF" | b"RIFX" | b"RF64" | b"BW64" | b"riff" => Some("WAV or AVI"),
         b"fLaC" => Some("FLAC"),
         b"OggS" => Some("Ogg"),
+        b"FORM" => Some("AIFF"),
+        b"caff" => Some("CAF"),
+        b".snd" => Some("AU"),
+        MATROSKA => Some("Matroska or WebM"),
         _ if head.get(4..8) == Some(b"ftyp") => Some("MP4"),
-        _ if id3v2_length(head).is_some() || has_frames(head, mpeg_frame) => Some("MP3"),
+        _ if id3v2_length(head).is_some() || has_frames(&head[zeros..], mpeg_frame) => Some("MP3"),
         _ if has_frames(head, aac_frame) => Some("AAC"),
+        _ if head.len() >= MIN_TEXT_BYTES && text_kind(head).is_some() => Some("text"),
+        _ => unsupported(head),
+    }
+}
+
+/// Returns the name of a format that is not supported.
+fn unsupported(head: &[u8]) -> Option<&'static str> {
+    let is_ts = (0..3).all(|i| head.get(i * TS_PACKET_BYTES) == Some(&0x47));
+    // The identification of the stream is 6, 8, or 16 for Enhanced AC-3.
+    let is_ac3 = |kind: &u8| head.starts_with(b"\x0b\x77") && matches!(kind >> 3, 6 | 8 | 16);
+    match head {
+        _ if is_ts => Some("an MPEG transport stream"),
+        _ if head.get(5).is_some_and(is_ac3) => Some("AC-3"),
+        _ if head.starts_with(b"RIFF") && head.get(8..12) == Some(b"AVI ") => Some("AVI"),
+        _ if head.starts_with(b"OggS") => match head.get(28..47)? {
+            [b'S', b'p', b'e', b'e', b'x', ..] => Some("Speex"),
+            // Symphonia does not demux the other channel mappings.
+            [b'O', b'p', b'u', b's', .., 2..] => Some("Opus of an unusual channel mapping"),
+            _ => None,
+        },
         _ => UNSUPPORTED.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name),
     }
 }
@@ -98,7 +133,7 @@ fn aac_frame(bytes: &[u8]) -> Option<(u32, usize)> {
 pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Box<dyn Blocks>, String> {
     skip_tags(&mut input).map_err(cannot_read)?;
     let head = input.peek(HEAD_BYTES).map_err(cannot_read)?.to_vec();
-    if let Some((_, name)) = UNSUPPORTED.iter().find(|(magic, _)| head.starts_with(magic)) {
+    if let Some(name) = unsupported(&head) {
         return Err(format!("is {name}, which is not supported"));
     }
     if WaveBlocks::has_header(&head) {
@@ -107,8 +142,11 @@ pub(super) fn open(mut input: Input, hint: &Hint) -> Result<Box<dyn Blocks>, Str
     if head.starts_with(b"fLaC") {
         return Ok(Box::new(FlacBlocks::open(input)?));
     }
-    let is_ogg_or_mp4 = head.starts_with(b"OggS") || head.get(4..8) == Some(b"ftyp");
-    let input = if is_ogg_or_mp4 {
+    let is_container = head.starts_with(b"OggS")
+        || head.starts_with(b"caff")
+        || head.starts_with(MATROSKA)
+        || head.get(4..8) == Some(b"ftyp");
+    let input = if is_container {
         input
     } else {
         match MpegBlocks::open(input).map_err(cannot_read)? {
@@ -158,6 +196,24 @@ mod tests {
             assert_eq!(file_format(&samples), None, "{magic:?} after a sample");
         }
         assert_eq!(file_format(b"\x1a\x45\xdf\xa3"), Some("Matroska or WebM"));
+        let ts = [&b"\x47"[..], &[0; 187]].concat().repeat(3);
+        for (bytes, expected) in [
+            (&b"FLV\x01\x05"[..], Some("FLV")),
+            (b"\x0b\x77\0\0\x14\x40", Some("AC-3")),
+            (b"\x0b\x77\0\0\x14\xe0", None),
+            (b"TTA1", Some("True Audio")),
+            (b"Creative Voice File\x1a", Some("Creative Voice")),
+            (b".SoX", Some("SoX")),
+            (b"\x1f\x8b\x08", Some("gzip (unpack it)")),
+            (b"version https://git-lfs.github.com/spec/v1\n", Some("text")),
+            (b"{\"audio\": \"a.wav\"}\n", Some("text")),
+            (b"[\"\xc3\xa4.wav\", \"b.wav\"]", Some("text")),
+            (&ts, Some("an MPEG transport stream")),
+            (&ts[..376], None),
+            (b"short text", None),
+        ] {
+            assert_eq!(file_format(bytes), expected, "{}", bytes.escape_ascii());
+        }
         // MP3 with 128 kbit/s at 44.1 kHz, and AAC with frames of 100 bytes.
         let aac = b"\xff\xf1\x50\x80\x0c\x9f\xfc";
         for (name, header, length) in [("MP3", &b"\xff\xfb\x90\x64"[..], 417), ("AAC", aac, 100)] {
@@ -166,6 +222,7 @@ mod tests {
             for (bytes, expected) in [
                 (&frames[..], Some(name)),
                 (&frames[..2 * length], Some(name)),
+                (&[&[0; 99][..], &frames].concat(), Some(name).filter(|name| *name == "MP3")),
                 // One header may be samples, and so may two that are not one frame apart.
                 (&frames[..length], None),
                 (&[&frame[..], &frame[..20], &frame[..]].concat(), None),

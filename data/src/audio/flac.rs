@@ -6,13 +6,12 @@
 use std::io::{self, Error, ErrorKind, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use symphonia::core::codecs::audio::AudioDecoder;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::io::MediaSource;
 
 use super::blocks::{Blocks, Format, cannot_read};
 use super::input::Input;
-use super::packets::{Demuxer, Next, decode, make_decoder};
+use super::packets::{Decoder, Demuxer, Next};
 
 /// The number of bytes to search at a time.
 const SEARCH_BYTES: usize = 1 << 16;
@@ -36,7 +35,7 @@ const ID3V1_BYTES: u64 = 128;
 pub(super) struct FlacBlocks {
     streams: Arc<Mutex<Streams>>,
     demuxer: Demuxer,
-    decoder: Box<dyn AudioDecoder>,
+    decoder: Decoder,
     /// The position of the stream's first sample in the recording. It is above 0 if the stream is a
     /// part of a recording, cut out without encoding it again.
     start: u64,
@@ -95,7 +94,7 @@ impl Blocks for FlacBlocks {
             let (missing, at) = (start.abs_diff(expected), self.decoded);
             return Err(format!("is damaged: {missing} samples are missing after the first {at}"));
         }
-        let format = decode(&mut *self.decoder, &packet, samples)?;
+        let format = self.decoder.decode(&packet, samples)?;
         self.decoded += (samples.len() / format.channels.max(1)) as u64;
         Ok(Some(format))
     }
@@ -105,14 +104,14 @@ impl Blocks for FlacBlocks {
     }
 }
 
-type Stream = (Demuxer, Box<dyn AudioDecoder>, u64);
+type Stream = (Demuxer, Decoder, u64);
 
 /// Opens a stream. Also returns the position of its first sample.
 fn open_stream(streams: &Arc<Mutex<Streams>>) -> Result<Stream, String> {
     let mut hint = Hint::new();
     hint.with_extension("flac");
     let demuxer = Demuxer::open(Box::new(OneStream(Arc::clone(streams))), &hint)?;
-    let decoder = make_decoder(&demuxer.parameters, false)?;
+    let decoder = Decoder::new(&demuxer.parameters, false)?;
     let start = streams.lock().unwrap_or_else(PoisonError::into_inner).start;
     Ok((demuxer, decoder, start))
 }

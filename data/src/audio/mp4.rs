@@ -11,7 +11,7 @@ use std::io::{Seek, SeekFrom};
 use super::blocks::{Format, cannot_read};
 use super::input::Input;
 
-/// The maximum number of samples per channel in an AAC packet.
+/// The maximum number of samples per channel in a packet of AAC.
 pub(super) const MAX_PACKET_SAMPLES: u64 = 2048;
 /// The largest `moov` box that is read, in bytes.
 const MAX_MOOV_BYTES: u64 = 1 << 28;
@@ -72,6 +72,11 @@ pub(super) fn tracks(input: &mut Input) -> Result<Vec<(u32, Edits)>, String> {
 }
 
 impl Edits {
+    /// Whether the whole track is played.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
     /// Removes samples that are not played. `decoded` is the number of samples per channel
     /// before `samples`.
     pub(super) fn retain_played(&self, decoded: u64, format: Format, samples: &mut Vec<f32>) {

@@ -10,14 +10,14 @@ mod header;
 
 use std::collections::VecDeque;
 
+use symphonia::core::codecs::audio::AudioCodecParameters;
 use symphonia::core::codecs::audio::well_known::{CODEC_ID_MP1, CODEC_ID_MP2, CODEC_ID_MP3};
-use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder};
 use symphonia::core::packet::Packet;
 use symphonia::core::units::{Duration, Timestamp};
 
 use super::blocks::{Blocks, Format, cannot_read};
 use super::input::Input;
-use super::packets::{decode, make_decoder};
+use super::packets::Decoder;
 use frames::{FrameEvent, Frames};
 use header::{Header, Info};
 
@@ -42,7 +42,7 @@ pub(super) struct MpegBlocks {
     /// Samples per channel of the last frame.
     frame_samples: usize,
     /// The decoder of the current part and format; `None` before their first frame.
-    decoder: Option<Box<dyn AudioDecoder>>,
+    decoder: Option<Decoder>,
     part: Part,
     /// Decoded samples that may be the encoder's padding at the end of the part.
     possible_padding: Vec<f32>,
@@ -134,12 +134,12 @@ impl MpegBlocks {
                 };
                 let mut parameters = AudioCodecParameters::new();
                 parameters.for_codec(codec).with_sample_rate(header.rate);
-                self.decoder.insert(make_decoder(&parameters, false)?)
+                self.decoder.insert(Decoder::new(&parameters, false)?)
             }
         };
         let packet = Packet::new(0, Timestamp::ZERO, Duration::from(header.samples as u64), frame);
         let mut decoded = Vec::new();
-        let result = decode(&mut **decoder, &packet, &mut decoded);
+        let result = decoder.decode(&packet, &mut decoded);
         Ok(result.ok().filter(|format| *format == format_of(header)).map(|_| decoded))
     }
 

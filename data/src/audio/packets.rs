@@ -1,9 +1,15 @@
-//! Container files that Symphonia demuxes: Ogg Vorbis, and AAC in MP4 or ADTS. All calls into
-//! Symphonia are here; a panic in Symphonia becomes an error.
+//! Container files that Symphonia demuxes: Ogg, MP4, Matroska, CAF with compressed samples, and ADTS.
+//! All calls into Symphonia are here; a panic in a decoder becomes an error.
 
 use std::io::ErrorKind;
 
-use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
+use symphonia::core::codecs::audio::well_known::{
+    CODEC_ID_AC3, CODEC_ID_ADPCM_IMA_QT, CODEC_ID_DCA, CODEC_ID_EAC3, CODEC_ID_OPUS,
+    CODEC_ID_TRUEHD,
+};
+use symphonia::core::codecs::audio::{
+    AudioCodecId, AudioCodecParameters, AudioDecoder, AudioDecoderOptions,
+};
 use symphonia::core::errors::Error;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
@@ -14,16 +20,25 @@ use symphonia::core::packet::Packet;
 use super::blocks::{Blocks, Format, cannot_read};
 use super::input::Input;
 use super::mp4::{self, Edits};
+use super::opus::Opus;
 use crate::guard::guarded;
 
 const PANICKED: &str = "is damaged: the decoder panicked";
+/// Codecs that are not supported, and their names.
+const UNSUPPORTED: [(AudioCodecId, &str); 5] = [
+    (CODEC_ID_AC3, "AC-3"),
+    (CODEC_ID_ADPCM_IMA_QT, "ADPCM"),
+    (CODEC_ID_EAC3, "Enhanced AC-3"),
+    (CODEC_ID_DCA, "DTS"),
+    (CODEC_ID_TRUEHD, "TrueHD"),
+];
 /// An Ogg stream with a gap of more samples is refused. A Vorbis block has at most this many.
 const MAX_GAP_SAMPLES: i64 = 8192;
 
 /// The audio of a file in a container.
 pub(super) struct PacketBlocks {
     demuxer: Demuxer,
-    decoder: Box<dyn AudioDecoder>,
+    decoder: Decoder,
     /// The parts of an MP4 track to play; `None` for other formats.
     edits: Option<Edits>,
     /// The number of decoded samples per channel.
@@ -55,8 +70,9 @@ impl PacketBlocks {
             tracks = mp4::tracks(&mut input)?;
         }
         let demuxer = Demuxer::open(Box::new(input), hint)?;
-        let decoder = make_decoder(&demuxer.parameters, container == Container::Ogg)?;
         let edits = tracks.into_iter().find(|(id, _)| *id == demuxer.track).map(|(_, edits)| edits);
+        let gapless = edits.as_ref().is_none_or(Edits::is_empty);
+        let decoder = Decoder::new(&demuxer.parameters, gapless)?;
         let (decoded, format, expected_start) = (0, None, None);
         Ok(Self { demuxer, decoder, edits, decoded, format, container, expected_start })
     }
@@ -102,7 +118,7 @@ impl Blocks for PacketBlocks {
             Next::Packet(packet) => packet,
             Next::NewStream => {
                 // Another recording was appended to this recording.
-                self.decoder = make_decoder(&self.demuxer.parameters, true)?;
+                self.decoder = Decoder::new(&self.demuxer.parameters, true)?;
                 self.expected_start = None;
                 return self.next(samples);
             }
@@ -115,7 +131,7 @@ impl Blocks for PacketBlocks {
             }
             Next::Truncated => return Ok(None),
         };
-        let format = decode(&mut *self.decoder, &packet, samples)?;
+        let format = self.decoder.decode(&packet, samples)?;
         self.check_continuity(&packet, format)?;
         self.format = Some(format);
         let count = (samples.len() / format.channels.max(1)) as u64;
@@ -169,7 +185,7 @@ impl Demuxer {
 
     fn find_track(&mut self) -> Result<(), String> {
         let Some(track) = self.format.default_track(TrackType::Audio) else {
-            return Err("has no audio track".to_owned());
+            return Err("has no audio track of a supported codec".to_owned());
         };
         let Some(parameters) = track.codec_params.as_ref().and_then(|codec| codec.audio()) else {
             return Err("its audio codec is unknown".to_owned());
@@ -203,29 +219,48 @@ impl Demuxer {
     }
 }
 
-/// Makes a decoder. If `gapless` is set, the decoder removes the padding that the packets announce.
-pub(super) fn make_decoder(
-    parameters: &AudioCodecParameters,
-    gapless: bool,
-) -> Result<Box<dyn AudioDecoder>, String> {
-    let options = AudioDecoderOptions::default().gapless(gapless);
-    let make = || symphonia::default::get_codecs().make_audio_decoder(parameters, &options);
-    let decoder = guarded(make).map_err(|_| PANICKED)?;
-    decoder.map_err(|error| format!("its audio cannot be decoded ({error})"))
+/// A decoder of packets.
+pub(super) enum Decoder {
+    Symphonia(Box<dyn AudioDecoder>),
+    Opus(Opus),
 }
 
-/// Replaces `samples` with the samples of a packet, channels interleaved.
-pub(super) fn decode(
-    decoder: &mut dyn AudioDecoder,
-    packet: &Packet,
-    samples: &mut Vec<f32>,
-) -> Result<Format, String> {
-    let decoded = guarded(|| {
-        let decoded = decoder.decode(packet)?;
-        samples.clear();
-        decoded.copy_to_vec_interleaved(samples);
-        let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
-        Ok(Format { rate, channels })
-    });
-    decoded.map_err(|_| PANICKED)?.map_err(|error: Error| format!("cannot be decoded ({error})"))
+impl Decoder {
+    /// Makes a decoder. If `gapless` is set, the decoder removes the padding that the packets or the
+    /// header announce.
+    pub(super) fn new(parameters: &AudioCodecParameters, gapless: bool) -> Result<Self, String> {
+        if parameters.codec == CODEC_ID_OPUS {
+            let head = parameters.extra_data.as_deref().unwrap_or_default();
+            return Ok(Self::Opus(Opus::new(head, gapless)?));
+        }
+        if let Some((_, name)) = UNSUPPORTED.iter().find(|(id, _)| *id == parameters.codec) {
+            return Err(format!("has {name} audio, which is not supported"));
+        }
+        let options = AudioDecoderOptions::default().gapless(gapless);
+        let make = || symphonia::default::get_codecs().make_audio_decoder(parameters, &options);
+        let decoder = guarded(make).map_err(|_| PANICKED)?;
+        let decoder = decoder.map_err(|error| format!("its audio cannot be decoded ({error})"))?;
+        Ok(Self::Symphonia(decoder))
+    }
+
+    /// Replaces `samples` with the samples of a packet, channels interleaved.
+    pub(super) fn decode(
+        &mut self,
+        packet: &Packet,
+        samples: &mut Vec<f32>,
+    ) -> Result<Format, String> {
+        let decoded = guarded(|| match self {
+            Self::Symphonia(decoder) => {
+                let decoded = decoder
+                    .decode(packet)
+                    .map_err(|error| format!("cannot be decoded ({error})"))?;
+                samples.clear();
+                decoded.copy_to_vec_interleaved(samples);
+                let (rate, channels) = (decoded.spec().rate(), decoded.spec().channels().count());
+                Ok(Format { rate, channels })
+            }
+            Self::Opus(decoder) => decoder.decode(&packet.data, packet.trim_end.get(), samples),
+        });
+        decoded.map_err(|_| PANICKED)?
+    }
 }

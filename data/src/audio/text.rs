@@ -30,22 +30,27 @@ pub(crate) fn check_is_not_text(path: &Path) -> Result<(), DataError> {
         return Ok(());
     }
     refuse_lfs_pointer(path, &start)?;
-    // Audio has other bytes at its start. The last character may be incomplete.
-    let valid = std::str::from_utf8(&start).map_or_else(|error| error.valid_up_to(), str::len);
-    let text = String::from_utf8_lossy(&start[..valid]);
-    let is_text = |c: char| !c.is_control() || c.is_ascii_whitespace();
-    let text = text.trim_start_matches('\u{feff}').trim();
-    if start.len() - valid > 3 || text.is_empty() || !text.chars().all(is_text) {
-        return Ok(());
-    }
-    let kind = KINDS.iter().find(|(mark, _)| text.contains(mark));
-    let kind = kind.map_or("a text file", |(_, kind)| kind);
+    let Some((kind, text)) = text_kind(&start) else { return Ok(()) };
     let first = shortened(text.lines().next().unwrap_or_default(), 60);
     let reason = format!("is {kind}, not audio; it begins with `{first}`");
     let remedy = "write a list of clips as JSON lines, into a file that ends in .jsonl: \
                   {\"audio\": \"a.wav\", \"start\": 0.5, \"end\": 1.5, \"text\": \"…\"}; only `audio` is \
                   required, and times are in seconds";
     Err(TextError::malformed(path, None, reason, remedy).into())
+}
+
+/// Returns the kind and the text of bytes that begin a text; `None` for audio, which has other bytes
+/// at its start.
+pub(super) fn text_kind(start: &[u8]) -> Option<(&'static str, &str)> {
+    // The last character may be incomplete.
+    let valid = std::str::from_utf8(start).map_or_else(|error| error.valid_up_to(), str::len);
+    let text = std::str::from_utf8(&start[..valid]).ok()?.trim_start_matches('\u{feff}').trim();
+    let is_text = |c: char| !c.is_control() || c.is_ascii_whitespace();
+    if start.len() - valid > 3 || text.is_empty() || !text.chars().all(is_text) {
+        return None;
+    }
+    let kind = KINDS.iter().find(|(mark, _)| text.contains(mark));
+    Some((kind.map_or("a text file", |(_, kind)| kind), text))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! WAV and related formats: RIFF, RIFX, RF64, BW64 and Sony's W64.
+//! Uncompressed samples: WAV and related formats (RIFF, RIFX, RF64, BW64 and Sony's W64), AIFF, CAF
+//! and AU.
 //!
 //! Programs that write to a pipe cannot fill in sizes afterwards. They leave 0, or an impossible
 //! size: `0x7fff....`, `0x80000000` and above. Such a size means "to the end of the file". Any
@@ -7,8 +8,9 @@
 use std::io;
 
 use super::blocks::{Blocks, Format, cannot_read};
+use super::descriptions::{self, number};
 use super::input::Input;
-use super::pcm::{Encoding, Pcm};
+use super::pcm::Pcm;
 
 /// Samples per channel in a block.
 const BLOCK: usize = 4096;
@@ -16,18 +18,18 @@ const BLOCK: usize = 4096;
 const MIN_PLACEHOLDER: u64 = 0x7fff_0000;
 /// The same limit for 64-bit sizes.
 const MIN_PLACEHOLDER_64: u64 = 1 << 62;
-/// The bytes of a `fmt ` or `ds64` chunk that are read, whatever its length.
+/// The bytes of a chunk with a description that are read, whatever its length.
 const MAX_CHUNK_BYTES: u64 = 64;
-/// Valid channel counts in a header. Other counts mean a damaged header.
-const CHANNELS: std::ops::RangeInclusive<u64> = 1..=255;
+/// The number of bytes that identify a format.
+const HEAD_BYTES: usize = 32;
+/// The shortest header of an AU file, in bytes.
+const MIN_AU_BYTES: u64 = 24;
 /// If more seconds of audio than this follow the declared samples, and more than a tenth of the
 /// declared bytes, the header is wrong.
 const MAX_EXTRA_SECONDS: u64 = 1;
 
 /// The rest of the GUID at the start of a W64 file.
 const W64_RIFF: &[u8] = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00";
-/// The rest of the GUIDs of `WAVE_FORMAT_EXTENSIBLE`, after the two bytes of the format.
-const EXTENSIBLE: &[u8] = b"\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71";
 
 /// A file of chunks. One or more chunks hold samples.
 pub(super) struct WaveBlocks {
@@ -40,8 +42,15 @@ pub(super) struct WaveBlocks {
 /// The chunk format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Riff { is_big_endian: bool, is_64: bool },
+    Riff {
+        is_big_endian: bool,
+        is_64: bool,
+    },
     W64,
+    Aiff,
+    Caf,
+    /// A header and samples, without chunks.
+    Au,
 }
 
 /// The samples that are being read.
@@ -77,7 +86,7 @@ impl WaveBlocks {
         skip_padding(&mut self.input, self.kind, declared).map_err(cannot_read)?;
         loop {
             let remaining = self.input.remaining();
-            let head = self.input.peek(16).map_err(cannot_read)?;
+            let head = self.input.peek(HEAD_BYTES).map_err(cannot_read)?;
             if Kind::of(head).is_some() {
                 // Another file was appended to this file.
                 (self.kind, self.data) = read_header(&mut self.input)?;
@@ -86,7 +95,8 @@ impl WaveBlocks {
             let is_chunk = head.get(..4).is_some_and(is_id);
             match read_chunk(&mut self.input, self.kind).map_err(cannot_read)? {
                 Some(Chunk { id, size }) if id == *b"data" => {
-                    let declared = declared_size(size, self.kind, self.input.remaining());
+                    let declared = start_samples(&mut self.input, self.kind, size);
+                    let declared = declared.map_err(cannot_read)?;
                     self.data = Data { declared, read: 0, ..self.data };
                     return Ok(true);
                 }
@@ -164,43 +174,77 @@ impl Kind {
             (b"RIFF", b"WAVE") => riff(false, false),
             (b"RIFX", b"WAVE") => riff(true, false),
             (b"RF64" | b"BW64", b"WAVE") => riff(false, true),
+            (b"FORM", b"AIFF" | b"AIFC") => Some(Self::Aiff),
+            (b".snd", _) => Some(Self::Au),
+            // Compressed samples are left to Symphonia.
+            (b"caff", _) => match head.get(28..32)? {
+                b"lpcm" | b"alaw" | b"ulaw" => Some(Self::Caf),
+                _ => None,
+            },
             _ => None,
         }
     }
 
+    /// Whether the numbers of its chunks are big-endian.
     fn is_big_endian(self) -> bool {
-        self == Self::Riff { is_big_endian: true, is_64: false }
+        !matches!(self, Self::W64 | Self::Riff { is_big_endian: false, .. })
+    }
+
+    /// The names of the chunks with the description and with the samples.
+    fn chunks(self) -> (&'static [u8; 4], &'static [u8; 4]) {
+        match self {
+            Self::Aiff => (b"COMM", b"SSND"),
+            Self::Caf => (b"desc", b"data"),
+            _ => (b"fmt ", b"data"),
+        }
     }
 }
 
-/// Reads the chunks before the samples.
+/// Reads the header, up to the samples.
 fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
-    let head = input.peek(16).map_err(cannot_read)?;
-    let Some(kind) = Kind::of(head) else { return Err("has no WAV header".to_owned()) };
-    input.skip(if kind == Kind::W64 { 40 } else { 12 }).map_err(cannot_read)?;
+    let head = input.peek(HEAD_BYTES).map_err(cannot_read)?.to_vec();
+    let Some(kind) = Kind::of(&head) else { return Err("has no WAV header".to_owned()) };
+    if kind == Kind::Au {
+        let (pcm, format) = descriptions::au(&head)?;
+        let header = number(&head, 4, 4, true).unwrap_or(0).max(MIN_AU_BYTES);
+        input.skip(header).map_err(cannot_read)?;
+        let size = number(&head, 8, 4, true).unwrap_or(0);
+        let declared = start_samples(input, kind, size).map_err(cannot_read)?;
+        return Ok((kind, Data { pcm, format, declared, read: 0 }));
+    }
+    let header = match kind {
+        Kind::W64 => 40,
+        Kind::Caf => 8,
+        _ => 12,
+    };
+    input.skip(header).map_err(cannot_read)?;
+    let (description, samples) = kind.chunks();
+    let name = |id: &[u8; 4]| id.escape_ascii().to_string();
     let (mut format, mut size_64) = (None, None);
     loop {
         let Some(Chunk { id, size }) = read_chunk(input, kind).map_err(cannot_read)? else {
-            return Err("is WAV without a `data` chunk, or is truncated before it".to_owned());
+            return Err(format!("has no `{}` chunk, or is truncated before it", name(samples)));
         };
         match &id {
-            b"data" => {
+            id if id == samples => {
                 let Some((pcm, format)) = format else {
-                    return Err("is WAV without a `fmt ` chunk before its samples".to_owned());
+                    return Err(format!("has no `{}` chunk before its samples", name(description)));
                 };
                 let size = match kind {
                     Kind::Riff { is_64: true, .. } => size_64.unwrap_or(size),
                     _ => size,
                 };
-                let declared = declared_size(size, kind, input.remaining());
+                let declared = start_samples(input, kind, size).map_err(cannot_read)?;
                 return Ok((kind, Data { pcm, format, declared, read: 0 }));
             }
-            b"fmt " | b"ds64" => {
+            id if id == description || id == b"ds64" => {
                 let count = size.min(MAX_CHUNK_BYTES);
                 let bytes = input.read_up_to(count as usize).map_err(cannot_read)?;
-                match &id {
-                    b"fmt " => format = Some(read_format(&bytes, kind.is_big_endian())?),
-                    _ => size_64 = bytes.get(8..16).map(|bytes| number(bytes, false)),
+                match kind {
+                    _ if id == b"ds64" => size_64 = number(&bytes, 8, 8, false),
+                    Kind::Aiff => format = Some(descriptions::aiff(&bytes)?),
+                    Kind::Caf => format = Some(descriptions::caf(&bytes)?),
+                    _ => format = Some(descriptions::wav(&bytes, kind.is_big_endian())?),
                 }
                 input.skip(size - count).map_err(cannot_read)?;
             }
@@ -210,10 +254,24 @@ fn read_header(input: &mut Input) -> Result<(Kind, Data), String> {
     }
 }
 
+/// Skips the fields before the samples of a chunk of this size. Returns the number of bytes of its
+/// samples; `None` means all bytes up to the end of the file.
+fn start_samples(input: &mut Input, kind: Kind, size: u64) -> io::Result<Option<u64>> {
+    let fields = match kind {
+        // The number of bytes before the first sample, and the size of blocks.
+        Kind::Aiff => 8 + number(input.peek(4)?, 0, 4, true).unwrap_or(0),
+        // The number of edits.
+        Kind::Caf => 4,
+        _ => 0,
+    };
+    input.skip(fields)?;
+    Ok(declared_size(size.saturating_sub(fields), kind, input.remaining()))
+}
+
 /// Returns the number of sample bytes that a size in a header means; `None` means all bytes up to
 /// the end of the file.
 fn declared_size(size: u64, kind: Kind, remaining: Option<u64>) -> Option<u64> {
-    let is_64 = matches!(kind, Kind::W64 | Kind::Riff { is_64: true, .. });
+    let is_64 = matches!(kind, Kind::W64 | Kind::Caf | Kind::Riff { is_64: true, .. });
     let min_placeholder =
         if is_64 && size > u64::from(u32::MAX) { MIN_PLACEHOLDER_64 } else { MIN_PLACEHOLDER };
     let is_present = remaining.is_some_and(|remaining| size <= remaining);
@@ -223,25 +281,29 @@ fn declared_size(size: u64, kind: Kind, remaining: Option<u64>) -> Option<u64> {
 
 /// Reads the next chunk header; returns `None` at the end.
 fn read_chunk(input: &mut Input, kind: Kind) -> io::Result<Option<Chunk>> {
-    let length = if kind == Kind::W64 { 24 } else { 8 };
+    let length = match kind {
+        Kind::W64 => 24,
+        Kind::Caf => 12,
+        _ => 8,
+    };
     let bytes = input.read_up_to(length)?;
     let (Some(&id), true) = (bytes.first_chunk::<4>(), bytes.len() == length) else {
         return Ok(None);
     };
     let size = match kind {
         // The size includes the header.
-        Kind::W64 => number(&bytes[16..], false).saturating_sub(24),
-        _ => number(&bytes[4..], kind.is_big_endian()),
+        Kind::W64 => number(&bytes, 16, 8, false).map(|size| size.saturating_sub(24)),
+        _ => number(&bytes, 4, length - 4, kind.is_big_endian()),
     };
-    Ok(Some(Chunk { id, size }))
+    Ok(size.map(|size| Chunk { id, size }))
 }
 
-/// Skips the padding of a chunk: W64 pads to a multiple of 8 bytes, the other formats to a multiple
-/// of 2. Some programs omit the padding in the other formats.
+/// Skips the padding of a chunk: W64 pads to a multiple of 8 bytes, CAF not at all, the other
+/// formats to a multiple of 2. Some programs omit the padding in the other formats.
 fn skip_padding(input: &mut Input, kind: Kind, size: u64) -> io::Result<()> {
     if kind == Kind::W64 {
         input.skip(size.wrapping_neg() % 8)?;
-    } else if size % 2 == 1 {
+    } else if size % 2 == 1 && kind != Kind::Caf {
         let next = input.peek(4)?;
         if !is_id(next) {
             input.skip(1)?;
@@ -253,51 +315,4 @@ fn skip_padding(input: &mut Input, kind: Kind, size: u64) -> io::Result<()> {
 /// Whether the bytes are four printable characters, as in the name of a chunk.
 fn is_id(bytes: &[u8]) -> bool {
     bytes.len() == 4 && bytes.iter().all(|byte| (0x20..0x7f).contains(byte))
-}
-
-fn number(bytes: &[u8], is_big_endian: bool) -> u64 {
-    let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
-    if is_big_endian { bytes.iter().fold(0, add) } else { bytes.iter().rev().fold(0, add) }
-}
-
-/// Reads the sample format from a `fmt ` chunk.
-fn read_format(bytes: &[u8], is_big_endian: bool) -> Result<(Pcm, Format), String> {
-    let field = |offset: usize, length: usize| {
-        bytes.get(offset..offset + length).map(|bytes| number(bytes, is_big_endian))
-    };
-    let fields = (field(0, 2), field(2, 2), field(4, 4), field(12, 2));
-    let (Some(mut tag), Some(channels), Some(rate), Some(block_bytes)) = fields else {
-        return Err("has a truncated `fmt ` chunk".to_owned());
-    };
-    if tag == 0xfffe {
-        tag = match bytes.get(26..40) {
-            Some(EXTENSIBLE) => field(24, 2).unwrap_or(tag),
-            _ => tag,
-        };
-    }
-    if !CHANNELS.contains(&channels) {
-        return Err(format!("has {channels} channels in its header"));
-    }
-    let bits = field(14, 2).unwrap_or(8);
-    let encoding = match (tag, bits) {
-        (1, 1..=8) => Encoding::Unsigned8,
-        (1, 9..=64) => Encoding::Integer { bytes: bits.div_ceil(8) as usize },
-        (3, 32) => Encoding::Float32,
-        (3, 64) => Encoding::Float64,
-        (6, _) => Encoding::ALaw,
-        (7, _) => Encoding::MuLaw,
-        _ => {
-            return Err(format!(
-                "is WAV of format {tag:#06x} with {bits} bits, which is not supported"
-            ));
-        }
-    };
-    let pcm = Pcm { encoding, is_big_endian };
-    if block_bytes != 0 && block_bytes != channels * pcm.bytes_per_sample() as u64 {
-        return Err(format!(
-            "has an inconsistent `fmt ` chunk: {channels} samples of {bits} bits in blocks of \
-             {block_bytes} bytes"
-        ));
-    }
-    Ok((pcm, Format { rate: rate as u32, channels: channels as usize }))
 }

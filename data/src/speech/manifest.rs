@@ -19,13 +19,17 @@ use crate::DataError;
 use crate::audio::AudioReader;
 use crate::folder::{self, FolderFiles, SkippedFiles};
 
-/// A clip may end this much after its recording, because times in lists are rounded.
+/// A clip may end this much after its recording, whatever its length: times in lists are rounded, and
+/// programs count the padding of an encoder differently.
 const MAX_MISSING_SECONDS: f64 = 0.1;
 
 const REMEDY: &str = "write {\"audio\": \"a.flac\", \"text\": \"…\", \"frames\": [\"1.png\"]}";
 
 /// Extensions of audio files, in order of preference for files that differ only in their extension.
-pub(super) const EXTENSIONS: [&str; 8] = ["wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac"];
+pub(super) const EXTENSIONS: [&str; 22] = [
+    "wav", "flac", "mp3", "ogg", "oga", "m4a", "mp4", "aac", "opus", "webm", "mka", "mkv", "aif",
+    "aiff", "aifc", "caf", "au", "snd", "mp2", "w64", "rf64", "mov",
+];
 
 /// A speech clip.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

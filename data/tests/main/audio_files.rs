@@ -231,11 +231,97 @@ fn flacs_with_unknown_or_wrong_sizes_and_parts_of_flacs_are_read() {
     assert!(error.contains("192 samples are missing"), "{error}");
 }
 
+/// The files have 0.1 s of a sine of 440 Hz with the amplitude 1/8, made by ffmpeg 5.1.
+#[test]
+fn opus_alac_aiff_au_and_caf_have_the_samples_of_the_recording() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
+    for (name, tolerance, padding) in [
+        ("tiny.opus", 0.03, 0),
+        ("tiny.webm", 0.03, 320),
+        ("opus.mp4", 0.03, 320),
+        ("alac.m4a", 1e-4, 0),
+        ("alac.caf", 1e-4, 0),
+        ("tiny.aiff", 1e-4, 0),
+        ("tiny.au", 4e-3, 0),
+        ("tiny.caf", 4e-3, 0),
+    ] {
+        let samples = read_audio(corpus.join(name), RATE).expect("audio");
+        assert!((1_600..=1_600 + padding).contains(&samples.len()), "{name}: {}", samples.len());
+        for (i, sample) in samples[..1_600].iter().enumerate() {
+            let expected = 0.125 * (i as f32 / RATE as f32 * 440.0 * std::f32::consts::TAU).sin();
+            assert!((sample - expected).abs() < tolerance, "{name}, {i}: {sample}, {expected}");
+        }
+    }
+}
+
+#[test]
+fn the_header_of_an_opus_stream_sets_its_start_and_its_gain() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
+    let bytes = fs::read(corpus.join("opus.mp4")).expect("a file");
+    let samples = decode(bytes.clone()).expect("audio");
+    let header = bytes.windows(4).position(|part| part == b"dOps").expect("a header") + 4;
+    let changed = |offset: usize, value: &[u8]| {
+        let mut bytes = bytes.clone();
+        bytes[header + offset..][..value.len()].copy_from_slice(value);
+        decode(bytes)
+    };
+    // 20 log10(2) dB, in units of 1/256 dB.
+    let louder = changed(8, &1_541i16.to_be_bytes()).expect("audio");
+    for (louder, sample) in louder.iter().zip(&samples) {
+        assert!((louder - 2.0 * sample).abs() < 1e-3, "{louder} {sample}");
+    }
+    let error = changed(10, &[3]).expect_err("an unknown channel mapping");
+    assert!(error.contains("is Opus of the channel mapping 3, which is not"), "{error}");
+    assert!(error.contains("ffmpeg -i IN"), "{error}");
+    assert!(changed(1, &[3]).expect_err("three channels").contains("no valid Opus header"));
+}
+
+#[test]
+fn uncompressed_files_of_other_systems_are_read_like_wav() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
+    let read = |name: &str| fs::read(corpus.join(name)).expect("a file");
+    for (name, chunk, offset) in
+        [("tiny.aiff", "SSND", 4), ("tiny.caf", "data", 8), ("tiny.au", ".snd", 8)]
+    {
+        let whole = decode(read(name)).expect("audio");
+        // A program that wrote to a pipe did not know the size.
+        let mut unknown = read(name);
+        let start = unknown.windows(4).position(|part| part == chunk.as_bytes()).expect("a chunk");
+        unknown[start + offset - if name == "tiny.caf" { 4 } else { 0 }..start + offset + 4]
+            .fill(0xff);
+        assert_eq!(decode(unknown).as_ref(), Ok(&whole), "{name}");
+        let cut = decode(read(name)[..1_000].to_vec()).expect_err("a truncated file");
+        assert!(cut.contains("is truncated: "), "{name}: {cut}");
+    }
+    let aiff = |compression: &[u8; 4], samples: &[u8]| {
+        let mut bytes =
+            b"FORM\0\0\0\0AIFCCOMM\0\0\0\x18\0\x01\0\0\0\x02\0\x10\x40\x0c\xfa".to_vec();
+        bytes.extend([&[0; 7], &compression[..], &[0, 0], b"SSND"].concat());
+        bytes.extend((samples.len() as u32 + 8).to_be_bytes());
+        bytes.extend([&[0; 8], samples].concat());
+        decode(bytes)
+    };
+    assert_eq!(aiff(b"NONE", &[0x40, 0, 0xc0, 0]), Ok(vec![0.5, -0.5]));
+    assert_eq!(aiff(b"sowt", &[0, 0x40, 0, 0xc0]), Ok(vec![0.5, -0.5]));
+    assert_eq!(aiff(b"FL32", &0.25f32.to_be_bytes()), Ok(vec![0.25]));
+    let error = aiff(b"ima4", &[0; 8]).expect_err("a compression");
+    assert!(error.contains("is AIFF with the compression ima4, which is not supported"), "{error}");
+    assert_eq!(
+        decode([&wav(0, 20_000)[..], b"data\x04\0\0\0\0\x40\0\xc0"].concat())
+            .map(|samples| samples.len()),
+        Ok(10_002)
+    );
+}
+
 #[test]
 fn other_formats_are_refused_by_name() {
-    for (start, name) in
-        [(&b"FORM\0\0\0\0AIFF"[..], "AIFF"), (b"caff\0\x01", "CAF"), (b".snd", "AU")]
-    {
+    for (start, name) in [
+        (&b"FLV\x01\x05"[..], "FLV"),
+        (b"RIFF\0\0\0\0AVI LIST", "AVI"),
+        (b"\x0b\x77\0\0\x14\x40", "AC-3"),
+        (b"OggS\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x50Speex   ", "Speex"),
+        (b"TTA1", "True Audio"),
+    ] {
         let error = decode([start, &[0; 100]].concat()).expect_err("a refusal");
         assert!(error.contains(&format!("is {name}, which is not supported")), "{error}");
     }

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
+use ::image::{DynamicImage, ImageBuffer, ImageFormat, Luma, Rgb};
 use engram_data::DataError;
 use engram_data::image::{DecodedImage, Filter, Preprocessing, Resize};
 use serde::Deserialize;
@@ -78,6 +80,25 @@ fn every_format_is_decoded_as_in_pillow() {
         for (actual, expected) in means.iter().zip(mean) {
             assert!((actual - expected).abs() < tolerance, "{name}: {means:?} {mean:?}");
         }
+    }
+}
+
+/// The values are those of `Image.open(path).convert("RGB")` in Pillow 13.
+#[test]
+fn images_of_16_bits_are_decoded_as_in_pillow() {
+    let values = [0u16, 1, 200, 255, 256, 300, 1_000, 32_768, 65_280, 65_535];
+    let grey = ImageBuffer::<Luma<u16>, _>::from_raw(10, 1, values.to_vec()).unwrap();
+    let colour = values.iter().flat_map(|value| [*value; 3]).collect::<Vec<_>>();
+    let colour = ImageBuffer::<Rgb<u16>, _>::from_raw(10, 1, colour).unwrap();
+    for (image, expected) in [
+        (DynamicImage::from(grey), [0, 1, 200, 255, 255, 255, 255, 255, 255, 255]),
+        (DynamicImage::from(colour), [0, 0, 0, 0, 1, 1, 3, 128, 255, 255]),
+    ] {
+        let mut png = Cursor::new(Vec::new());
+        image.write_to(&mut png, ImageFormat::Png).unwrap();
+        let decoded = DecodedImage::from_bytes("a.png", png.get_ref()).unwrap();
+        let red: Vec<u8> = decoded.pixels().iter().step_by(3).copied().collect();
+        assert_eq!(red, expected);
     }
 }
 

@@ -128,7 +128,7 @@ fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
         write_file(&path(name), &fs::read(file)?)?;
     }
     let seen = shared.folder.join("seen");
-    for extension in ["wav", "flac", "mp3", "ogg", "m4a"] {
+    for extension in ["wav", "flac", "mp3", "ogg", "m4a", "opus", "webm", "aiff", "au", "caf"] {
         convert(
             report,
             &first_file(&seen, "wav")?,
