@@ -34,8 +34,8 @@ pub(crate) fn read_published<C: DeserializeOwned>(
 }
 
 /// What a model is that has codes in the place of weights, and what to do.
-pub(crate) const UNQUANTISED: &str = "a quantised model, which is not supported; give the folder \
-     of the original model, or dequantise it and save it again";
+pub(crate) const UNQUANTISED: &str = "a quantised model of a kind that is not supported; give the \
+     folder of the original model, or dequantise it and save it again";
 
 /// The methods whose codes [`Weights`](crate::weights::Weights) dequantises.
 const DEQUANTISED: [&str; 6] =
