@@ -94,13 +94,14 @@ impl Score {
         if !is_file && (self.cosine || !is_run(path)) {
             let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Default);
             let encoder = Encoder::with_prompt(&self.model, &prompt, &self.compute.open()?);
+            let lacks = |name: &&str| !path.join(name).exists();
+            let is_other_folder =
+                path.is_dir() && ["config.json", "modules.json"].iter().all(lacks);
             return match encoder {
-                Err(InferError::Data(error)) if path.is_dir() && is_missing(&error) => {
+                Err(InferError::Data(error)) if is_other_folder && is_missing(&error) => {
                     let remedy = "train one with `engram train patent`, or give a model's folder";
                     let model = &self.model;
-                    anyhow::bail!(
-                        "{model}: is neither a run nor a whole sentence encoder ({error}); {remedy}"
-                    )
+                    anyhow::bail!("{model}: is neither a run nor a sentence encoder; {remedy}")
                 }
                 encoder => Ok(Model::Encoder(Box::new(encoder?))),
             };
