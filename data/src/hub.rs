@@ -16,18 +16,17 @@ mod network;
 mod reach;
 mod settings;
 
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{LazyLock, Mutex, PoisonError};
 
 use engram_textfile::refuse_lfs_pointer_at;
 
 use crate::DataError;
-use crate::messages::{message, without_secrets};
+use crate::messages::{note_once, without_secrets};
 use cache::{CacheState, CachedModel};
 use download::{Effort, download};
 pub use metadata::FileMetadata;
 use names::{is_plain_name, is_repository};
+pub use reach::has_responded;
 pub use settings::{HubSettings, stay_offline};
 
 /// The location of a model's files.
@@ -116,6 +115,10 @@ impl WeightsLocation {
         {
             let model = CachedModel::new(repository, revision, settings);
             let is_unknown = matches!(model.lookup(name), CacheState::Unknown);
+            if is_unknown && settings.offline && !model.has_files() {
+                // The error is about a file that the model surely has.
+                self.file("config.json", settings)?;
+            }
             if is_unknown && model.has_files() && !model.mentions(name) {
                 return self.download_optional(name, &model, settings);
             }
@@ -139,13 +142,12 @@ impl WeightsLocation {
             return Ok(None);
         }
         // If this program has reached the hub before, the network works, so retry.
-        let has_responded = reach::has_responded(&settings.endpoint);
-        let effort = if has_responded { Effort::Full } else { Effort::Brief };
+        let effort = if has_responded(&settings.endpoint) { Effort::Full } else { Effort::Brief };
         let reason = match download(self, model, name, settings, effort) {
             Ok(path) => return Ok(Some(path)),
             Err(DataError::MissingFile { .. }) => return Ok(None),
             Err(DataError::NoNetwork { endpoint, reason, .. })
-                if !reach::has_responded(&settings.endpoint) =>
+                if !has_responded(&settings.endpoint) =>
             {
                 format!("{endpoint} cannot be reached ({reason})")
             }
@@ -172,13 +174,5 @@ impl std::fmt::Display for WeightsLocation {
             }
             Self::Hub { repository, revision } => write!(f, "hf://{repository}@{revision}"),
         }
-    }
-}
-
-/// Prints a note on standard error, once per model.
-fn note_once(note: &str, model: String) {
-    static NOTED_MODELS: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
-    if NOTED_MODELS.lock().unwrap_or_else(PoisonError::into_inner).insert(model) {
-        message(note);
     }
 }

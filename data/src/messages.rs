@@ -1,8 +1,9 @@
 //! Messages to the user: lines on standard error, unless the program sets a receiver.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 
 static RECEIVER: OnceLock<fn(&str)> = OnceLock::new();
 
@@ -12,6 +13,14 @@ pub fn message(text: &str) {
     match RECEIVER.get() {
         Some(receiver) => receiver(text),
         None => drop(writeln!(std::io::stderr(), "{}", cleaned_line(text))),
+    }
+}
+
+/// Prints a note, once for each `subject`.
+pub fn note_once(note: &str, subject: String) {
+    static NOTED: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+    if NOTED.lock().unwrap_or_else(PoisonError::into_inner).insert(subject) {
+        message(note);
     }
 }
 

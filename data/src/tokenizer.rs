@@ -11,6 +11,7 @@ mod growth;
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use engram_textfile::{refuse_lfs_pointer, shortened};
@@ -211,6 +212,7 @@ pub struct SegmentTokenizer {
     tokens: TextTokenizer,
     special: SpecialTokens,
     cache: Mutex<HashMap<String, Arc<[u32]>>>,
+    truncated: AtomicUsize,
 }
 
 impl Deref for SegmentTokenizer {
@@ -267,7 +269,7 @@ impl SegmentTokenizer {
             pad: tokens.special("pad", &of_style(PAD_NAMES))?,
             mask: of_style(MASK_NAMES).iter().find_map(|name| tokens.id_of(name)),
         };
-        Ok(Self { tokens, special, cache: Mutex::default() })
+        Ok(Self { tokens, special, cache: Mutex::default(), truncated: AtomicUsize::new(0) })
     }
 
     /// Returns the ids of the special tokens.
@@ -316,6 +318,11 @@ impl SegmentTokenizer {
         Ok(ids)
     }
 
+    /// The number of texts that [`encode_text`](Self::encode_text) has truncated.
+    pub fn truncated_texts(&self) -> usize {
+        self.truncated.load(Ordering::Relaxed)
+    }
+
     /// Encodes a whole text with its special tokens, truncated to the length of `form`; not cached.
     ///
     /// # Errors
@@ -324,6 +331,7 @@ impl SegmentTokenizer {
         if !form.use_post_processor {
             let ids = self.encode(text)?;
             let count = ids.len().min(form.max_length.saturating_sub(2));
+            self.truncated.fetch_add(usize::from(count < ids.len()), Ordering::Relaxed);
             let start = if form.truncate_left { ids.len() - count } else { 0 };
             let truncated = ids[start..start + count].iter().copied();
             return Ok([self.special.cls]
@@ -340,7 +348,10 @@ impl SegmentTokenizer {
                 .tokenizer
                 .get_post_processor()
                 .map_or(0, |processor| processor.added_tokens(false));
-            encoding.truncate(form.max_length.saturating_sub(num_special), 0, direction);
+            let budget = form.max_length.saturating_sub(num_special);
+            let is_longer = encoding.get_ids().len() > budget;
+            self.truncated.fetch_add(usize::from(is_longer), Ordering::Relaxed);
+            encoding.truncate(budget, 0, direction);
             self.tokenizer.post_process(encoding, None, true)
         })?;
         Ok(encoding.get_ids().to_vec())

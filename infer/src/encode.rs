@@ -23,8 +23,8 @@ mod tokenizer;
 use std::path::Path;
 
 use candle_core::Tensor;
-use engram_data::hub::WeightsLocation;
 use engram_data::image::{DecodedImage, Preprocessing};
+use engram_data::messages::{counted, message};
 use engram_data::tokenizer::{SpecialTokens, TextForm};
 use engram_models::clip::CLIP_VISION;
 use engram_models::compute::{Compute, to_host};
@@ -142,6 +142,21 @@ pub struct Encoder {
 /// A model's text encoder, image encoder and identity.
 type Parts = (Option<Texts>, Option<Box<dyn ImageEncoder>>, Identity);
 
+/// At its end, an encoder prints a note if it truncated texts.
+impl Drop for Encoder {
+    fn drop(&mut self) {
+        let Some(texts) = &self.texts else { return };
+        let (count, limit) = (texts.tokens.tokenizer.truncated_texts(), texts.form.max_length);
+        if count > 0 {
+            message(&format!(
+                "note: {}: cut {} to the model's limit of {limit} tokens",
+                self.name,
+                counted(count, "text")
+            ));
+        }
+    }
+}
+
 impl Encoder {
     /// Opens the model in a folder or at `hf://owner/name`, with its default prompt. It computes on
     /// `compute`; MobileNetV2 always computes on the CPU.
@@ -162,13 +177,7 @@ impl Encoder {
         let folder = PretrainedFolder::open(location)?;
         let layout = Layout::read(folder.clone())?;
         let (mut texts, images, identity) = Self::build(&folder, &layout, compute)?;
-        let name = match folder.location() {
-            WeightsLocation::Folder(path) => match path.canonicalize() {
-                Ok(absolute) => absolute.display().to_string(),
-                Err(_) => folder.location().to_string(),
-            },
-            hub => hub.to_string(),
-        };
+        let name = folder.name();
         let prompt = layout.prompts.text(choice, &name)?.to_owned();
         if let Some(texts) = &mut texts {
             texts.set_prompt(&prompt, choice)?;

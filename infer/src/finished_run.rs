@@ -80,8 +80,13 @@ pub fn study(run: &Path) -> Option<String> {
 ///
 /// # Errors
 /// [`InferError::BadChecksum`] for a damaged, missing or unlisted file and for an invalid line of
-/// the list; [`InferError::Data`] for a Git LFS pointer in the place of a file; [`InferError::Io`]
+/// the list; [`InferError::BadRun`] for a file in the place of the folder; [`InferError::Data`] for
+/// a Git LFS pointer in the place of a file; [`InferError::Io`]
 pub fn check_checksums(folder: &Path) -> Result<()> {
+    if folder.is_file() {
+        let reason = "is a file; give the folder of a run or a model".to_owned();
+        return Err(InferError::BadRun { path: folder.to_owned(), reason });
+    }
     let list = folder.join(CHECKSUMS);
     let bytes = match engram_durable::read_file(&list) {
         Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -1,17 +1,22 @@
 //! The folder of a published model: its files and its weights, in one file or in shards. Errors
-//! about unsupported formats say how to convert the model.
+//! about unsupported formats (module `unusable`) say how to convert the model.
+
+mod unusable;
 
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
-use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::hub::{HubSettings, WeightsLocation, has_responded};
 use engram_data::image::Preprocessing;
-use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE, Weights, shards_of_index};
-use serde::Deserialize;
+use engram_data::messages::note_once;
+use engram_models::weights::{
+    ADAPTER_CONFIG, INDEX_FILE, WEIGHTS_FILE, Weights, WeightsFiles, shards_of_index,
+};
 
 use crate::digest;
 use crate::error::{InferError, Result};
 use crate::finished_run::check_checksums;
+pub use unusable::is_model_file;
 
 /// The configuration file of an image processor.
 const IMAGE_PROCESSOR: &str = "preprocessor_config.json";
@@ -19,29 +24,11 @@ const IMAGE_PROCESSOR: &str = "preprocessor_config.json";
 /// The configuration file of several processors, which transformers 5 writes.
 const PROCESSOR: &str = "processor_config.json";
 
-/// The file that PEFT writes beside the weights of an adapter.
-pub(crate) const ADAPTER: &str = "adapter_config.json";
+/// What stands between a model and its adapter in the name of both: `MODEL?adapter=ADAPTER`.
+pub const WITH_ADAPTER: &str = "?adapter=";
 
 /// The file of a fast tokenizer.
 pub const TOKENIZER: &str = "tokenizer.json";
-
-/// Files of slow tokenizers. transformers converts them to `tokenizer.json`.
-const SLOW_TOKENIZERS: [&str; 6] = [
-    "spm.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "tokenizer.model",
-    "vocab.txt",
-    "vocab.json",
-];
-
-const UNSUPPORTED_WEIGHTS_FILES: [&str; 5] = [
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "tf_model.h5",
-    "flax_model.msgpack",
-    "onnx/model.onnx",
-];
 
 /// A model's folder on disk or on the Hub, or a subfolder of it.
 #[derive(Clone)]
@@ -50,31 +37,45 @@ pub struct PretrainedFolder {
     settings: HubSettings,
     /// The path of the subfolder within the model's folder; empty for the model's folder itself.
     subfolder: String,
+    /// The folder of a LoRA adapter for the model.
+    adapter: Option<Box<Self>>,
 }
 
 /// The weights of a model.
 #[derive(Debug, Clone)]
 pub struct PretrainedWeights {
-    /// `model.safetensors`, or the index of its shards.
-    pub path: PathBuf,
-    /// The SHA-256 of the file, or of its shards' hashes.
+    /// The files.
+    pub files: WeightsFiles,
+    /// The hash of the files: see [`weights_sha256`].
     pub sha256: String,
 }
 
 impl PretrainedFolder {
-    /// Opens a folder or `hf://owner/name[@revision]`. The files of a run are checked against its
-    /// checksums.
+    /// Opens a folder or `hf://owner/name[@revision]`, or such a model with a LoRA adapter of PEFT,
+    /// `MODEL?adapter=ADAPTER`. The files of a run are checked against its checksums.
     ///
     /// # Errors
-    /// [`InferError::Data`] for an invalid address or cache folder; the errors of
-    /// [`check_checksums`].
+    /// [`InferError::Data`] for an invalid address or cache folder; [`InferError::Encoder`] for a
+    /// file in the place of a folder; the errors of [`check_checksums`].
     pub fn open(location: &str) -> Result<Self> {
+        if let Some((model, adapter)) = location.split_once(WITH_ADAPTER) {
+            let (folder, adapter) = (Self::open(model)?, Self::open(adapter)?);
+            if adapter.adapter.is_some() {
+                let reason = "names two adapters; merge one of them into the model with peft";
+                return Err(InferError::Encoder { name: location.into(), reason: reason.into() });
+            }
+            return Ok(Self { adapter: Some(Box::new(adapter)), ..folder });
+        }
         let location = WeightsLocation::parse(location)?;
         // Files from the Hub were checked when they were downloaded.
         if let WeightsLocation::Folder(folder) = &location {
+            if folder.is_file() {
+                return Err(unusable::file_error(folder));
+            }
             check_checksums(folder)?;
         }
-        Ok(Self { location, settings: HubSettings::from_env()?, subfolder: String::new() })
+        let (settings, subfolder) = (HubSettings::from_env()?, String::new());
+        Ok(Self { location, settings, subfolder, adapter: None })
     }
 
     /// Returns a subfolder. An empty path returns the same folder.
@@ -82,9 +83,24 @@ impl PretrainedFolder {
         Self { subfolder: self.path_of(path), ..self.clone() }
     }
 
-    /// The location of the model.
-    pub fn location(&self) -> &WeightsLocation {
-        &self.location
+    /// Whether this is a folder on disk.
+    pub(crate) fn is_local(&self) -> bool {
+        matches!(self.location, WeightsLocation::Folder(_))
+    }
+
+    /// The absolute path of the folder, or its Hub address; with an adapter, `MODEL?adapter=ADAPTER`.
+    pub fn name(&self) -> String {
+        let name = match &self.location {
+            WeightsLocation::Folder(path) => match path.canonicalize() {
+                Ok(absolute) => absolute.display().to_string(),
+                Err(_) => self.location.to_string(),
+            },
+            hub => hub.to_string(),
+        };
+        match &self.adapter {
+            Some(adapter) => format!("{name}{WITH_ADAPTER}{}", adapter.name()),
+            None => name,
+        }
     }
 
     /// The name of a file for messages.
@@ -122,22 +138,21 @@ impl PretrainedFolder {
     pub fn find(&self, name: &str) -> Result<PathBuf, DataError> {
         let file = |name: &str| self.location.file(&self.path_of(name), &self.settings);
         let found = file(name);
-        // The Hub is asked only if the model lacks the file, because each question takes time.
-        let is_folder = matches!(self.location, WeightsLocation::Folder(_));
-        let looks_for_adapter = is_folder || matches!(found, Err(DataError::MissingFile { .. }));
-        if name == "config.json" && looks_for_adapter && file(ADAPTER).is_ok() {
+        if name != "config.json" || self.adapter.is_some() {
+            return found;
+        }
+        // The Hub is asked only if the model lacks the file, or was just downloaded.
+        let looks_for_adapter = self.is_local()
+            || matches!(found, Err(DataError::MissingFile { .. }))
+            || has_responded(&self.settings.endpoint);
+        if looks_for_adapter && file(ADAPTER_CONFIG).is_ok() {
             return Err(self.adapter_error());
         }
-        found
-    }
-
-    /// The error for a folder with a PEFT adapter.
-    pub(crate) fn adapter_error(&self) -> DataError {
-        DataError::Malformed {
-            path: self.name_of(ADAPTER).into(),
-            place: None,
-            reason: "is a PEFT adapter, which is not supported".to_owned(),
-            remedy: "merge it into its base model, save that, and give the new folder",
+        match found {
+            Err(missing @ DataError::MissingFile { .. }) => {
+                Err(self.foreign_error().unwrap_or(missing))
+            }
+            found => found,
         }
     }
 
@@ -198,20 +213,28 @@ impl PretrainedFolder {
         self.find(TOKENIZER).map_err(|error| self.missing_file_error(error))
     }
 
-    /// The path of `model.safetensors`, or of `model.safetensors.index.json` if all its shards
-    /// exist.
+    /// The files of the weights: `model.safetensors`, or `model.safetensors.index.json` if all its
+    /// shards exist, and those of the adapter. A note on standard error says if the weights are
+    /// quantised.
     ///
     /// # Errors
-    /// [`InferError::Encoder`] with the commands to create it, if the model only has weights in
-    /// another format; [`InferError::Model`] for the weights of an adapter, and for quantised
-    /// weights; otherwise [`InferError::Data`].
-    pub(crate) fn weights_path(&self) -> Result<PathBuf> {
+    /// [`InferError::Encoder`] with the commands to create the file, if the model only has weights
+    /// in another format; [`InferError::Model`] for the weights of an adapter, and for weights
+    /// quantised by an unknown method; otherwise [`InferError::Data`].
+    pub(crate) fn weights_files(&self) -> Result<WeightsFiles> {
         let path = self.find_weights()?;
         // Damaged weights are reported by their reader.
         if let Ok(weights) = Weights::open(&path) {
             weights.check_published()?;
+            if let Some(note) = weights.note() {
+                note_once(&format!("note: {note}"), path.display().to_string());
+            }
         }
-        Ok(path)
+        let adapter = match &self.adapter {
+            None => None,
+            Some(adapter) => Some([adapter.file(ADAPTER_CONFIG)?, adapter.adapter_weights()?]),
+        };
+        Ok(WeightsFiles { path, adapter })
     }
 
     fn find_weights(&self) -> Result<PathBuf> {
@@ -235,87 +258,8 @@ impl PretrainedFolder {
     /// [`InferError::Encoder`] with the commands to convert weights in another format; otherwise
     /// [`InferError::Data`], and the errors of [`weights_sha256`].
     pub fn weights(&self) -> Result<PretrainedWeights> {
-        let path = self.weights_path()?;
-        Ok(PretrainedWeights { sha256: weights_sha256(&path)?, path })
-    }
-
-    /// The error for a missing file. If the model has the file in another format, the error gives
-    /// the commands to convert it. Other errors stay unchanged.
-    fn missing_file_error(&self, error: DataError) -> InferError {
-        if !is_missing(&error) {
-            return error.into();
-        }
-        let has = |name: &str| matches!(self.optional(name), Ok(Some(_)));
-        if has(ADAPTER) {
-            return self.adapter_error().into();
-        }
-        let unsupported_file = |supported: &[&str], unsupported: &[&'static str]| {
-            let has_supported = supported.iter().any(|name| has(name));
-            if has_supported { None } else { unsupported.iter().copied().find(|name| has(name)) }
-        };
-        let tokenizer = unsupported_file(&[TOKENIZER], &SLOW_TOKENIZERS);
-        let weights = unsupported_file(&[WEIGHTS_FILE, INDEX_FILE], &UNSUPPORTED_WEIGHTS_FILES);
-        let mut problems = Vec::new();
-        let mut commands = Vec::new();
-        let (from, to) = self.python_names();
-        let mut add_problem = |missing: &str, unsupported: &str, class: &str| {
-            problems.push(format!("no {missing} (only {unsupported})"));
-            commands.push(format!(
-                "\n  python3 -c 'import transformers as t; \
-                 t.{class}.from_pretrained({from:?}).save_pretrained({to:?})'"
-            ));
-        };
-        if let Some(file) = tokenizer {
-            add_problem(TOKENIZER, file, "AutoTokenizer");
-        }
-        if let Some(file) = weights {
-            add_problem(WEIGHTS_FILE, file, &self.python_class());
-        }
-        if problems.is_empty() {
-            return error.into();
-        }
-        let reason = format!(
-            "has {}; convert it (after `pip install transformers torch sentencepiece protobuf`) \
-             with{}\n\
-             and use {to}",
-            problems.join(" and "),
-            commands.concat(),
-        );
-        let name = match self.subfolder.as_str() {
-            "" => self.location.to_string(),
-            _ => self.name_of(""),
-        };
-        InferError::Encoder { name, reason }
-    }
-
-    /// The model's name in the suggested Python commands, and the path of their output folder.
-    fn python_names(&self) -> (String, String) {
-        match &self.location {
-            WeightsLocation::Folder(folder) => {
-                let folder = folder.join(&self.subfolder).display().to_string();
-                let folder = folder.trim_end_matches('/').to_owned();
-                (folder.clone(), folder)
-            }
-            WeightsLocation::Hub { repository, .. } => {
-                let name = repository.rsplit('/').next().unwrap_or(repository);
-                (repository.clone(), name.to_owned())
-            }
-        }
-    }
-
-    /// The transformers class in `config.json`, or `AutoModel` if it names none.
-    fn python_class(&self) -> String {
-        #[derive(Deserialize)]
-        struct Config {
-            architectures: Option<Vec<String>>,
-        }
-        let text = self.optional_text("config.json").ok().flatten();
-        let config = text.and_then(|(text, _)| serde_json::from_str::<Config>(&text).ok());
-        let class = config.and_then(|config| config.architectures?.into_iter().next());
-        let is_identifier = |class: &String| {
-            !class.is_empty() && class.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        };
-        class.filter(is_identifier).unwrap_or_else(|| "AutoModel".to_owned())
+        let files = self.weights_files()?;
+        Ok(PretrainedWeights { sha256: weights_sha256(&files)?, files })
     }
 }
 
@@ -325,23 +269,27 @@ fn shards(index: &Path) -> Result<Vec<String>> {
     Ok(shards_of_index(&text, &index.display().to_string())?)
 }
 
-/// The SHA-256 of a weights file, or of the hashes of the shards in an index.
+/// The SHA-256 of a weights file, or of the hashes of the shards in an index. With an adapter, the
+/// hash of this hash and those of the adapter's files.
 ///
 /// # Errors
 /// [`InferError::Io`]; [`InferError::Model`] for a broken index.
-pub fn weights_sha256(path: &Path) -> Result<String> {
+pub fn weights_sha256(files: &WeightsFiles) -> Result<String> {
     let hash = |path: &Path| match digest::of_file(path) {
         Ok((_, sha256)) => Ok(sha256),
         Err(error) => Err(InferError::io(path)(error)),
     };
-    if path.file_name().is_none_or(|name| name != INDEX_FILE) {
-        return hash(path);
+    let path = &files.path;
+    let mut sha256 = if path.file_name().is_some_and(|name| name == INDEX_FILE) {
+        let of_shard = |shard: String| hash(&path.with_file_name(shard));
+        digest::of_bytes(shards(path)?.into_iter().map(of_shard).collect::<Result<String>>()?)
+    } else {
+        hash(path)?
+    };
+    if let Some([config, tensors]) = &files.adapter {
+        sha256 = digest::of_bytes([sha256, hash(config)?, hash(tensors)?].concat());
     }
-    let mut hashes = String::new();
-    for shard in shards(path)? {
-        hashes.push_str(&hash(&path.with_file_name(shard))?);
-    }
-    Ok(digest::of_bytes(hashes))
+    Ok(sha256)
 }
 
 /// Whether the error reports a missing file, or, offline, a file that is not in the cache.

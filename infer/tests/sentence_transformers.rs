@@ -2,7 +2,9 @@
 //! `tests/reference/sentence_transformers.py`.
 #![allow(clippy::unwrap_used)]
 
+use candle_core::{DType, Device, Tensor};
 use engram_models::compute::Compute;
+use engram_models::weights::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Weights, save};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -253,6 +255,74 @@ fn models_in_other_formats_are_refused_with_the_commands_that_convert_them() {
     rename("vocab.txt", "spm.model");
     let error = error_of(folder.path());
     assert!(error.contains("spm.model") && !error.contains("BertModel"), "{error}");
+}
+
+#[test]
+fn files_and_folders_of_other_formats_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, parts) in [
+        ("model.gguf", ["format GGUF", "model.safetensors"]),
+        (
+            "pytorch_lora_weights.safetensors",
+            ["adapter of an image generator", "model.safetensors"],
+        ),
+    ] {
+        let path = folder.path().join(file);
+        fs::write(&path, "").unwrap();
+        let error = error_of(folder.path());
+        assert!(error.contains(file) && parts.iter().all(|part| error.contains(part)), "{error}");
+        let error = error_of(&path);
+        assert!(error.contains(file) && error.contains("is a file"), "{error}");
+        fs::remove_file(path).unwrap();
+    }
+}
+
+/// An adapter with the product of ones, 3 / 1 × 1, for one weight.
+#[test]
+fn a_model_with_its_adapter_equals_the_merged_model() {
+    let (base, merged, adapter) =
+        (copied("bert cls"), copied("bert cls"), tempfile::tempdir().unwrap());
+    let file = |folder: &Path| folder.join("model.safetensors");
+    let mut tensors = Weights::open(&file(base.path())).unwrap().read_all().unwrap();
+    let is_query = |name: &&String| name.ends_with("layer.0.attention.self.query.weight");
+    let name = tensors.keys().find(is_query).unwrap().clone();
+    let (rows, columns) = tensors[&name].dims2().unwrap();
+    let layer = format!("base_model.model.{}", name.trim_end_matches(".weight"));
+    let ones = |rows, columns| Tensor::ones((rows, columns), DType::F32, &Device::Cpu).unwrap();
+    let matrices = [
+        (format!("{layer}.lora_A.weight"), ones(1, columns)),
+        (format!("{layer}.lora_B.weight"), ones(rows, 1)),
+    ];
+    let named = matrices.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    save(&adapter.path().join(ADAPTER_WEIGHTS), named).unwrap();
+    let config = json!({"peft_type": "LORA", "lora_alpha": 3,
+                        "base_model_name_or_path": base.path().to_str()});
+    fs::write(adapter.path().join(ADAPTER_CONFIG), config.to_string()).unwrap();
+    let change = (&tensors[&name] + (ones(rows, columns) * 3.0).unwrap()).unwrap();
+    tensors.insert(name, change);
+    let named = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor));
+    save(&file(merged.path()), named).unwrap();
+
+    let [base, merged, adapter] = [&base, &merged, &adapter].map(|f| f.path().to_str().unwrap());
+    let with_adapter = format!("{base}?adapter={adapter}");
+    let vector = |location: &str| {
+        let encoder = Encoder::open(location, &Compute::cpu()).unwrap();
+        let item = Item { text: Some("metal fastener"), image: None };
+        let vector = encoder.encode(&[&encoder.prepare(item).unwrap()]).unwrap();
+        (vector, encoder.name().to_owned(), encoder.sha256().to_owned())
+    };
+    let ((plain, _, plain_sha256), (expected, ..)) = (vector(base), vector(merged));
+    let (changed, name, sha256) = vector(&with_adapter);
+    assert_eq!(changed, expected);
+    assert!(changed != plain && sha256 != plain_sha256);
+    // The name opens the same model, from any folder.
+    assert_eq!(vector(&name).2, sha256);
+    let error = error_of(Path::new(adapter));
+    assert!(error.contains(&format!("'{with_adapter}'; give that name")), "{error}");
+    let error = error_of(Path::new(&format!("{base}?adapter={merged}")));
+    assert!(error.contains(ADAPTER_CONFIG), "{error}");
+    let error = error_of(Path::new(&format!("{with_adapter}?adapter={adapter}")));
+    assert!(error.contains("two adapters"), "{error}");
 }
 
 #[test]

@@ -128,7 +128,8 @@ impl VectorFile {
             header.map_err(malformed)?;
         if shape.len() < 2 {
             return Err(malformed(format!(
-                "has the shape {shape:?}, but needs one row per vector"
+                "has the shape {shape:?}, but needs one row per vector; give one vector as \
+                 [1, width] (in NumPy, a[None])"
             )));
         }
         let (is_fine, remedy) = match name {

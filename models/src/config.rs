@@ -34,15 +34,25 @@ pub(crate) fn read_published<C: DeserializeOwned>(
 }
 
 /// What a model is that has codes in the place of weights, and what to do.
-pub(crate) const UNQUANTISED: &str = "a quantised model, which is not supported; give the folder \
-     of the original model, or dequantise it and save it again";
+pub(crate) const UNQUANTISED: &str = "a quantised model of a kind that is not supported; give the \
+     folder of the original model, or dequantise it and save it again";
 
-/// Refuses the `config.json` of a quantised model of transformers or MLX; `name` names the file.
+/// The methods whose codes [`Weights`](crate::weights::Weights) dequantises.
+const DEQUANTISED: [&str; 6] =
+    ["awq", "bitsandbytes", "compressed-tensors", "fbgemm_fp8", "fp8", "gptq"];
+
+/// Refuses the `config.json` of a model of transformers or MLX that is quantised by a method other
+/// than [`DEQUANTISED`]; `name` names the file.
 pub(crate) fn refuse_quantised(text: &str, name: &str) -> Result<()> {
     let config: Value = serde_json::from_str(text).unwrap_or_default();
     for key in ["quantization_config", "compression_config", "quantization"] {
         if config[key].as_object().is_some_and(|settings| !settings.is_empty()) {
             let method = config[key]["quant_method"].as_str().unwrap_or("an unknown method");
+            let is_old =
+                ["load_in_8bit", "load_in_4bit"].iter().any(|old| config[key][old] == true);
+            if DEQUANTISED.contains(&method) || is_old {
+                continue;
+            }
             return Err(bad_field(name, format!("`{key}` with {method} belongs to {UNQUANTISED}")));
         }
     }

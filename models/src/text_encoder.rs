@@ -17,7 +17,6 @@ mod block;
 mod config;
 mod family;
 
-use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::Tensor;
@@ -29,7 +28,7 @@ use crate::layers::{LayerNorm, Linear};
 use crate::packed::PackedTokens;
 use crate::params::{EmbeddingTable, Init, Lookup, ParameterBuilder, sum_of_rows};
 use crate::t5::blocks::RelativeBias;
-use crate::weights::Weights;
+use crate::weights::{Weights, WeightsFiles};
 use block::{Block, Relative};
 use config::MAX_BIAS_DISTANCE;
 pub use config::{DisentangledConfig, PositionTerms, TextEncoderConfig};
@@ -113,8 +112,8 @@ impl TextEncoderConfig {
 
     /// Opens published weights. Tensor names may start with the name of the family, such as
     /// `bert.`, as in files of models with a task head.
-    pub fn open_weights(&self, path: &Path) -> Result<Arc<Weights>> {
-        let weights = Weights::open(path)?;
+    pub fn open_weights(&self, files: &WeightsFiles) -> Result<Arc<Weights>> {
+        let weights = files.open()?;
         Ok(Arc::new(weights.with_optional_prefix(self.family.weights_prefix)?))
     }
 }

@@ -1,5 +1,8 @@
 //! Reads published weights from memory-mapped safetensors files, and writes safetensors files.
 
+mod adapter;
+mod published;
+mod quantised;
 mod shards;
 
 use std::collections::BTreeMap;
@@ -8,11 +11,12 @@ use std::path::{Path, PathBuf};
 use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use memmap2::Mmap;
+use safetensors::SafeTensors;
 use safetensors::tensor::{Metadata, TensorView};
-use safetensors::{Dtype, SafeTensors};
 
-use crate::config::UNQUANTISED;
 use crate::error::{ModelError, Result};
+use adapter::Adapter;
+pub use adapter::{ADAPTER_CONFIG, ADAPTER_WEIGHTS};
 pub use shards::{INDEX_FILE, shards_of_index};
 
 /// The weights file of a model's folder.
@@ -26,6 +30,37 @@ pub struct Weights {
     shards: Vec<Shard>,
     /// The prefix of names in the file that the model's names lack, such as `bert.`; may be empty.
     prefix: String,
+    adapter: Option<Adapter>,
+}
+
+/// The files of a model's weights.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeightsFiles {
+    /// `model.safetensors`, or the index of its shards.
+    pub path: PathBuf,
+    /// The files [`ADAPTER_CONFIG`] and [`ADAPTER_WEIGHTS`] of a LoRA adapter for these weights.
+    pub adapter: Option<[PathBuf; 2]>,
+}
+
+impl From<&Path> for WeightsFiles {
+    fn from(path: &Path) -> Self {
+        Self { path: path.to_path_buf(), adapter: None }
+    }
+}
+
+impl WeightsFiles {
+    /// Opens the weights. An adapter is merged into them when they are read.
+    ///
+    /// # Errors
+    /// See [`Weights::open`]. [`ModelError::BadConfig`] and [`ModelError::BadFile`] for an adapter
+    /// of another kind or of another model.
+    pub fn open(&self) -> Result<Weights> {
+        let mut weights = Weights::open(&self.path)?;
+        if let Some([config, tensors]) = &self.adapter {
+            weights.adapter = Some(Adapter::read(config, tensors, &weights)?);
+        }
+        Ok(weights)
+    }
 }
 
 /// One safetensors file with its header.
@@ -36,12 +71,6 @@ struct Shard {
     /// The offset of the tensors' values in the file, in bytes.
     values_offset: usize,
 }
-
-/// The beginnings of parts of names that PEFT and similar tools give to the tensors of adapters.
-const ADAPTERS: [&str; 8] = ["lora", "lokr", "hada", "ia3", "oft", "boft", "vera", "base_layer"];
-/// The ends of the names of tensors that belong to quantised weights.
-const QUANTISED: [&str; 6] =
-    ["weight_scale", "weight_scale_inv", "SCB", "absmax", "quant_map", "qweight"];
 
 /// The number of bytes before the header. They hold the length of the header.
 const LENGTH_BYTES: usize = 8;
@@ -92,7 +121,7 @@ impl Weights {
     pub fn open(path: &Path) -> Result<Self> {
         let is_index = path.file_name().is_some_and(|name| name == INDEX_FILE);
         let shards = if is_index { shards::open(path)? } else { vec![Shard::open(path)?] };
-        Ok(Self { path: path.to_path_buf(), shards, prefix: String::new() })
+        Ok(Self { path: path.to_path_buf(), shards, prefix: String::new(), adapter: None })
     }
 
     /// Opens the weights in a model's folder: `model.safetensors`, or the files of
@@ -116,39 +145,6 @@ impl Weights {
         }?;
         weights.check_published()?;
         Ok(weights)
-    }
-
-    /// Refuses published weights that are quantised or have an adapter. A model would take codes for
-    /// weights, and ignore the tensors of an adapter.
-    ///
-    /// # Errors
-    /// [`ModelError::BadFile`] with the first such tensor
-    pub fn check_published(&self) -> Result<()> {
-        for shard in &self.shards {
-            for name in shard.names() {
-                let is_of_adapter = |part: &str| {
-                    let mut rests = ADAPTERS.iter().filter_map(|start| part.strip_prefix(start));
-                    rests.any(|rest| rest.is_empty() || rest.starts_with('_'))
-                };
-                let last = name.rsplit('.').next().unwrap_or_default();
-                let dtype = shard.header.info(&name).map(|info| info.dtype);
-                let is_float = matches!(
-                    dtype,
-                    None | Some(Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64)
-                );
-                let problem = if name.split('.').any(is_of_adapter) {
-                    "an adapter, such as LoRA; merge it into its base model, save that, and give the \
-                     new folder"
-                } else if QUANTISED.contains(&last) || last.contains("weight") && !is_float {
-                    UNQUANTISED
-                } else {
-                    continue;
-                };
-                let reason = format!("tensor `{name}` belongs to {problem}");
-                return Err(ModelError::BadFile { path: shard.path.clone(), reason });
-            }
-        }
-        Ok(())
     }
 
     /// If the file has names that begin with `prefix` (for example `bert.`), adds `prefix` to every
@@ -176,10 +172,20 @@ impl Weights {
         device: &Device,
     ) -> Result<Tensor> {
         let stored_name = self.stored_name(name);
-        let mut shards = self.shards.iter();
-        let found =
-            shards.find_map(|shard| shard.find(&stored_name).map(|view| (view, &shard.path)));
-        let Some((view, path)) = found else {
+        let misfit = |path: &Path, found: &[usize]| {
+            let reason = format!(
+                "tensor `{stored_name}` has shape {found:?}, but the configuration needs \
+                 {shape:?}; do config.json and the weights belong to the same model?"
+            );
+            ModelError::BadFile { path: path.to_path_buf(), reason }
+        };
+        if let Some(changed) = self.changed(&stored_name)? {
+            return match changed.dims() == shape {
+                true => Ok(changed.to_dtype(dtype)?.to_device(device)?),
+                false => Err(misfit(&self.path, changed.dims())),
+            };
+        }
+        let Some((view, path)) = self.view(&stored_name) else {
             let similar = nearest(&stored_name, self.names().collect());
             let similar =
                 similar.map(|name| format!(" (the most similar name in the file is `{name}`)"));
@@ -188,14 +194,29 @@ impl Weights {
             return Err(ModelError::BadFile { path: self.path.clone(), reason });
         };
         if view.shape() != shape {
-            let reason = format!(
-                "tensor `{stored_name}` has shape {:?}, but the configuration needs {shape:?}; do \
-                 config.json and the weights belong to the same model?",
-                view.shape()
-            );
-            return Err(ModelError::BadFile { path: path.clone(), reason });
+            return Err(misfit(path, view.shape()));
         }
         load(&view, path, &stored_name, dtype, device)
+    }
+
+    /// A tensor that is stored in codes, or that the adapter changes, in f32 on the CPU; `None` for
+    /// another tensor.
+    fn changed(&self, name: &str) -> Result<Option<Tensor>> {
+        let dequantised =
+            self.method(name).map(|method| self.dequantise(name, method)).transpose()?;
+        let Some(change) = self.adapter.as_ref().and_then(|adapter| adapter.change(name)) else {
+            return Ok(dequantised);
+        };
+        let stored = match (dequantised, self.view(name)) {
+            (None, Some((view, path))) => Some(load(&view, path, name, DType::F32, &Device::Cpu)?),
+            (dequantised, _) => dequantised,
+        };
+        stored.map(|stored| change.apply(&stored)).transpose()
+    }
+
+    /// The tensor with this name in the files, and its file.
+    fn view(&self, name: &str) -> Option<(TensorView<'_>, &Path)> {
+        self.shards.iter().find_map(|shard| Some((shard.find(name)?, shard.path.as_path())))
     }
 
     /// Reads all tensors into main memory, by name, as f32.
@@ -216,8 +237,7 @@ impl Weights {
 
     /// Whether there is a tensor with this name.
     pub(crate) fn contains(&self, name: &str) -> bool {
-        let stored_name = self.stored_name(name);
-        self.shards.iter().any(|shard| shard.find(&stored_name).is_some())
+        self.view(&self.stored_name(name)).is_some()
     }
 
     /// Returns the name in the file of the model's tensor `name`.
@@ -297,6 +317,8 @@ fn nearest(requested: &str, mut names: Vec<String>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use safetensors::Dtype;
+
     use super::*;
 
     #[test]
@@ -364,36 +386,6 @@ mod tests {
         let error = weights.get("mask", &[2], DType::F32, &Device::Cpu).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("`mask`") && text.contains("BOOL"), "{text}");
-    }
-
-    #[test]
-    fn published_weights_with_an_adapter_or_codes_are_refused() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join(WEIGHTS_FILE);
-        let open = |name: &str, dtype: Dtype| {
-            let view = TensorView::new(dtype, vec![4], &[0; 32][..dtype.bitsize() / 2]).unwrap();
-            std::fs::write(&path, safetensors::serialize([(name, view)], None).unwrap()).unwrap();
-            assert!(Weights::open(&path).is_ok());
-            Weights::open_folder(folder.path()).map(|_| ()).map_err(|error| error.to_string())
-        };
-        for name in ["lora_A.default.weight", "base_layer.weight", "lora_B", "hada_w1_a"] {
-            let error = open(&format!("query.{name}"), Dtype::F32).expect_err(name);
-            assert!(error.contains(name) && error.contains("merge it"), "{error}");
-        }
-        for (name, dtype) in [
-            ("weight", Dtype::F8_E4M3),
-            ("weight", Dtype::I8),
-            ("weight_packed", Dtype::I32),
-            ("SCB", Dtype::F32),
-        ] {
-            let error = open(&format!("query.{name}"), dtype).expect_err(name);
-            assert!(error.contains(name) && error.contains("dequantise"), "{error}");
-        }
-        for (name, dtype) in
-            [("lorado.weight", Dtype::BF16), ("position_ids", Dtype::I64), ("mask", Dtype::U8)]
-        {
-            assert_eq!(open(name, dtype), Ok(()));
-        }
     }
 
     #[test]

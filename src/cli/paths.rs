@@ -7,12 +7,14 @@
 mod arguments;
 mod same;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{bail, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use engram_data::messages::without_secrets;
+use engram_infer::pretrained::WITH_ADAPTER;
 use tracing::debug;
 
 use super::memory::location::addresses;
@@ -173,8 +175,17 @@ fn path_arguments(command: &Command, matches: &ArgMatches) -> Vec<PathArgument> 
             let Some(role) = Role::of(arg) else { continue };
             let values = matches.try_get_raw(arg.get_id().as_str()).ok().flatten();
             for value in values.into_iter().flatten() {
-                let (argument, path) = (argument_name(arg), role.path(value));
-                arguments.push(PathArgument { argument, path, role });
+                let mut add = |value: &OsStr| {
+                    let (argument, path) = (argument_name(arg), role.path(value));
+                    arguments.push(PathArgument { argument, path, role });
+                };
+                let text = value.to_str().filter(|_| role == Role::InputFolder);
+                match text.and_then(|text| text.split_once(WITH_ADAPTER)) {
+                    Some((model, adapter)) => {
+                        [model, adapter].into_iter().for_each(|part| add(OsStr::new(part)))
+                    }
+                    None => add(value),
+                }
             }
         }
         if let Ok(Some(force)) = matches.try_get_one::<bool>(FORCE) {

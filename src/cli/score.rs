@@ -4,8 +4,10 @@ use std::path::Path;
 
 use clap::Args;
 use engram_data::patent::{Labels, PhrasePair, predictions_csv, read_pairs};
-use engram_infer::encode::PromptChoice;
+use engram_infer::InferError;
+use engram_infer::encode::{Encoder, PromptChoice};
 use engram_infer::finished_run::study;
+use engram_infer::pretrained::{is_missing, is_model_file};
 use engram_infer::reveal;
 use engram_infer::similarity::run::{SimilarityRun, is_run};
 use engram_infer::similarity::zero_shot;
@@ -56,7 +58,7 @@ enum Model<'a> {
     Run(SimilarityRun),
     WordVectors(&'a Path),
     WordOverlap,
-    Encoder(&'a str, PromptChoice),
+    Encoder(Box<Encoder>),
 }
 
 impl Score {
@@ -88,16 +90,21 @@ impl Score {
         if *self.model == *"word-overlap" && !path.exists() {
             return Ok(Model::WordOverlap);
         }
-        let is_file = path.is_file();
+        let is_file = path.is_file() && !is_model_file(path);
         if !is_file && (self.cosine || !is_run(path)) {
-            let has_encoder_files =
-                ["config.json", "modules.json"].map(|name| path.join(name).exists());
-            if path.is_dir() && has_encoder_files == [false; 2] {
-                let remedy = "train one with `engram train patent`, or give a model's folder";
-                anyhow::bail!("{}: is neither a run nor a sentence encoder; {remedy}", self.model);
-            }
             let prompt = prompt_choice(self.prompt.as_deref(), PromptChoice::Default);
-            return Ok(Model::Encoder(&self.model, prompt));
+            let encoder = Encoder::with_prompt(&self.model, &prompt, &self.compute.open()?);
+            let lacks = |name: &&str| !path.join(name).exists();
+            let is_other_folder =
+                path.is_dir() && ["config.json", "modules.json"].iter().all(lacks);
+            return match encoder {
+                Err(InferError::Data(error)) if is_other_folder && is_missing(&error) => {
+                    let remedy = "train one with `engram train patent`, or give a model's folder";
+                    let model = &self.model;
+                    anyhow::bail!("{model}: is neither a run nor a sentence encoder; {remedy}")
+                }
+                encoder => Ok(Model::Encoder(Box::new(encoder?))),
+            };
         }
         let kind = if is_file { "a file of word vectors" } else { "a run" };
         if self.prompt.is_some() {
@@ -120,9 +127,8 @@ impl Score {
             Model::Run(run) => run.predict(pairs, &report_progress)?,
             Model::WordOverlap => zero_shot::word_overlap(pairs),
             Model::WordVectors(file) => zero_shot::word_vector_cosines(file, pairs)?,
-            Model::Encoder(weights, prompt) => {
-                let compute = self.compute.open()?;
-                zero_shot::encoder_cosines(weights, prompt, &compute, pairs, &report_progress)?
+            Model::Encoder(encoder) => {
+                zero_shot::encoder_cosines(encoder, pairs, &report_progress)?
             }
         };
         bar.finish_and_clear();

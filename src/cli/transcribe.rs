@@ -41,13 +41,14 @@ Examples:
   engram transcribe talk.mp3 --model runs/s1 --out talk.jsonl --stream 1
   arecord -f S16_LE -r 16000 -d 60 | engram transcribe - --model runs/s1 --stream 1 --out talk.txt
   engram transcribe unlabelled.jsonl --model whisper --format manifest --out train.jsonl
+  engram transcribe talk.mp3 --model 'hf://openai/whisper-tiny.en?adapter=my-lora' --out talk.txt
   engram transcribe clips.jsonl --model whisper --adapters runs/a1 --out hyp.tsv")]
 pub struct Transcribe {
     /// Audio files, folders of audio files, or manifests (JSON lines with audio, start, end);
     /// - is a stream of raw audio from standard input
     #[arg(required = true, value_name = "AUDIO")]
     inputs: Vec<BaseFolder>,
-    /// The model: `hf://owner/name`, a folder or a run
+    /// The model: `hf://owner/name`, a folder or a run; with a LoRA adapter, MODEL?adapter=ADAPTER
     #[arg(long, value_name = "WEIGHTS")]
     model: ModelName,
     /// Output file, or a folder for subtitles; - is standard output

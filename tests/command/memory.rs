@@ -92,6 +92,7 @@ fn mismatched_inputs_are_refused() {
     write_files(folder);
     refused(folder, "memory info m", "m: is not a memory; build one with `engram memory build`");
     write_npy(folder, "turned.npy", &[1.0; 4], 1);
+    refused(folder, "memory info turned.npy", "turned.npy: is not a memory");
     write_npy(folder, "nan_gates.npy", &[1.0, 1.0, 1.0, f32::NAN], 2);
     write_npy(folder, "nan.npy", &[1.0, f32::NAN], 2);
     fs::write(folder.join("one.txt"), b"d1\n").unwrap();

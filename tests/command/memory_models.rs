@@ -171,11 +171,11 @@ fn files_that_are_not_what_they_seem_are_refused_by_name() {
         refused_with(file, pointer, &[&format!("{file}: is a Git LFS pointer"), "git lfs pull"]);
     }
     let config = fs::read_to_string(folder.join("clip/config.json")).unwrap();
-    let quantised = r#"{"quantization_config": {"quant_method": "fp8"},"#;
-    let parts = ["clip/config.json", "`quantization_config`", "with fp8", "dequantise"];
+    let quantised = r#"{"quantization_config": {"quant_method": "hqq"},"#;
+    let parts = ["clip/config.json", "`quantization_config`", "with hqq", "dequantise"];
     refused_with("clip/config.json", &config.replacen('{', quantised, 1), &parts);
     fs::write(folder.join("clip/adapter_config.json"), "{}").unwrap();
-    let parts = ["clip/adapter_config.json: is a PEFT adapter", "merge it into its base model"];
+    let parts = ["clip/adapter_config.json: is a PEFT adapter", "?adapter=clip'; give that name"];
     refused(folder, build, &parts);
     fs::remove_file(folder.join("clip/config.json")).unwrap();
     refused(folder, build, &parts);

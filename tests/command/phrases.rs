@@ -274,6 +274,18 @@ fn a_used_run_folder_and_a_folder_without_a_run_are_refused() {
     let score = "score data/test.csv --out p.csv --model";
     refused(folder, &format!("{score} run"), &["test.csv", "Z99"]);
     refused(folder, &format!("{score} data"), "engram train patent");
+    // A model that cannot be opened is reported before the pairs are read.
+    fs::write(folder.join("other.csv"), "left,right\na,b\n").unwrap();
+    fs::write(folder.join("model.gguf"), "").unwrap();
+    fs::create_dir(folder.join("lora")).unwrap();
+    fs::write(folder.join("lora/adapter_config.json"), "{}").unwrap();
+    for (model, part) in [
+        ("none", "none: no file \"config.json\""),
+        ("model.gguf", "model.gguf: is a file in the format GGUF"),
+        ("lora", "lora/adapter_config.json: is a PEFT adapter"),
+    ] {
+        refused(folder, &format!("score other.csv --out p.csv --model {model}"), part);
+    }
     assert!(!folder.join("p.csv").exists());
 }
 

@@ -75,6 +75,7 @@ fn invalid_models_and_audio_are_refused() {
     refused(folder, &format!("{convert} model"), "already contains files");
 
     write_wav(&folder.join("a.wav"), [0.0; 160].into_iter());
+    refused(folder, "data convert ctranslate2 a.wav --out out", "a.wav: is a file");
     for (arguments, part) in [
         ("a.wav", "engram data convert ctranslate2"),
         ("", "<AUDIO>..."),

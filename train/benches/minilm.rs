@@ -59,7 +59,7 @@ impl EngramModel {
         let mut config = TextEncoderConfig::read(&folder.join("config.json"))?;
         config.set_dropout(0.1, 0.1);
         let builder = ParameterBuilder::new(1, Vec::new(), &Compute::cpu());
-        let weights = config.open_weights(&folder.join("model.safetensors"))?;
+        let weights = config.open_weights(&folder.join("model.safetensors").as_path().into())?;
         let encoder = config.build(&builder.with_weights(weights))?;
         let head = CrossEncoderConfig {
             pooling: Pooling::Mean,

@@ -35,7 +35,7 @@ pub(super) fn note_failure(endpoint: &str, reason: &str) {
 }
 
 /// Whether the hub has responded to this program.
-pub(super) fn has_responded(endpoint: &str) -> bool {
+pub fn has_responded(endpoint: &str) -> bool {
     matches!(hubs().get(endpoint), Some(Reach::Responded))
 }
 

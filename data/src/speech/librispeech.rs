@@ -28,11 +28,14 @@ const REMEDY: &str = "use lines `SPEAKER-CHAPTER-NUMBER TEXT`, as in LibriSpeech
 /// chapter, a line without text, and a duplicate chapter
 pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     refuse_audio_folder(source)?;
+    let remedy = "use the folder LibriSpeech, or the folder of a split or a speaker in it";
+    if source.path.is_file() {
+        return Err(file_error(&source.path, "is a file", remedy));
+    }
     let is_transcript_file = |path: &Path| chapter(path).is_some();
     let FolderFiles { files: transcript_files, skipped } =
         folder::files(&source.path, &is_transcript_file)?;
     if transcript_files.is_empty() {
-        let remedy = "use the folder LibriSpeech, or the folder of a split or a speaker in it";
         return Err(file_error(&source.path, "has no file SPEAKER-CHAPTER.trans.txt", remedy));
     }
     let mut collector = ClipCollector::new(source);

@@ -51,6 +51,7 @@ fn a_text_is_truncated_at_the_configured_side() {
         let processed = TextForm { use_post_processor: true, ..form };
         assert_eq!(ids(processed), ids(form), "{form:?}");
     }
+    assert_eq!(tokenizer.truncated_texts(), 8);
 }
 
 #[test]

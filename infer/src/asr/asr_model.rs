@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_models::compute::Compute;
 use engram_models::conformer::ConformerAsrConfig;
 use engram_models::generation::boosting::BoostTree;
@@ -34,15 +33,15 @@ impl AsrModel {
         struct Config {
             model_type: String,
         }
-        let parsed = WeightsLocation::parse(location)?;
+        let folder = PretrainedFolder::open(location)?;
         // For a missing or broken file, the Whisper loader reports the error.
-        let path = parsed.file("config.json", &HubSettings::from_env()?).ok();
+        let path = folder.file("config.json").ok();
         let bytes = path.and_then(|path| engram_durable::read_file(path).ok());
         let config = bytes.and_then(|bytes| serde_json::from_slice::<Config>(&bytes).ok());
         if config.is_some_and(|config| ConformerAsrConfig::is_supported(&config.model_type)) {
-            Ok(Self::Conformer(Box::new(ConformerAsr::open(location, compute)?)))
+            Ok(Self::Conformer(Box::new(ConformerAsr::open(&folder, compute)?)))
         } else {
-            Ok(Self::Whisper(Box::new(WhisperAsr::open(location, compute)?)))
+            Ok(Self::Whisper(Box::new(WhisperAsr::open(&folder, compute)?)))
         }
     }
 

@@ -5,7 +5,6 @@
 //! tokens. Long recordings are transcribed in overlapping windows, and only the middle of each
 //! window is used.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use engram_data::speech::tokenizer::SpeechTokenizer;
@@ -18,7 +17,7 @@ use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::speech::ctc_beam::BeamSearchOptions;
 use engram_models::speech::decode::BestPath;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
-use engram_models::weights::Weights;
+use engram_models::weights::WeightsFiles;
 
 use super::speech_detection::is_without_speech;
 use super::transcript::{Segment, Transcript, Word};
@@ -39,8 +38,8 @@ pub struct ConformerAsr {
     pub(super) parameters: Parameters,
     pub(super) mel: LogMel,
     pub(super) tokenizer: SpeechTokenizer,
-    /// The path of the weights file.
-    pub(super) weights: PathBuf,
+    /// The files of the weights.
+    pub(super) weights: WeightsFiles,
 }
 
 /// Thresholds for noise. A clip or window counts as noise if both the letters per second of its
@@ -64,23 +63,23 @@ struct TimedToken {
 }
 
 impl ConformerAsr {
-    /// Opens the model in a run folder, in a published folder, or at `hf://owner/name`:
-    /// `config.json`, `tokenizer.json` and `model.safetensors`.
-    pub(super) fn open(location: &str, compute: &Compute) -> Result<Self> {
-        let folder = PretrainedFolder::open(location)?;
+    /// Opens the model in a run folder or a published folder: `config.json`, `tokenizer.json` and
+    /// `model.safetensors`.
+    pub(super) fn open(folder: &PretrainedFolder, compute: &Compute) -> Result<Self> {
         let config = ConformerAsrConfig::read(&folder.file("config.json")?)?;
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
         if tokenizer.vocabulary_size() > config.vocab_size() {
             let (tokens, vocabulary) = (tokenizer.vocabulary_size(), config.vocab_size());
             let reason = format!(
-                "{location}: tokenizer.json has {tokens} tokens, but config.json has {vocabulary}: \
-                 they belong to different models"
+                "{}: tokenizer.json has {tokens} tokens, but config.json has {vocabulary}: \
+                 they belong to different models",
+                folder.name()
             );
             return Err(InferError::Refused(reason));
         }
-        let weights = folder.weights_path()?;
+        let weights = folder.weights_files()?;
         let builder = ParameterBuilder::frozen(compute);
-        let builder = builder.with_weights(Arc::new(Weights::open(&weights)?));
+        let builder = builder.with_weights(Arc::new(weights.open()?));
         let model = ConformerAsrModel::new(&config, &builder)?;
         Ok(Self {
             model,

@@ -5,7 +5,6 @@ mod long;
 mod transcript;
 mod words;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use engram_data::speech::tokenizer::SpeechTokenizer;
@@ -15,6 +14,7 @@ use engram_models::kernels::Mode;
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
+use engram_models::weights::WeightsFiles;
 use engram_models::whisper::{
     AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,
 };
@@ -41,8 +41,8 @@ pub struct WhisperAsr {
     multilingual: bool,
     /// The language of speech if the options give none.
     pub(super) language: Option<String>,
-    /// The path of the weights file.
-    pub(super) weights: PathBuf,
+    /// The files of the weights.
+    pub(super) weights: WeightsFiles,
 }
 
 /// A clip with its boosted words.

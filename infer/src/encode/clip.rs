@@ -11,7 +11,6 @@ use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::ParameterBuilder;
-use engram_models::weights::Weights;
 
 use super::identity::{Identity, Inputs};
 use super::layout::Layout;
@@ -60,7 +59,7 @@ pub(super) fn open_both(
     }
     let preprocessing = checked_preprocessing(&clip_config.vision_config, config_path, &folder)?;
     let builder = ParameterBuilder::frozen(compute);
-    let source = Arc::new(Weights::open(&weights.path)?);
+    let source = Arc::new(weights.files.open()?);
     let clip = Clip::new(&clip_config, &builder.with_weights(source))?;
     let default_limit = clip.config.text_config.max_position_embeddings;
     let (tokenizer, positions) = (Arc::new(tokenizer), Some(default_limit));
@@ -98,7 +97,7 @@ impl ClipImageModel {
         let weights = folder.weights()?;
         let preprocessing = checked_preprocessing(&config, config_path, folder)?;
         let builder = ParameterBuilder::frozen(compute);
-        let source = Arc::new(Weights::open(&weights.path)?);
+        let source = Arc::new(weights.files.open()?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
         let inputs = Inputs::of_config(&read_text(config_path)?).images(&preprocessing);
         Ok((Self { vision, preprocessing }, inputs.with_weights(weights.sha256)))

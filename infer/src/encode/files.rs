@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::tokenizer::{TokenizerConfig, adapt_tokenizer_json};
 use crate::digest;
 use crate::error::{InferError, Result};
-use crate::pretrained::{ADAPTER, PretrainedFolder, PretrainedWeights};
+use crate::pretrained::{PretrainedFolder, PretrainedWeights};
 
 /// The files of a text encoder.
 pub struct EncoderFiles {
@@ -50,9 +50,6 @@ impl EncoderFiles {
     pub(super) fn of_layout(layout: &Layout) -> Result<Self> {
         let folder = layout.transformer();
         let config = folder.file("config.json")?;
-        if folder.optional(ADAPTER)?.is_some() {
-            return Err(folder.adapter_error().into());
-        }
         let settings = layout.settings(false)?;
         let tokenizer_config = TokenizerConfig::read(&folder)?;
         let tokenizer = folder.tokenizer()?;
@@ -123,7 +120,7 @@ impl EncoderFiles {
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
         Ok(match &self.weights {
             Some(published) => {
-                let weights = self.config.open_weights(&published.path)?;
+                let weights = self.config.open_weights(&published.files)?;
                 self.config.build(&builder.with_weights(weights))?
             }
             None => self.config.build(builder)?,

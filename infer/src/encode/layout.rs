@@ -146,12 +146,12 @@ impl Layout {
                     let ((text, name), weights) = (read_config()?, folder.weights()?);
                     let dense = DenseConfig::parse(&text, &name)?;
                     identity.push_str(&format!("{dense:?} {}\n", weights.sha256));
-                    SentenceModule::dense(dense, &weights.path, &name)?
+                    SentenceModule::dense(dense, &weights.files.path, &name)?
                 }
                 ModuleKind::LayerNorm => {
                     let ((text, name), weights) = (read_config()?, folder.weights()?);
                     identity.push_str(&format!("LayerNorm {}\n", weights.sha256));
-                    SentenceModule::layer_norm(&text, &weights.path, &name)?
+                    SentenceModule::layer_norm(&text, &weights.files.path, &name)?
                 }
                 ModuleKind::Normalize if module.path.is_empty() => {
                     SentenceModule::normalize(None, name)?

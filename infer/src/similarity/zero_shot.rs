@@ -6,31 +6,26 @@ use std::path::Path;
 use engram_data::DataError;
 use engram_data::patent::PhrasePair;
 use engram_data::vectors::WordVectors;
-use engram_models::compute::Compute;
 
-use crate::encode::{Encoder, Item, PromptChoice};
+use crate::encode::{Encoder, Item};
 use crate::error::{InferError, Result};
 
 /// The number of phrases per batch.
 const BATCH: usize = 256;
 
-/// Cosines of sentence embeddings, as in `sentence-transformers`, with the modules in the model's
-/// folder and the chosen prompt. `progress` receives the number of new scores.
+/// Cosines of sentence embeddings, as in `sentence-transformers`. `progress` receives the number of
+/// new scores.
 ///
 /// # Errors
-/// The errors of [`Encoder::with_prompt`] and [`Encoder::encode`]; [`InferError::Encoder`] for a
-/// model without a text encoder.
+/// The errors of [`Encoder::encode`]; [`InferError::Encoder`] for a model without a text encoder.
 pub fn encoder_cosines(
-    weights: &str,
-    prompt: &PromptChoice,
-    compute: &Compute,
+    encoder: &Encoder,
     rows: &[PhrasePair],
     progress: &dyn Fn(usize),
 ) -> Result<Vec<f64>> {
-    let encoder = Encoder::with_prompt(weights, prompt, compute)?;
     if !encoder.modalities().text {
         let reason = "does not encode text; use a text encoder or CLIP".to_owned();
-        return Err(InferError::Encoder { name: weights.to_owned(), reason });
+        return Err(InferError::Encoder { name: encoder.name().to_owned(), reason });
     }
     let phrases: BTreeSet<&str> =
         rows.iter().flat_map(|row| [row.anchor.as_str(), row.target.as_str()]).collect();

@@ -30,7 +30,12 @@ impl Pointer {
     pub(crate) fn read(memory: &Path) -> Result<Option<Self>, MemoryError> {
         let path = memory.join(CURRENT);
         match fs::metadata(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error)
+                if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory]
+                    .contains(&error.kind()) =>
+            {
+                return Ok(None);
+            }
             // Opening a pipe would block.
             _ => check_is_file(&path)?,
         }

@@ -159,16 +159,27 @@ pub fn merge(
         let up = up.ok_or_else(|| invalid("the other matrix is missing"))?;
         let weight = merged.get_mut(&format!("{layer}.weight"));
         let weight = weight.ok_or_else(|| invalid("the layer has no weight"))?;
-        let ((rank, d_in), (d_out, up_rank)) = (down.dims2()?, up.dims2()?);
-        if up_rank != rank || weight.dims() != [d_out, d_in] {
-            return Err(invalid("the shapes do not fit the layer"));
-        }
-        let [down, up, mut sum] = [to_host(down)?, to_host(up)?, to_host(weight)?];
-        let (up, down) = (Matrix::new(&up, d_out, rank), Matrix::new(&down, rank, d_in));
-        matmul(settings.scale() as f32, up, down, 1.0, &mut sum, d_in);
-        *weight = Tensor::from_vec(sum, (d_out, d_in), &Device::Cpu)?;
+        *weight = add_product(settings.scale(), up, down, weight)?
+            .ok_or_else(|| invalid("the shapes do not fit the layer"))?;
     }
     Ok(merged)
+}
+
+/// Returns `W + s B A`; `None` if the shapes do not fit.
+pub(crate) fn add_product(
+    scale: f64,
+    up: &Tensor,
+    down: &Tensor,
+    weight: &Tensor,
+) -> Result<Option<Tensor>> {
+    let (&[d_out, up_rank], &[rank, d_in]) = (up.dims(), down.dims()) else { return Ok(None) };
+    if up_rank != rank || weight.dims() != [d_out, d_in] {
+        return Ok(None);
+    }
+    let [down, up, mut sum] = [to_host(down)?, to_host(up)?, to_host(weight)?];
+    let (up, down) = (Matrix::new(&up, d_out, rank), Matrix::new(&down, rank, d_in));
+    matmul(scale as f32, up, down, 1.0, &mut sum, d_in);
+    Ok(Some(Tensor::from_vec(sum, (d_out, d_in), &Device::Cpu)?))
 }
 
 /// Returns the path of the layer and the name of the matrix, if this is a parameter of a branch.

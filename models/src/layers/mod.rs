@@ -14,7 +14,7 @@ pub use convolution::Convolution;
 pub(crate) use convolution::Pointwise;
 pub use linear::Linear;
 pub(crate) use linear::LinearWeight;
-pub(crate) use low_rank::Branch;
+pub(crate) use low_rank::{Branch, add_product};
 pub use low_rank::{LowRank, LowRankPattern, branch_weight, is_branch, merge, up_projection};
 pub use lstm::{Lstm, LstmState};
 pub use norm::LayerNorm;

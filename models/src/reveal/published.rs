@@ -10,22 +10,20 @@
 //! All other parameters keep their random initial values: the heads, the Perceiver, the gate, the
 //! score transform and the image head.
 
-use std::path::{Path, PathBuf};
-
 use candle_core::{DType, Device, Tensor};
 
 use crate::error::Result;
 use crate::params::Parameters;
-use crate::weights::Weights;
+use crate::weights::{Weights, WeightsFiles};
 
 /// Files of published weights. `None` leaves the initial values of the part of the model that the
 /// file would fill.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PublishedWeights {
     /// The `model.safetensors` of a T5 v1.1.
-    pub t5: Option<PathBuf>,
+    pub t5: Option<WeightsFiles>,
     /// The `model.safetensors` of a ViT.
-    pub vit: Option<PathBuf>,
+    pub vit: Option<WeightsFiles>,
 }
 
 /// The relative biases of the fusion, by their name in REVEAL.
@@ -43,7 +41,7 @@ impl PublishedWeights {
     /// The errors of [`Weights::open`] and [`Weights::get`]. Parameters that were set before the
     /// error keep their new values, so discard the model after an error.
     pub fn load_into(&self, parameters: &Parameters) -> Result<Vec<String>> {
-        let open = |path: &Option<PathBuf>| path.as_deref().map(open_weights).transpose();
+        let open = |files: &Option<WeightsFiles>| files.as_ref().map(open_weights).transpose();
         let (t5, vit) = (open(&self.t5)?, open(&self.vit)?);
         let mut loaded_names = Vec::new();
         for parameter in parameters.iter() {
@@ -62,8 +60,8 @@ impl PublishedWeights {
     }
 }
 
-fn open_weights(path: &Path) -> Result<Weights> {
-    Weights::open(path)?.with_optional_prefix("vit.")
+fn open_weights(files: &WeightsFiles) -> Result<Weights> {
+    files.open()?.with_optional_prefix("vit.")
 }
 
 /// Returns T5's name of a parameter; `None` if it is not a T5 parameter.

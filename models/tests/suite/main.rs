@@ -12,6 +12,7 @@ mod cuda_sources;
 mod kernels;
 mod mobilenet;
 mod parity;
+mod published_weights;
 mod recompute;
 mod reference;
 mod reveal;

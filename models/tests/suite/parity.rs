@@ -45,7 +45,7 @@ fn build(
     builder: &ParameterBuilder,
 ) -> Result<TextEncoder> {
     let config = config(name, changes)?;
-    config.build(&builder.with_weights(config.open_weights(path)?))
+    config.build(&builder.with_weights(config.open_weights(&path.into())?))
 }
 
 /// The encoder of a fixture with its weights, and its parameters.
@@ -232,7 +232,8 @@ fn exactly_the_trainable_parameters_have_gradients_and_change() -> Result<()> {
             let builder = ParameterBuilder::new(0, groups, &builder(0, DType::F32).compute());
             let mut config = config(name, json!({}))?;
             config.set_dropout(0.1, 0.1);
-            let weights = config.open_weights(&fixture(name, "model.safetensors"))?;
+            let weights =
+                config.open_weights(&fixture(name, "model.safetensors").as_path().into())?;
             let encoder = config.build(&builder.with_weights(weights))?;
             let parameters = builder.finish()?;
             let fingerprint =
@@ -323,7 +324,7 @@ fn invalid_configurations_are_errors() {
 fn minilm_equals_the_reference() -> Result<()> {
     let folder = std::env::var_os("ENGRAM_MINILM").map(PathBuf::from).expect("ENGRAM_MINILM");
     let config = TextEncoderConfig::read(&folder.join("config.json"))?;
-    let weights = config.open_weights(&folder.join("model.safetensors"))?;
+    let weights = config.open_weights(&folder.join("model.safetensors").as_path().into())?;
     let encoder = config.build(&builder(0, DType::F32).with_weights(weights))?;
 
     #[derive(serde::Deserialize)]

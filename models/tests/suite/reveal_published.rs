@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
@@ -12,7 +12,7 @@ use engram_models::reveal::Reveal;
 use engram_models::reveal::published::PublishedWeights;
 use engram_models::t5::T5;
 use engram_models::vit::{ViT, ViTConfig};
-use engram_models::weights::{Weights, save};
+use engram_models::weights::{Weights, WeightsFiles, save};
 
 use super::reveal::config;
 
@@ -26,7 +26,8 @@ fn files(folder: &Path) -> PublishedWeights {
     let builder = ParameterBuilder::on_cpu(12);
     ViT::new(&ViTConfig { class_token: true, ..config.image }, &builder).unwrap();
     write(&path("vit.safetensors"), &builder.finish().unwrap(), "vit.", None);
-    PublishedWeights { t5: Some(path("t5.safetensors")), vit: Some(path("vit.safetensors")) }
+    let file = |name: &str| Some(path(name).as_path().into());
+    PublishedWeights { t5: file("t5.safetensors"), vit: file("vit.safetensors") }
 }
 
 fn write(path: &Path, parameters: &Parameters, prefix: &str, changed: Option<(&str, Tensor)>) {
@@ -50,7 +51,7 @@ fn initial_parameters() -> Result<Parameters> {
 fn parameters_in_the_files_are_loaded_and_the_others_keep_their_initial_values() -> Result<()> {
     let folder = tempfile::tempdir().unwrap();
     let published = files(folder.path());
-    let open = |path: &Option<PathBuf>| Weights::open(path.as_deref().unwrap());
+    let open = |files: &Option<WeightsFiles>| files.as_ref().unwrap().open();
     let (t5, vit) = (open(&published.t5)?, open(&published.vit)?);
     let (before, after) = (initial_parameters()?, initial_parameters()?);
     let loaded_names = published.load_into(&after)?;
@@ -121,7 +122,7 @@ fn errors_name_a_missing_or_misshapen_tensor_and_its_file() -> Result<()> {
     let builder = ParameterBuilder::on_cpu(11);
     T5::new(&config().t5, &builder)?;
     let parameters = builder.finish()?;
-    let path = published.t5.clone().unwrap();
+    let path = published.t5.clone().unwrap().path;
     let last = "decoder.block.0.layer.2.DenseReluDense.wo.weight";
     assert!(parameters.get(last).is_some());
     // A tensor of another shape.
@@ -139,7 +140,7 @@ fn errors_name_a_missing_or_misshapen_tensor_and_its_file() -> Result<()> {
     // A ViT for images of another size.
     let builder = ParameterBuilder::on_cpu(12);
     ViT::new(&ViTConfig { class_token: true, image_size: 8, ..config().image }, &builder)?;
-    write(published.vit.as_deref().unwrap(), &builder.finish()?, "", None);
+    write(&published.vit.as_ref().unwrap().path, &builder.finish()?, "", None);
     let vit_only = PublishedWeights { t5: None, ..published };
     let error = vit_only.load_into(&initial_parameters()?).unwrap_err().to_string();
     assert!(error.contains("vit.safetensors") && error.contains("position_embeddings"), "{error}");

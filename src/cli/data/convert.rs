@@ -52,6 +52,11 @@ impl Ctranslate2 {
     fn run(&self) -> anyhow::Result<()> {
         let out = &self.out;
         output::check_new_folder(out)?;
+        anyhow::ensure!(
+            !self.folder.is_file(),
+            "{}: is a file; give the folder with model.bin, config.json and tokenizer.json",
+            self.folder.display()
+        );
         for file in ["model.bin", "config.json", "tokenizer.json"] {
             refuse_lfs_pointer_at(&self.folder.join(file))?;
         }

@@ -116,7 +116,8 @@ pub(in crate::cli) fn path_list(arguments: &[impl Deref<Target = Path>]) -> Vec<
     arguments.iter().map(|argument| argument.to_path_buf()).collect()
 }
 
-/// A model: a folder, or `hf://owner/name`. Its role is [`Role::InputFolder`].
+/// A model: a folder, or `hf://owner/name`, or one with its adapter,
+/// `MODEL?adapter=ADAPTER`. Its role is [`Role::InputFolder`].
 #[derive(Debug, Clone)]
 pub(in crate::cli) struct ModelName(String);
 

@@ -10,7 +10,7 @@ use clap::Args;
 use engram_data::patent::PhrasePair;
 use engram_eval::bootstrap::{BootstrapOptions, Resampling};
 use engram_eval::compare::{Comparison, compare_pearson};
-use engram_infer::encode::{EncoderFiles, PromptChoice};
+use engram_infer::encode::{Encoder, EncoderFiles};
 use engram_infer::similarity::pairs::ScoreRange;
 use engram_infer::similarity::run::SimilarityRun;
 use engram_infer::similarity::zero_shot;
@@ -95,9 +95,9 @@ impl Similarity {
         }
         let compute = recipe.compute()?;
         let validation = &corpus.validation;
-        let prompt = PromptChoice::Default;
-        let untrained =
-            zero_shot::encoder_cosines(&self.model, &prompt, &compute, validation, &|_| {})?;
+        let encoder = Encoder::open(&self.model, &compute)?;
+        let untrained = zero_shot::encoder_cosines(&encoder, validation, &|_| {})?;
+        drop(encoder);
         let options = RunOptions {
             run: session.run_folder(&self.run),
             resume: self.resume,

@@ -93,6 +93,8 @@ fn bad_librispeech_files_are_reported() {
     files.write(&transcript_file, b"84-121123-0000 A\n84-121123-0001 \xff\n");
     assert_refused("librispeech", &source, &[":2: ", "not UTF-8"]);
     assert_refused("librispeech", &files.source("nowhere"), &["nowhere"]);
+    let file = files.source(&transcript_file);
+    assert_refused("librispeech", &file, &[".trans.txt", "is a file", "use the folder"]);
     fs::create_dir(files.path("empty")).unwrap();
     assert_refused("librispeech", &files.source("empty"), &["no file SPEAKER-CHAPTER.trans.txt"]);
     let audio = Some(files.path("empty"));

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use engram_data::hub::WeightsLocation;
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::compute::Compute;
 use engram_models::params::ParameterBuilder;
 use engram_models::speech::log_mel::LogMel;
-use engram_models::weights::Weights;
 use engram_models::whisper::{AlignmentHeads, Whisper, WhisperConfig, WhisperTokens};
 use serde::Deserialize;
 
@@ -26,28 +24,24 @@ struct GenerationConfig {
 }
 
 impl WhisperAsr {
-    /// Opens the model in a folder or at `hf://owner/name`: `config.json`, `tokenizer.json`,
-    /// `model.safetensors`, and `generation_config.json` if it exists.
-    pub(crate) fn open(location: &str, compute: &Compute) -> Result<Self> {
-        let parsed = WeightsLocation::parse(location)?;
-        if let WeightsLocation::Folder(folder) = &parsed
-            && folder.join("model.bin").is_file()
-            && !folder.join("model.safetensors").is_file()
-        {
-            let folder = folder.display();
+    /// Opens the model in a folder: `config.json`, `tokenizer.json`, `model.safetensors`, and
+    /// `generation_config.json` if it exists.
+    pub(crate) fn open(folder: &PretrainedFolder, compute: &Compute) -> Result<Self> {
+        let has = |name| Ok::<_, InferError>(folder.optional(name)?.is_some());
+        if folder.is_local() && has("model.bin")? && !has("model.safetensors")? {
+            let folder = folder.name();
             let reason = format!(
                 "{folder}: contains a model.bin; if it is a CTranslate2 model, convert it with `engram \
                  data convert ctranslate2`"
             );
             return Err(InferError::Refused(reason));
         }
-        let folder = PretrainedFolder::open(location)?;
         let config_file = folder.file("config.json")?;
         let config = WhisperConfig::read(&config_file)?;
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
-        let weights_path = folder.weights_path()?;
+        let files = folder.weights_files()?;
         let builder = ParameterBuilder::frozen(compute);
-        let weights = std::sync::Arc::new(Weights::open(&weights_path)?);
+        let weights = std::sync::Arc::new(files.open()?);
         let whisper = Whisper::new(&config, &builder.with_weights(weights))?;
         let parameters = builder.finish()?;
         let tokens = WhisperTokens::find(|name| tokenizer.id_of(name))?;
@@ -85,7 +79,7 @@ impl WhisperAsr {
             parameters,
             tokenizer,
             tokens,
-            weights: weights_path,
+            weights: files,
         })
     }
 }

@@ -58,7 +58,7 @@ impl Published {
             published.digest("T5 sizes", &config_path)?;
             published.digest("T5 tokenizer", &tokenizer_path)?;
             published.digests.push(("T5 weights".to_owned(), weights.sha256));
-            published.weights.t5 = Some(weights.path);
+            published.weights.t5 = Some(weights.files);
             (published.t5, published.tokenizer) = (Some(config), Some(tokenizer));
         }
         if model.vit.is_empty() {
@@ -71,7 +71,7 @@ impl Published {
             let weights = folder.weights()?;
             published.digest("ViT sizes", &config_path)?;
             published.digests.push(("ViT weights".to_owned(), weights.sha256));
-            published.weights.vit = Some(weights.path);
+            published.weights.vit = Some(weights.files);
             published.vit = Some(ViTConfig { class_token: false, ..config });
             published.processor = folder.optional_image_processor()?.map(|(path, _)| path);
             if let Some(processor) = published.processor.clone() {
