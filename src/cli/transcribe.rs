@@ -43,8 +43,9 @@ Examples:
   engram transcribe unlabelled.jsonl --model whisper --format manifest --out train.jsonl
   engram transcribe clips.jsonl --model whisper --adapters runs/a1 --out hyp.tsv")]
 pub struct Transcribe {
-    /// Audio files, folders of audio files, or manifests (JSON lines with audio, start, end);
-    /// - is a stream of raw audio from standard input
+    /// Audio files, folders of audio files, or lists: manifests (JSON lines with audio, start, end),
+    /// NeMo manifests (.json), tables of Common Voice (.tsv), metadata of Hugging Face (.csv, .jsonl),
+    /// Kaldi's wav.scp; - is a stream of raw audio from standard input
     #[arg(required = true, value_name = "AUDIO")]
     inputs: Vec<BaseFolder>,
     /// The model: `hf://owner/name`, a folder or a run
@@ -149,7 +150,8 @@ impl Transcribe {
     /// The format of the output.
     fn format(&self) -> Format {
         self.format.unwrap_or_else(|| {
-            match self.out.extension().and_then(|extension| extension.to_str()) {
+            let extension = self.out.extension().unwrap_or_default().to_ascii_lowercase();
+            match extension.to_str() {
                 Some("tsv") => Format::Tsv,
                 Some("txt") => Format::Txt,
                 Some("srt") => Format::Srt,

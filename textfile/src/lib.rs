@@ -39,4 +39,4 @@ pub use input::{
 };
 pub use json::{ONE_OBJECT, Object, json_lines, message, message_in_line, parse_json_line};
 pub use lines::{Lines, MAX_LINE_BYTES, check_line_ends, lines, non_blank_lines};
-pub use table::Table;
+pub use table::{Table, without_quotes};

@@ -46,6 +46,10 @@ const HYPOTHESIS_NAMES: &str = "hypothesis hyp pred_text prediction";
 /// Usual names of columns that hold references in one file and hypotheses in another.
 const TEXT_NAMES: &str = "text transcript transcription sentence raw_text normalized_text words";
 
+/// The keys of the file and of the start of a recording's part in a NeMo manifest.
+const FILE: &str = "audio_filepath";
+const OFFSET: &str = "offset";
+
 impl Side {
     /// The usual names of the columns with texts of this side. In a file with both sides, a column
     /// named in [`TEXT_NAMES`] holds references.
@@ -183,7 +187,10 @@ pub(super) fn read_objects<'a>(
         };
         let record_id = match fields.take(id).map(|id| serde_json::from_str(id.get())) {
             None => None,
-            Some(Ok(Id(id))) => Some(id),
+            Some(Ok(Id(id_text))) => Some(match fields.take(OFFSET).filter(|_| id == FILE) {
+                Some(offset) => with_offset(id_text, offset.get()),
+                None => id_text,
+            }),
             Some(Err(_)) => return Err(error(id, "is not a string or an integer")),
         };
         let text = |key: &usize| match fields.take(header[*key]) {
@@ -197,6 +204,15 @@ pub(super) fn read_objects<'a>(
         Ok(Record { line, id: record_id, texts })
     };
     json_lines(file, text, ONE_OBJECT, record)?.into_iter().flatten().collect()
+}
+
+/// The id of a part of a recording in a NeMo manifest, as `engram_data` makes it: the file and the
+/// part's start in seconds, if that is not 0.
+fn with_offset<'a>(file: Cow<'a, str>, offset: &str) -> Cow<'a, str> {
+    match offset.parse::<f64>() {
+        Ok(offset) if offset > 0.0 => format!("{file}-{offset}").into(),
+        _ => file,
+    }
 }
 
 /// The fields of a JSON object.
