@@ -30,7 +30,7 @@ pub(crate) fn report(
 pub(crate) fn sources(evaluation: &Evaluation) -> String {
     let mut text = String::new();
     for source in &evaluation.sources {
-        let format = source.format.map_or_else(String::new, |f| format!(" ({})", f.name()));
+        let format = source.read_as().map_or_else(String::new, |format| format!(" ({format})"));
         let _ = writeln!(text, "{:<12} {}{format}", source.role, source.path);
     }
     text

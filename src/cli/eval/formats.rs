@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use engram_eval::error::EvalError;
+use engram_eval::result::SourceFile;
 use engram_eval::wer::read::{
-    Columns, Pairs, Side, TextFormat, detect_format, join, parse_pairs, parse_side,
+    Columns, Pairs, Side, TextFormat, detect_format, join, other_names, parse_pairs, parse_side,
 };
 
 use super::output;
@@ -177,6 +178,23 @@ impl FormatOptions {
             Some(Format::Csv) => TextFormat::Csv,
             Some(Format::Jsonl) => TextFormat::Jsonl,
         }
+    }
+
+    /// Adds the format and the columns of a file with `text` to its description.
+    pub(super) fn describe(
+        &self,
+        source: SourceFile,
+        text: &str,
+        format: Option<TextFormat>,
+    ) -> Result<SourceFile, EvalError> {
+        let sides = match source.role.as_str() {
+            "pairs" => &[Side::Reference, Side::Hypothesis][..],
+            "references" => &[Side::Reference],
+            _ => &[Side::Hypothesis],
+        };
+        let names = |format| other_names((&source.path, text), format, sides, &self.columns());
+        let columns = format.map(names).transpose()?.flatten();
+        Ok(SourceFile { format, columns, ..source })
     }
 
     fn columns(&self) -> Columns {

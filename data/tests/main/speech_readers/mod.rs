@@ -211,7 +211,6 @@ fn lists_of_other_programs_are_read_by_their_names_of_columns() {
         ("nemo.json", "{\"audio_filepath\": \"\"}\n", "nemo.json:1: `audio_filepath` is empty"),
         ("nemo.json", "{\"audio_filepath\": \"a\", \"offset\": \"x\"}\n", ":1: offset \"x\" is no"),
         ("own.csv", "wav,text\na.wav,x\n", "own.csv:1: has no column of audio files; the header"),
-        ("metadata.csv", "\u{fffe}a", "metadata.csv: is not"),
         ("kaldi/segments", "u1 r9 0 1\n", "wav.scp: has no recording r9, which u1 of `segments`"),
         ("kaldi/wav.scp", "r1 sph2pipe a.sph |\n", "wav.scp:1: the audio of r1 is the output of"),
     ] {
@@ -219,4 +218,7 @@ fn lists_of_other_programs_are_read_by_their_names_of_columns() {
         let list = list.replace("segments", "wav.scp");
         assert_refused("manifest", &files.source(&list), &[reason]);
     }
+    files.write("metadata.csv", b"\xff\xfef\0i\0");
+    let utf_16 = ["metadata.csv: is UTF-16 text; convert the file to UTF-8; in a spreadsheet"];
+    assert_refused("manifest", &files.source("metadata.csv"), &utf_16);
 }

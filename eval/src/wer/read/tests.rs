@@ -104,6 +104,21 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
             "{text}"
         );
     }
+    for (text, format, sides, expected) in [
+        (
+            nemo,
+            Jsonl,
+            &[Reference, Hypothesis][..],
+            "id from `audio_filepath`, reference from \
+             `text`, hypothesis from `pred_text`",
+        ),
+        (common_voice, Tsv, &[Reference], "id from `path`, text from `sentence`"),
+        ("id,text\n1,a\n", Csv, &[Hypothesis], ""),
+        ("1\ta\n", Tsv, &[Hypothesis], ""),
+    ] {
+        let names = other_names(("f", text), format, sides, &usual_names).unwrap();
+        assert_eq!(names.unwrap_or_default(), expected);
+    }
     let given_names =
         Columns { id: Some("Nr".into()), reference: Some("Satz".into()), ..Columns::default() };
     let text = "Nr,Satz,text\n1,a,b\n";
