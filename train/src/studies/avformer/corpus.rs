@@ -47,6 +47,7 @@ pub struct Corpus {
     general_speech: Option<Manifest>,
 }
 
+#[allow(clippy::large_enum_variant)] // A run has only one.
 enum Clips {
     /// Spoken names of the embedded world.
     World(Audiovisual),
