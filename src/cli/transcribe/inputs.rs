@@ -115,10 +115,10 @@ mod tests {
         assert!(error.contains("the clip id `b` is also in"), "{error}");
         std::fs::write(path("n.json"), "{\"audio_filepath\": \"a.wav\"}\n").expect("a list");
         std::fs::create_dir(path("f")).expect("a folder");
-        for name in ["f/a.opus", "f/.b.wav", "f/c.wav"] {
+        for name in ["f/notes.txt", "f/.b.wav", "f/c.wav"] {
             std::fs::write(path(name), "x").expect("a file");
         }
-        std::os::unix::fs::symlink("f", path("f/link")).expect("a link");
+        std::os::unix::fs::symlink(".", path("f/link")).expect("a link");
         let inputs = Inputs::read(vec![path("n.json"), path("f")], false).expect("clips");
         let notes = serde_json::to_value(&inputs.notes).expect("JSON");
         let skipped = serde_json::json!({"hidden": 1, "others": 1, "links": 1});
