@@ -35,6 +35,14 @@ pub struct SkippedFiles {
     pub links: usize,
 }
 
+impl std::ops::AddAssign for SkippedFiles {
+    fn add_assign(&mut self, other: Self) {
+        self.hidden += other.hidden;
+        self.others += other.others;
+        self.links += other.links;
+    }
+}
+
 /// The counts as text, such as `2 hidden files and 1 other file`.
 impl fmt::Display for SkippedFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

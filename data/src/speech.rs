@@ -20,6 +20,7 @@ mod gather;
 pub mod how2;
 pub mod howto100m;
 pub mod librispeech;
+mod lists;
 pub mod manifest;
 pub mod spec_augment;
 pub mod tokenizer;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use self::gather::{ClipCollector, Position};
 pub use self::gather::{MissingAudio, SpeechClips};
+use self::manifest::InputClips;
 use crate::DataError;
 use crate::audio::check_is_not_text;
 
@@ -51,7 +53,8 @@ pub enum SpeechFormat {
     Ego4D,
     /// [`howto100m`]
     HowTo100M,
-    /// [`manifest`]: our own JSON lines, a folder of audio files, or a single audio file
+    /// [`manifest`]: our own JSON lines, a list of another program, a folder of audio files, or a
+    /// single audio file
     Manifest,
 }
 
@@ -151,16 +154,15 @@ fn read_manifest(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     gather::refuse_audio_folder(source)?;
     let mut collector = ClipCollector::new(source);
     // A pipe such as standard input is a manifest, because clips of its audio could not be read.
-    let clips = if source.path.starts_with("/dev") {
-        manifest::read_manifest(&source.path)?
+    let InputClips { clips, skipped, taken_as } = if source.path.starts_with("/dev") {
+        manifest::read_list(&source.path)?
     } else {
-        let (clips, skipped) = manifest::clips_and_skipped(&source.path)?;
-        if clips.iter().any(|clip| clip.audio == source.path) {
-            check_is_not_text(&source.path)?;
-        }
-        collector.output.skipped = skipped;
-        clips
+        manifest::input_clips(&source.path)?
     };
+    if clips.iter().any(|clip| clip.audio == source.path) {
+        check_is_not_text(&source.path)?;
+    }
+    (collector.output.skipped, collector.output.taken_as) = (skipped, taken_as);
     for clip in clips {
         let id = clip.id.clone();
         let position =

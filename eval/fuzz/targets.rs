@@ -408,6 +408,9 @@ fn aokvqa(bytes: &[u8]) {
 
 fn retrieval(bytes: &[u8]) {
     let Some(text) = text(bytes) else { return };
+    if let Some((run, qrels)) = text.split_once("\n\n") {
+        check(retrieval::parse_trec([FILE, run], [FILE, qrels]));
+    }
     let Some(queries) = check(retrieval::parse_queries(FILE, &text)) else { return };
     let cutoffs = Cutoffs { recall: vec![1, 2, 3, usize::MAX], ndcg: vec![1, 10, usize::MAX] };
     let report =

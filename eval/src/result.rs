@@ -186,6 +186,18 @@ pub struct SourceFile {
     /// The format in which texts were read; `None` for other files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<TextFormat>,
+    /// The columns that were read, such as "id from `path`, text from `sentence`"; `None` if they
+    /// have the names of the parts, and without columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub columns: Option<String>,
+}
+
+impl SourceFile {
+    /// The format with the columns, such as "tsv, id from `path`"; `None` without a format.
+    pub fn read_as(&self) -> Option<String> {
+        let columns = self.columns.as_ref().map(|columns| format!(", {columns}"));
+        Some(self.format?.name() + &columns.unwrap_or_default())
+    }
 }
 
 /// Options that most evaluations share.

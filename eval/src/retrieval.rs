@@ -50,6 +50,9 @@ pub const NDCG: MetricInfo = MetricInfo::higher("ndcg", Unit::Fraction);
 const REMEDY: &str = "write one JSON object per query: {\"id\": \"q1\", \"ranked\": [\"d3\", \"d1\"], \
     \"relevant\": {\"d1\": 2}}, with the retrieved ids, best first, and the gains of relevant ids";
 
+/// The remedy for a file of TREC in the place of JSON lines.
+const TREC_REMEDY: &str = "give the run as the queries, and the qrels beside it";
+
 /// Number of entries listed with each low-scoring query.
 const LISTED_ENTRIES: usize = 10;
 
@@ -181,7 +184,7 @@ pub fn parse_queries<'a>(file: &str, text: &'a str) -> Result<Vec<Query<'a>>, Ev
     if let Some((line, first)) = non_blank_lines(text).next()
         && let Some(kind) = trec_kind(first)
     {
-        return Err(malformed(file, line, format!("looks like {kind}"), REMEDY));
+        return Err(malformed(file, line, format!("looks like {kind}"), TREC_REMEDY));
     }
     let queries = json_lines(file, text, REMEDY, |line, row: QueryLine<'a>| {
         let id = row.id.map_or_else(|| line.to_string().into(), |id| id.0);
@@ -213,6 +216,83 @@ fn trec_kind(line: &str) -> Option<&'static str> {
         [_, _, _, gain] if is_number(gain) => Some("TREC qrels: query, 0, entry, gain"),
         _ => None,
     }
+}
+
+/// Reads a TREC run (`query Q0 entry rank score name`) and its qrels (`query 0 entry gain`); the
+/// names of the files are for messages. Returns the queries that are in both files, in the order of
+/// the run, and warnings about the others. As in trec_eval, entries are ranked by their scores, not
+/// by their ranks, and entries of equal score by their ids, the last first.
+///
+/// # Errors
+/// [`EvalError::Text`] with the line, also for an entry that a query has twice
+pub fn parse_trec(
+    [run_file, run]: [&str; 2],
+    [qrels_file, qrels]: [&str; 2],
+) -> Result<(Vec<Query<'static>>, Vec<String>), EvalError> {
+    type Lists<'t> = Vec<(&'t str, u64, HashMap<&'t str, f64>)>;
+    fn read<'t, const N: usize>(
+        file: &str,
+        text: &'t str,
+        (value, remedy): (usize, &'static str),
+    ) -> Result<Lists<'t>, EvalError> {
+        let (mut lists, mut index_of) = (Lists::new(), HashMap::new());
+        for (line, row) in non_blank_lines(text) {
+            let fields: Vec<&str> = row.split_whitespace().collect();
+            let number = fields.get(value).and_then(|field| field.parse().ok());
+            let number = number.filter(|number: &f64| number.abs() <= MAX_GAIN);
+            let Some(number) = number.filter(|_| fields.len() == N) else {
+                let reason = format!("has not the {N} fields of this format");
+                return Err(malformed(file, line, reason, remedy));
+            };
+            let index = *index_of.entry(fields[0]).or_insert(lists.len());
+            if index == lists.len() {
+                lists.push((fields[0], line, HashMap::new()));
+            }
+            if lists[index].2.insert(fields[2], number).is_some() {
+                let [query, entry] = [fields[0], fields[2]].map(|id| shortened(id, 60));
+                let reason = format!("the query `{query}` has the entry `{entry}` twice");
+                return Err(malformed(file, line, reason, "keep one of the two lines"));
+            }
+        }
+        Ok(lists)
+    }
+    let run = read::<6>(run_file, run, (4, "write `query Q0 entry rank score name`"))?;
+    let qrels = read::<4>(qrels_file, qrels, (3, "write `query 0 entry gain`"))?;
+    let (in_run, judged) = (run.len(), qrels.len());
+    let mut gains: HashMap<&str, HashMap<&str, f64>> =
+        qrels.into_iter().map(|(id, _, gains)| (id, gains)).collect();
+    let mut queries = Vec::new();
+    for (id, line, scores) in run {
+        let Some(gains) = gains.remove(id) else { continue };
+        let mut ranked: Vec<(&str, f64)> = scores.into_iter().collect();
+        // trec_eval keeps scores as f32.
+        ranked.sort_by(|(a, a_score), (b, b_score)| {
+            (*b_score as f32).total_cmp(&(*a_score as f32)).then(b.cmp(a))
+        });
+        let owned = |id: &str| Id(id.to_owned().into());
+        let relevant = gains.into_iter().filter(|(_, gain)| *gain > 0.0);
+        queries.push(Query {
+            id: id.to_owned().into(),
+            ranked: ranked.into_iter().map(|(id, _)| owned(id)).collect(),
+            relevant: relevant.map(|(id, gain)| (owned(id), gain)).collect(),
+            line,
+        });
+    }
+    if queries.is_empty() {
+        let remedy = "give the qrels of the same queries";
+        return Err(malformed(run_file, None, "has no query of the qrels", remedy));
+    }
+    let mut warnings = Vec::new();
+    for (count, [file, other]) in [
+        (in_run - queries.len(), [run_file, qrels_file]),
+        (judged - queries.len(), [qrels_file, run_file]),
+    ] {
+        if count > 0 {
+            let what = format!("queries of {file} that are not in {other} and do not count");
+            warnings.push(format!("{what}: {count}"));
+        }
+    }
+    Ok((queries, warnings))
 }
 
 /// The ranks and gains of the relevant entries of a query.
@@ -439,5 +519,37 @@ mod tests {
         );
         let report_with_warning = report(line, &Cutoffs::default());
         assert_eq!(report_with_warning.warnings, ["1 queries have no relevant entry and score 0"]);
+    }
+
+    #[test]
+    fn a_trec_run_is_ranked_by_score_and_joined_with_its_qrels() {
+        let run = "q1 Q0 d1 1 1.0 sys\nq1 Q0 d3 2 0.5 sys\nq1\tQ0\td2\t9\t0.5\tsys\n\
+                   q2 Q0 d1 1 1e-9 sys\nq2 Q0 d2 2 2 sys\nq9 Q0 d1 1 1 sys\n";
+        let qrels = "q1 0 d2 2\nq1 0 d1 0\nq2 0 d1 1\nq2 0 d2 -1\nq3 0 d1 1\n";
+        let parsed = |run, qrels| parse_trec(["r", run], ["q", qrels]).map_err(|e| e.to_string());
+        let (queries, warnings) = parsed(run, qrels).unwrap();
+        let ranked = |query: &Query<'_>| {
+            query.ranked.iter().map(|id| id.0.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(queries.iter().map(ranked).collect::<Vec<_>>(), ["d1 d3 d2", "d2 d1"]);
+        let of =
+            |[a, b]: [&str; 2]| format!("queries of {a} that are not in {b} and do not count: 1");
+        assert_eq!(warnings, [of(["r", "q"]), of(["q", "r"])]);
+        let report = evaluate(&queries, &Default::default(), &Default::default()).unwrap();
+        let mrr = report.evaluation.detail["mrr"].as_f64().unwrap();
+        assert!((mrr - (1.0 / 3.0 + 0.5) / 2.0).abs() < 1e-12, "{mrr}");
+        for (run, qrels, expected) in [
+            ("q1 Q0 d1 1 x sys\n", qrels, "r:1: has not the 6 fields"),
+            (run, "q1 0 d1\n", "q:1: has not the 4 fields of this format; write `query 0 entry"),
+            (
+                "q1 Q0 d1 1 1 s\nq1 Q0 d1 2 0 s\n",
+                qrels,
+                "r:2: the query `q1` has the entry `d1` tw",
+            ),
+            ("q8 Q0 d1 1 1 s\n", qrels, "r: has no query of the qrels"),
+        ] {
+            let error = parsed(run, qrels).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 }

@@ -26,11 +26,12 @@ pub(crate) fn report(
     paragraphs.collect::<Vec<_>>().join("\n")
 }
 
-/// Formats the list of input files.
+/// Formats the list of input files, with the formats as which they were read.
 pub(crate) fn sources(evaluation: &Evaluation) -> String {
     let mut text = String::new();
     for source in &evaluation.sources {
-        let _ = writeln!(text, "{:<12} {}", source.role, source.path);
+        let format = source.read_as().map_or_else(String::new, |format| format!(" ({format})"));
+        let _ = writeln!(text, "{:<12} {}{format}", source.role, source.path);
     }
     text
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use engram_models::similarity::sentence_transformer::TransformerSettings;
 use engram_models::weights::{INDEX_FILE, WEIGHTS_FILE};
-use engram_textfile::refuse_lfs_pointer_at;
+use engram_textfile::{refuse_lfs_pointer, refuse_lfs_pointer_at};
 use rayon::prelude::*;
 use serde::Deserialize;
 
@@ -103,6 +103,7 @@ pub fn check_checksums(folder: &Path) -> Result<()> {
         }
         read => read.map_err(InferError::io(&list))?,
     };
+    refuse_lfs_pointer(&list, &bytes)?;
     let text = String::from_utf8_lossy(&bytes);
     let text = text.trim_start_matches('\u{feff}');
     let mut listed = Vec::new();

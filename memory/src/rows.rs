@@ -321,6 +321,11 @@ mod tests {
         assert_eq!(read(text, &[]), Ok(expected.to_owned()));
         let expected = r#"3 1999 {"text":"a, b"}; 4 2000 {} (0 blank)"#;
         assert_eq!(read(text, &["text", "source=Year"]), Ok(expected.to_owned()));
+        let text = "id;text;file_name;price\n1;2,5;a.png;2,5\n;;;\n";
+        for part in [r#""image":"a.png""#, r#""price":"2.5""#, r#""text":"2,5""#] {
+            let entry = read(text, &["id", "text", "file_name", "price"]).unwrap();
+            assert!(entry.contains(part), "{entry}");
+        }
         for (text, columns, expected) in [
             ("id,text\nx,a\n", &[][..], "/notes:2: has the id `x`; number the entries, or"),
             ("id,text\n-1,a\n", &[], "/notes:2: has the id -1; number entries from 0"),

@@ -179,6 +179,7 @@ impl TrainStudy {
         let set = options.set.into_iter().chain(device).collect();
         let recipe_options = RecipeOptions { tiny: options.tiny, set };
         let of_images = images.map_or(Ok(None), |images| images.recipe(&recipe_options))?;
+        let has_images = of_images.is_some();
         let mut recipe = match of_images {
             Some(recipe) => recipe,
             None => Recipe::load(&options.recipe.context("--recipe is missing")?, &recipe_options)?,
@@ -198,7 +199,15 @@ impl TrainStudy {
             memory_servers: MemoryServers::new(move |urls| Ok(memory_server(urls, server)?)),
             ..RunOptions::default()
         };
-        let report = (study.train)(&mut recipe, &run_options)?;
+        let report = (study.train)(&mut recipe, &run_options).map_err(|error| {
+            let error = anyhow::Error::from(error);
+            let text = output::with_causes(&error);
+            // Without a recipe file, there is no file to set the key in.
+            if has_images && text.contains("`data.on_bad_image`") {
+                return anyhow::anyhow!("{text}: --set data.on_bad_image=skip");
+            }
+            error
+        })?;
         let view = studies::view(study.name);
         for plot in view.map_or(Ok(Vec::new()), |view| view.plots(&report.summary))? {
             plot.write(&options.run)?;

@@ -44,8 +44,9 @@ Examples:
   engram transcribe talk.mp3 --model 'hf://openai/whisper-tiny.en?adapter=my-lora' --out talk.txt
   engram transcribe clips.jsonl --model whisper --adapters runs/a1 --out hyp.tsv")]
 pub struct Transcribe {
-    /// Audio files, folders of audio files, or manifests (JSON lines with audio, start, end);
-    /// - is a stream of raw audio from standard input
+    /// Audio files, folders of audio files, or lists: manifests (JSON lines with audio, start, end),
+    /// NeMo manifests (.json), tables of Common Voice (.tsv), metadata of Hugging Face (.csv, .jsonl),
+    /// Kaldi's wav.scp; - is a stream of raw audio from standard input
     #[arg(required = true, value_name = "AUDIO")]
     inputs: Vec<BaseFolder>,
     /// The model: `hf://owner/name`, a folder or a run; with a LoRA adapter, MODEL?adapter=ADAPTER
@@ -150,7 +151,8 @@ impl Transcribe {
     /// The format of the output.
     fn format(&self) -> Format {
         self.format.unwrap_or_else(|| {
-            match self.out.extension().and_then(|extension| extension.to_str()) {
+            let extension = self.out.extension().unwrap_or_default().to_ascii_lowercase();
+            match extension.to_str() {
                 Some("tsv") => Format::Tsv,
                 Some("txt") => Format::Txt,
                 Some("srt") => Format::Srt,

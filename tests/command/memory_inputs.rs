@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::running::{Folder, hits, refused, succeeds, write_npy};
+use crate::running::{Folder, engram, errors, hits, refused, succeeds, write_npy};
 
 #[test]
 fn keys_and_queries_without_a_direction_are_refused() {
@@ -55,14 +55,26 @@ fn a_refused_build_leaves_no_folder() {
     fs::write(folder.join("short.npy"), &keys[..keys.len() - 4]).unwrap();
     fs::write(folder.join("broken.jsonl"), "{\"text\": \"a\"}\n{\"text\": \"b\"\n").unwrap();
     fs::write(folder.join("one.jsonl"), "{\"text\": \"a\"}\n").unwrap();
+    fs::write(folder.join("facts.csv"), "id,text,,\n1,a,,\n2,b,,x\n").unwrap();
     for (inputs, part) in [
         ("--keys short.npy", "short.npy: ends before its last row"),
         ("--keys keys.npy --entries broken.jsonl", "broken.jsonl:2: "),
         ("--keys keys.npy --entries one.jsonl", "one.jsonl: ends"),
+        ("--keys keys.npy --entries facts.csv", "begin with {; --csv reads a table with a header"),
+        (
+            "--keys keys.npy --csv one.jsonl",
+            "one.jsonl: is JSON, not a table; --entries reads JSON",
+        ),
     ] {
         refused(folder, &format!("memory build {inputs} --out m"), part);
         assert!(!folder.join("m").exists(), "{inputs}");
     }
+    let output = engram(folder, "memory build --keys keys.npy --csv facts.csv --out m");
+    let note = "columns not read: column 4, which has no name, but a value in line 3; --columns";
+    assert!(output.status.success() && errors(&output).contains(note), "{}", errors(&output));
+    let unknown =
+        "m: has keys of an unknown model, because they were given as vectors; give the keys";
+    refused(folder, "memory add m --entries one.jsonl", unknown);
 }
 
 #[test]

@@ -197,6 +197,12 @@ fn an_entry_with_a_damaged_image_can_be_skipped() {
     assert!(message.contains("skipped the entry 10: pictures/red.png"), "{message}");
     assert!(message.contains("entries.jsonl: skipped 1 entry"), "{message}");
     assert!(succeeds(folder, "memory info m").contains("4 entries"));
+    fs::remove_file(folder.join("pictures/red.png")).unwrap();
+    let build = build.replace("--out m", "--out missing");
+    let output = engram(folder, &format!("{build} --skip-unencodable"));
+    let message = errors(&output);
+    assert!(output.status.success(), "{message}");
+    assert!(message.contains("skipped the entry 10: entries.jsonl:1: the image of"), "{message}");
 }
 
 #[test]

@@ -30,10 +30,13 @@ fn sclite_markup_is_scored_as_in_sclite() {
 
 #[test]
 fn kaldi_text_is_read_from_files_and_folders() {
-    let reference = "spk1-u1 hello you\nspk1-u2 good day\n";
-    let hypothesis = "spk1-u2 good\nspk1-u1 hello you\n";
-    let folder =
-        &Folder::with(&[("text", reference), ("hyp.txt", hypothesis), ("bad.txt", "spk1-u1 a\n")]);
+    let reference = "84-1211-0001 hello you\n84-1211-0002 good day\n";
+    let hypothesis = "84-1211-0002 good\n84-1211-0001 hello you\n";
+    let folder = &Folder::with(&[
+        ("text", reference),
+        ("hyp.txt", hypothesis),
+        ("bad.txt", "84-1211-0001 a\n"),
+    ]);
     let files = "--ref text --hyp hyp.txt";
     let output = engram(folder, &format!("eval wer {files}"));
     let note = errors(&output);
@@ -49,10 +52,39 @@ fn kaldi_text_is_read_from_files_and_folders() {
     let kaldi = folder.join("data");
     fs::create_dir(&kaldi).unwrap();
     fs::write(kaldi.join("text"), reference).unwrap();
-    fs::write(kaldi.join("utt2spk"), "spk1-u1 spk1\n").unwrap();
+    fs::write(kaldi.join("utt2spk"), "84-1211-0001 spk1\n").unwrap();
     assert_eq!(json(folder, "eval wer --ref data --hyp hyp.txt")["value"], 0.25);
-    let missing = "bad.txt: no prediction for id `spk1-u2` (data/text:2)";
+    let missing = "bad.txt: no prediction for id `84-1211-0002` (data/text:2)";
     refused(folder, "eval wer --ref data --hyp bad.txt", missing);
+    // Words such as x86_64 may be ids.
+    let files = [("p.txt", "x86_64 a\nmp3_player b\n"), ("c.csv", "id,text\nu1,a b\nu2,c\n")];
+    let kaldi_and_others = [
+        ("k", "u2 c\nu1 a\n"),
+        ("s.srt", "1\n00:00:01,000 --> 00:00:02,500\nhello\n"),
+        ("t.trn", "a b (u1)\nc (u2)\n"),
+        ("t.txt", "a b (u1)\nc (u2)\n"),
+    ];
+    let folder = &Folder::with(&[&files[..], &kaldi_and_others].concat());
+    for format in ["kaldi", "lines"] {
+        let command = "eval wer --ref p.txt --hyp p.txt";
+        refused(folder, command, &["looks like Kaldi's `text`", &format!("--format {format}")]);
+        assert_eq!(json(folder, &format!("{command} --format {format}"))["value"], 0.0);
+    }
+    let report = json(folder, "eval wer --ref c.csv --hyp k --quiet");
+    let formats = [&report["sources"][0]["format"], &report["sources"][1]["format"]];
+    assert_eq!(
+        (&report["value"], formats),
+        (&(1.0 / 3.0).into(), [&"csv".into(), &"kaldi".into()])
+    );
+    let text = String::from_utf8(engram(folder, "eval wer --ref c.csv --hyp k").stdout).unwrap();
+    assert!(text.contains("hypotheses   k (kaldi)"), "{text}");
+    let named = "give it the ending of its format (.trn";
+    refused(folder, "eval wer --ref c.csv --hyp t.txt", &["looks like sclite's trn", named]);
+    assert_eq!(json(folder, "eval wer --ref c.csv --hyp t.trn")["value"], 0.0);
+    let error = errors(&engram(folder, "eval wer --ref s.srt --hyp s.srt"));
+    assert!(error.contains("subtitles") && !error.contains("--format"), "{error}");
+    let table = "eval wer --ref c.csv --hyp c.csv --table .";
+    refused(folder, table, "is a folder, not a file; give the path of a file in it");
 }
 
 #[test]

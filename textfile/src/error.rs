@@ -76,10 +76,8 @@ pub enum TextError {
     TextAfterQuote { location: Location },
 
     /// A row has more or fewer fields than the header.
-    #[error(
-        "{location}: {found} fields where the header has {expected}; quote a field that contains the separator"
-    )]
-    FieldCount { location: Location, expected: usize, found: usize },
+    #[error("{location}: {found} fields where the header has {expected}; {remedy}")]
+    FieldCount { location: Location, expected: usize, found: usize, remedy: &'static str },
 
     /// A required field is blank.
     #[error("{location}: {column} is empty; fill it in or remove the row")]

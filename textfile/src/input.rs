@@ -25,13 +25,27 @@ const BUFFER_BYTES: usize = 1 << 18;
 const MAX_LEADING_SPACE_BYTES: u64 = 1 << 12;
 
 /// The first bytes of gzip data.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// The first bytes of a ZIP archive, such as an `.xlsx` workbook.
-const ZIP: [u8; 4] = *b"PK\x03\x04";
+const GZIP: &[u8] = &[0x1f, 0x8b];
 /// The byte order mark of UTF-8.
-const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
-/// The byte order marks of UTF-16, little-endian and big-endian.
-const UTF_16: [[u8; 2]; 2] = [[0xff, 0xfe], [0xfe, 0xff]];
+const BYTE_ORDER_MARK: &[u8] = &[0xef, 0xbb, 0xbf];
+/// The first bytes of files that are refused, with the reason and the remedy.
+const REFUSED: [(&[u8], &str, &str); 11] = [
+    (&[0xff, 0xfe], "is UTF-16 text", TO_UTF8),
+    (&[0xfe, 0xff], "is UTF-16 text", TO_UTF8),
+    (b"PK\x03\x04", "is a ZIP archive or a workbook of a spreadsheet", UNPACK_OR_SAVE),
+    (&[0xd0, 0xcf, 0x11, 0xe0], "is an old workbook or document (.xls, .doc)", UNPACK_OR_SAVE),
+    (&[0xfd, b'7', b'z', b'X', b'Z'], "is xz-compressed", "unpack it with `unxz`"),
+    (b"BZh", "is bzip2-compressed", "unpack it with `bunzip2`"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "is zstd-compressed", "unpack it with `unzstd`"),
+    (b"\x93NUMPY", "is an array of NumPy (.npy)", "give a text file"),
+    (b"PAR1", "is a Parquet file", "convert it to CSV or to JSON lines, for example with pandas"),
+    (b"%PDF-", "is a PDF", "copy its text into a text file"),
+    (b"\x89PNG", "is an image", "give a text file"),
+];
+const TO_UTF8: &str = "convert the file to UTF-8; in a spreadsheet, save it as CSV UTF-8";
+const UNPACK_OR_SAVE: &str = "unpack it, or save the sheet of a workbook as CSV UTF-8";
+/// The mark of a tar archive, and where it stands.
+const TAR: (usize, &[u8]) = (257, b"ustar");
 /// The first bytes of a Git LFS pointer. Git LFS keeps large files outside of the repository, so
 /// a clone without it has a pointer, a short text, in the place of each large file.
 const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/v1";
@@ -53,9 +67,13 @@ impl<'r> Input<'r> {
     /// Opens a file.
     ///
     /// # Errors
-    /// [`TextError::Read`]; as [`Input::new`]
+    /// [`TextError::Read`]; [`TextError::Malformed`] for a folder; as [`Input::new`]
     pub fn open(path: impl AsRef<Path>) -> Result<Input<'static>, TextError> {
         let path = path.as_ref();
+        if path.is_dir() {
+            let remedy = "give the path of a file in it";
+            return Err(TextError::malformed(path, None, "is a folder, not a file", remedy));
+        }
         let result = engram_durable::open_input(path).and_then(|file| Ok((file.metadata()?, file)));
         let (metadata, file) = result.map_err(|error| read_error(&name(path), false, error))?;
         let size = metadata.is_file().then_some(metadata.len());
@@ -74,7 +92,7 @@ impl<'r> Input<'r> {
     ///
     /// # Errors
     /// [`TextError::Read`]; [`TextError::Malformed`] for damaged gzip data, data
-    /// compressed twice, and UTF-16
+    /// compressed twice, UTF-16, and files that are no text, such as archives and workbooks
     pub fn new(file: impl AsRef<Path>, reader: impl Read + 'r) -> Result<Self, TextError> {
         Self::with_limit(file.as_ref(), reader, MAX_DECOMPRESSED_BYTES)
     }
@@ -84,9 +102,9 @@ impl<'r> Input<'r> {
         let compressed_bytes = Rc::new(Cell::new(0));
         let counting_reader = CountingReader { reader, compressed_bytes: compressed_bytes.clone() };
         let raw_reader = BufReader::with_capacity(BUFFER_BYTES, counting_reader);
-        let (mut first, raw_reader) =
+        let (mut first, mut is_tar, raw_reader) =
             first_bytes(raw_reader).map_err(|error| read_error(&file, false, error))?;
-        let is_gzip = first.starts_with(&GZIP);
+        let is_gzip = first.starts_with(GZIP);
         let mut reader: Box<dyn BufRead + 'r> = Box::new(raw_reader);
         if is_gzip {
             let limited = LimitedReader {
@@ -97,22 +115,21 @@ impl<'r> Input<'r> {
             };
             let text = first_bytes(BufReader::with_capacity(BUFFER_BYTES, limited));
             let text = text.map_err(|error| read_error(&file, true, error))?;
-            (first, reader) = (text.0, Box::new(text.1));
+            (first, is_tar, reader) = (text.0, text.1, Box::new(text.2));
         }
         let refuse = |reason: &str, remedy| Err(TextError::malformed(&file, None, reason, remedy));
-        if is_gzip && first.starts_with(&GZIP) {
+        if is_gzip && first.starts_with(GZIP) {
             return refuse("is gzip-compressed twice", "unpack it with gunzip once");
         }
-        if first == ZIP {
-            let remedy = "unpack it, or save the sheet of a workbook as CSV UTF-8";
-            return refuse("is a ZIP archive or a workbook of a spreadsheet", remedy);
+        if is_tar {
+            return refuse("is a tar archive", "unpack it with `tar -xf`, and give a file of it");
         }
-        if UTF_16.iter().any(|mark| first.starts_with(mark)) {
-            let remedy = "convert the file to UTF-8; in a spreadsheet, save it as CSV UTF-8";
-            return refuse("is UTF-16 text", remedy);
+        if let Some((_, reason, remedy)) = REFUSED.iter().find(|(mark, ..)| first.starts_with(mark))
+        {
+            return refuse(reason, remedy);
         }
         refuse_lfs_pointer(&file, &first)?;
-        if first == BYTE_ORDER_MARK {
+        if first.starts_with(BYTE_ORDER_MARK) {
             reader.consume(BYTE_ORDER_MARK.len());
         }
         Ok(Self { file, reader, is_gzip, size: None })
@@ -224,7 +241,7 @@ pub fn read_text(path: impl AsRef<Path>) -> Result<String, TextError> {
 /// # Errors
 /// [`TextError::NotUtf8`] with the first line that is not UTF-8
 pub fn decode(file: &str, mut bytes: Vec<u8>) -> Result<String, TextError> {
-    if bytes.starts_with(&BYTE_ORDER_MARK) {
+    if bytes.starts_with(BYTE_ORDER_MARK) {
         bytes.drain(..BYTE_ORDER_MARK.len());
     }
     String::from_utf8(bytes).map_err(|error| {
@@ -280,22 +297,19 @@ pub fn refuse_lfs_pointer_at(path: &Path) -> Result<(), TextError> {
     refuse_lfs_pointer(path, &engram_durable::read_file(path).unwrap_or_default())
 }
 
-/// Returns the first bytes, which identify the format, and a reader that starts with these bytes
-/// again. Only bytes that agree with a format mark are read, because a pipe may have no more yet.
-fn first_bytes<R: BufRead>(mut reader: R) -> io::Result<(Vec<u8>, impl BufRead)> {
+/// Returns the first bytes, which identify the format, whether they begin a tar archive, and a
+/// reader that starts with these bytes again. Only bytes that agree with a format mark are read,
+/// because a pipe may have no more yet.
+fn first_bytes<R: Read>(mut reader: BufReader<R>) -> io::Result<(Vec<u8>, bool, impl BufRead)> {
+    let marks = REFUSED.iter().map(|(mark, ..)| *mark);
+    let marks: Vec<&[u8]> = marks.chain([GZIP, BYTE_ORDER_MARK, LFS_POINTER]).collect();
     let mut first = Vec::new();
-    reader.by_ref().take(1).read_to_end(&mut first)?;
-    let [gzip, byte_order_mark] = [GZIP[0], BYTE_ORDER_MARK[0]];
-    if matches!(first[..], [0xfe | 0xff]) || first == [gzip] || first == [byte_order_mark] {
-        reader.by_ref().take(2).read_to_end(&mut first)?;
-    } else if first == ZIP[..1] && reader.fill_buf()?.starts_with(&ZIP[1..]) {
-        reader.by_ref().take(3).read_to_end(&mut first)?;
-    }
-    while first.len() < LFS_POINTER.len()
-        && LFS_POINTER.starts_with(&first)
+    while marks.iter().any(|mark| mark.len() > first.len() && mark.starts_with(&first))
         && reader.by_ref().take(1).read_to_end(&mut first)? > 0
     {}
-    Ok((first.clone(), Cursor::new(first).chain(reader)))
+    let is_tar =
+        reader.buffer().get(TAR.0 - first.len()..).is_some_and(|rest| rest.starts_with(TAR.1));
+    Ok((first.clone(), is_tar, Cursor::new(first).chain(reader)))
 }
 
 /// A reader of gzip members, one after the other. It passes over zero bytes after a member: tapes
@@ -419,8 +433,24 @@ mod tests {
             let error = text(bytes).unwrap_err();
             assert!(error.starts_with("f: is UTF-16 text; convert the file to UTF-8"), "{error}");
         }
-        let error = text(b"PK\x03\x04x").unwrap_err();
-        assert!(error.starts_with("f: is a ZIP archive or a workbook"), "{error}");
+        let tar = [&[b'a'; 257][..], b"ustar\x0000"].concat();
+        for (bytes, kind) in [
+            (&b"PK\x03\x04x"[..], "a ZIP archive or a workbook"),
+            (b"\xd0\xcf\x11\xe0\xa1\xb1", "an old workbook"),
+            (b"\xfd7zXZ\0", "xz-compressed; unpack it with `unxz`"),
+            (b"BZh91AY", "bzip2-compressed; unpack it with `bunzip2`"),
+            (b"\x28\xb5\x2f\xfd\x04", "zstd-compressed; unpack it with `unzstd`"),
+            (b"\x93NUMPY\x01\0", "an array of NumPy"),
+            (b"PAR1\x15", "a Parquet file; convert it to CSV or to JSON lines"),
+            (b"%PDF-1.7\n", "a PDF"),
+            (&tar, "a tar archive; unpack it with `tar -xf`"),
+            (&gzip(&tar), "a tar archive; unpack it with `tar -xf`"),
+        ] {
+            let error = text(bytes).unwrap_err();
+            assert!(error.starts_with(&format!("f: is {kind}")), "{error}");
+        }
+        let folder = Input::open(std::env::temp_dir()).err().unwrap().to_string();
+        assert!(folder.contains("is a folder, not a file; give the path of"), "{folder}");
         assert_eq!(text(b"PK\x03").unwrap(), "PK\x03");
         let error = text(b"\xef\xbb\xbfone\ntwo\xff\n").unwrap_err();
         assert_eq!(error, "f:2: is not UTF-8; convert the file to UTF-8");

@@ -17,6 +17,10 @@ const MAX_QUOTED_CHARACTERS: usize = 200;
 /// The remedy for a JSON lines file with other content.
 pub const ONE_OBJECT: &str = "write one JSON object per line, with texts as strings";
 
+/// Added to the error of an escape that JSON does not have, as in a path of Windows.
+const BACKSLASH: &str =
+    ", because a backslash begins an escape: write a path with `/`, or with `\\\\`";
+
 /// Minimum size in bytes of the block that a thread reads at a time.
 const MIN_BLOCK_BYTES: usize = 1 << 16;
 
@@ -87,7 +91,9 @@ pub fn parse_json_line<'a, T: Deserialize<'a>>(
     let parsed = serde_json::from_str(text).map(|Object(parsed)| parsed);
     parsed.map_err(|error| {
         let reason = match text.trim_start().chars().next() {
-            Some('{' | '[') => format!("is not as expected: {}", message_in_line(&error)),
+            Some('{' | '[') => {
+                format!("is not as expected: {}", message_in_line(&error))
+            }
             _ => format!("is no JSON object; it begins with `{}`", shortened(text.trim(), 40)),
         };
         TextError::Malformed { location: Location::new(file, line), reason, remedy }
@@ -106,7 +112,10 @@ pub fn message(error: &serde_json::Error) -> String {
 pub fn message_in_line(error: &serde_json::Error) -> String {
     match split_position(error) {
         (description, position) if position.is_empty() => description,
-        (description, _) => format!("{description} (column {})", error.column()),
+        (description, _) => {
+            let hint = if description == "invalid escape" { BACKSLASH } else { "" };
+            format!("{description} (column {}){hint}", error.column())
+        }
     }
 }
 
@@ -171,6 +180,13 @@ mod tests {
         let error = parse_json_line::<Row>("f", 3, " id\ttext", "write objects").unwrap_err();
         let expected = "f:3: is no JSON object; it begins with `id text`; write objects";
         assert_eq!(error.to_string(), expected);
+        let path = r#"{"id": "C:\data\a.wav"}"#;
+        let error = parse_json_line::<Row>("f", 3, path, "write objects").unwrap_err().to_string();
+        let expected = r"f:3: is not as expected: invalid escape (column 12), because";
+        assert!(
+            error.starts_with(expected) && error.contains(r"with `\\`; write objects"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -23,6 +23,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod error;
+mod fields;
 mod formula;
 mod ids;
 mod input;
@@ -32,6 +33,7 @@ pub mod phrases;
 mod table;
 
 pub use error::{Location, TextError, shortened};
+pub use fields::without_quotes;
 pub use formula::{with_formula, without_formula};
 pub use ids::UniqueIds;
 pub use input::{

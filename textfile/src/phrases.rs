@@ -2,7 +2,8 @@
 //! `id,anchor,target,context,score` and the research schema with `rating`.
 //!
 //! Columns may be in any order and letter case; other columns are ignored. Without an `id` column,
-//! the row number (from 1) is the id. Fields are trimmed.
+//! the row number (from 1) is the id. Fields are trimmed, but not ids: predictions repeat them as
+//! they are.
 
 use crate::{Input, Table, TextError, UniqueIds};
 
@@ -84,7 +85,10 @@ pub fn read_phrases(
     while table.advance()? {
         let required = |column| table.required_field(column).map(str::to_owned);
         let id = match id_column {
-            Some(column) => required(column)?,
+            Some(column) => {
+                table.required_field(column)?;
+                table.field(column).to_owned()
+            }
             None => (rows.len() + 1).to_string(),
         };
         ids.add(id.clone(), table.location())?;

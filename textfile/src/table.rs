@@ -1,20 +1,27 @@
 //! Delimited tables with a header, read row by row: a table may be larger than the main memory.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
+use serde::de::IgnoredAny;
+
+use crate::fields::{Fields, named_separator, separator};
 use crate::lines::{LineReader, MAX_LINE_BYTES, check_line_ends, without_end};
 use crate::{Input, Location, TextError, shortened};
+
+/// The remedy for a file that is no table.
+const TABLE: &str = "give a table with a header, such as CSV";
 
 /// A reader of a table with its current row.
 ///
 /// A field that begins with a quote may contain separators, line ends and doubled quotes, as in
 /// Python's `csv`. A quote in the middle of an unquoted field is an ordinary character. An unclosed
 /// quote, text after a closing quote, and a row with more or fewer fields than the header are
-/// errors. Blank lines are skipped.
+/// errors. Blank lines and rows of nothing but separators are skipped.
 ///
 /// Spreadsheets write other separators into files with the same extension. So a first line `sep=;`
-/// names the separator. Otherwise, a header without the expected separator is divided at `;`, tabs
-/// or commas, whichever it has.
+/// names the separator. Otherwise, a header without the expected separator is divided at `;`, tabs,
+/// commas or `|`, whichever it has first in this order.
 pub struct Table<'r> {
     reader: LineReader<'r>,
     delimiter: u8,
@@ -44,7 +51,8 @@ impl<'r> Table<'r> {
     }
 
     /// Reads the header of tab-separated values; without `has_quotes`, quotes are ordinary
-    /// characters.
+    /// characters, except around a field with doubled quotes, as spreadsheets write it, and in a
+    /// file with quoted names of columns.
     ///
     /// # Errors
     /// as [`Table::advance`]; [`TextError::Empty`]
@@ -76,8 +84,19 @@ impl<'r> Table<'r> {
         if !has_header {
             return Err(TextError::Empty { file: table.file().to_owned() });
         }
+        let first = table.bytes.trim_ascii();
+        if first.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(first).is_ok()
+            || first.starts_with(b"[") && !first.contains(&table.delimiter)
+            || first == b"{"
+        {
+            let location = table.reader.location();
+            let (reason, remedy) = ("is JSON, not a table".to_owned(), TABLE);
+            return Err(TextError::Malformed { location, reason, remedy });
+        }
         let is_other = table.delimiter != delimiter;
-        table.has_quotes |= is_other;
+        let names = without_end(&table.bytes).split(|byte| *byte == table.delimiter);
+        let is_quoted = |name: &[u8]| name.len() > 1 && name[0] == b'"' && name.ends_with(b"\"");
+        table.has_quotes |= is_other || names.clone().count() > 1 && names.clone().all(is_quoted);
         table.has_decimal_commas = is_other && table.delimiter != b',';
         table.parse_row()?;
         check_line_ends(table.file(), &table.text)?;
@@ -154,7 +173,12 @@ impl<'r> Table<'r> {
         if expected == found {
             Ok(true)
         } else {
-            Err(TextError::FieldCount { location: self.location(), expected, found })
+            let remedy = if self.has_quotes {
+                "quote a field that contains the separator"
+            } else {
+                "write a tab or a line break inside a text as a space"
+            };
+            Err(TextError::FieldCount { location: self.location(), expected, found, remedy })
         }
     }
 
@@ -196,6 +220,15 @@ impl<'r> Table<'r> {
         })
     }
 
+    /// Returns a field of the row, trimmed, with a point for the comma of a decimal number in a file
+    /// of a spreadsheet that separates fields otherwise.
+    pub fn with_point(&self, column: usize) -> Cow<'_, str> {
+        let text = self.field(column).trim();
+        let with_point = || Some(text.replacen(',', ".", 1)).filter(|t| t.parse::<f64>().is_ok());
+        let is_number = self.has_decimal_commas && text.contains(',');
+        is_number.then(with_point).flatten().map_or(Cow::Borrowed(text), Cow::Owned)
+    }
+
     /// Returns the first line of the row, from 1.
     pub fn line(&self) -> u64 {
         self.first_line
@@ -218,11 +251,15 @@ impl<'r> Table<'r> {
 
     /// Reads a row of any number of fields; returns `false` at the end.
     fn read_row(&mut self) -> Result<bool, TextError> {
-        let has_row = self.reader.read_not_blank(&mut self.bytes)?;
-        if has_row {
-            self.parse_row()?;
+        while self.reader.read_not_blank(&mut self.bytes)? {
+            // Spreadsheets write rows without content, which once had some, as separators alone.
+            let is_empty = |byte: &u8| *byte == self.delimiter || byte.is_ascii_whitespace();
+            if !self.bytes.iter().all(is_empty) {
+                self.parse_row()?;
+                return Ok(true);
+            }
         }
-        Ok(has_row)
+        Ok(false)
     }
 
     /// Parses the row that begins with the line in `bytes`; reads further lines of quoted fields.
@@ -256,89 +293,6 @@ impl<'r> Table<'r> {
         self.text = text.ok_or_else(|| TextError::NotUtf8 { location: self.location() })?;
         self.ends = fields.ends;
         Ok(())
-    }
-}
-
-/// The separator that a line of the form `sep=;` names, as spreadsheets write and read it.
-fn named_separator(line: &[u8]) -> Option<u8> {
-    let line = without_end(line);
-    let line = line.strip_prefix(b"\"").and_then(|line| line.strip_suffix(b"\"")).unwrap_or(line);
-    match line.split_at_checked(4)? {
-        (name, [separator]) if name.eq_ignore_ascii_case(b"sep=") => Some(*separator),
-        _ => None,
-    }
-}
-
-/// The separator of a header: `expected` if the header has it outside of quotes.
-fn separator(header: &[u8], expected: u8, has_quotes: bool) -> u8 {
-    let mut in_quotes = false;
-    let is_outside = |byte: &&u8| {
-        in_quotes ^= has_quotes && **byte == b'"';
-        !in_quotes
-    };
-    let outside: Vec<u8> = header.iter().filter(is_outside).copied().collect();
-    let found = [expected, b';', b'\t', b','].into_iter().find(|byte| outside.contains(byte));
-    found.unwrap_or(expected)
-}
-
-/// The fields of a row while its lines are read.
-struct Fields {
-    text: Vec<u8>,
-    ends: Vec<usize>,
-    delimiter: u8,
-    has_quotes: bool,
-    in_quotes: bool,
-}
-
-/// A closing quote is followed by text instead of a separator.
-struct TextAfterQuote;
-
-impl Fields {
-    /// Reads a line: the first line of the row, or the next line of a quoted field.
-    fn read(&mut self, line: &[u8]) -> Result<(), TextAfterQuote> {
-        let (mut remaining, line_end) = line.split_at(without_end(line).len());
-        loop {
-            if self.has_quotes && !self.in_quotes && remaining.first() == Some(&b'"') {
-                self.in_quotes = true;
-                remaining = &remaining[1..];
-            }
-            if self.in_quotes {
-                match self.read_quoted(remaining) {
-                    None => {
-                        self.text.extend_from_slice(line_end);
-                        return Ok(());
-                    }
-                    Some(after_quote) => remaining = after_quote,
-                }
-                if remaining.first().is_some_and(|byte| *byte != self.delimiter) {
-                    return Err(TextAfterQuote);
-                }
-            }
-            let end = remaining.iter().position(|byte| *byte == self.delimiter);
-            self.text.extend_from_slice(&remaining[..end.unwrap_or(remaining.len())]);
-            self.ends.push(self.text.len());
-            match end {
-                Some(end) => remaining = &remaining[end + 1..],
-                None => return Ok(()),
-            }
-        }
-    }
-
-    /// Reads a quoted field up to its end and returns the bytes after it; `None` if the line ends
-    /// first.
-    fn read_quoted<'l>(&mut self, mut remaining: &'l [u8]) -> Option<&'l [u8]> {
-        while let Some(quote) = remaining.iter().position(|byte| *byte == b'"') {
-            self.text.extend_from_slice(&remaining[..quote]);
-            remaining = &remaining[quote + 1..];
-            if remaining.first() != Some(&b'"') {
-                self.in_quotes = false;
-                return Some(remaining);
-            }
-            self.text.push(b'"');
-            remaining = &remaining[1..];
-        }
-        self.text.extend_from_slice(remaining);
-        None
     }
 }
 
@@ -376,6 +330,15 @@ mod tests {
         let mut table = Table::tsv(unquoted, false).unwrap();
         assert!(table.advance().unwrap());
         assert_eq!((table.field(0), table.field(1)), ("\"1", "2\""));
+        for (text, expected) in [
+            ("a\tb\n\"say \"\"x\"\"\"\t\"x\"\n", ["say \"x\"", "\"x\""]),
+            ("\"a\"\t\"b\"\n\"x\"\t\"1\n\t2\"\n", ["x", "1\n\t2"]),
+        ] {
+            let input = Input::new("t.tsv", text.as_bytes()).unwrap();
+            let mut table = Table::tsv(input, false).unwrap();
+            assert!(table.advance().unwrap());
+            assert_eq!([table.field(0), table.field(1)], expected, "{text:?}");
+        }
     }
 
     #[test]
@@ -417,11 +380,26 @@ mod tests {
             ("a\tb\n1\t0.5\n", ["a", "b"]),
             ("\"sep=\t\"\na\tb\n1\t0,5\n", ["a", "b"]),
             ("sep=,\na,b\n1,0.5\n", ["a", "b"]),
+            ("sep=;;;\na;b\n;\n1;0,5\n", ["a", "b"]),
+            ("\"sep = ;\";\na;b\n1;0,5\n", ["a", "b"]),
+            ("a|b\n1|0,5\n", ["a", "b"]),
             ("a;b,c\n1;2,0.5\n", ["a;b", "c"]),
         ] {
             let mut table = Table::csv(Input::new("t.csv", text.as_bytes()).unwrap()).unwrap();
             assert!(table.header() == header && table.advance().unwrap(), "{text:?}");
             assert_eq!(table.number(1).unwrap(), 0.5, "{text:?}");
+        }
+        assert_eq!(rows("a,b\n,\n1,2\n , , \n").unwrap().len(), 2);
+        let table = |text: &str| {
+            let mut table = Table::csv(Input::new("t.csv", text.as_bytes()).unwrap()).unwrap();
+            assert!(table.advance().unwrap());
+            [0, 1].map(|column| table.with_point(column).into_owned())
+        };
+        assert_eq!(table("a;b\n 2,5 ;1,2,3\n"), ["2.5", "1,2,3"]);
+        assert_eq!(table("a,b\n\"2,5\",x\n"), ["2,5", "x"]);
+        for json in ["{\"a\": 1, \"b\": 2}\n", "[\n1]\n", "{\n\"a\": 1}\n"] {
+            let error = rows(json).unwrap_err();
+            assert!(error.starts_with("t.tsv:1: is JSON, not a table; "), "{error}");
         }
         // In a file with commas, a comma in a number may also group digits.
         assert_eq!(rows("a,b\n\"1,5\",2\n").unwrap(), [["a", "b"], ["1,5", "2"]]);

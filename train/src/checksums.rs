@@ -160,6 +160,9 @@ mod tests {
         fs::write(folder.path().join("modules.json"), "[]").expect("written");
         let error = check_checksums(folder.path()).expect_err("added").to_string();
         assert!(error.contains("modules.json is not listed"), "{error}");
+        fs::write(&list, "version https://git-lfs.github.com/spec/v1\n").expect("written");
+        let error = check_checksums(folder.path()).expect_err("a pointer").to_string();
+        assert!(error.contains("run.sha256: is a Git LFS pointer"), "{error}");
     }
 
     #[test]

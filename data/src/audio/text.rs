@@ -35,7 +35,8 @@ pub(crate) fn check_is_not_text(path: &Path) -> Result<(), DataError> {
     let reason = format!("is {kind}, not audio; it begins with `{first}`");
     let remedy = "write a list of clips as JSON lines, into a file that ends in .jsonl: \
                   {\"audio\": \"a.wav\", \"start\": 0.5, \"end\": 1.5, \"text\": \"…\"}; only `audio` is \
-                  required, and times are in seconds";
+                  required, and times are in seconds. Lists of other programs need the endings \
+                  .json, .jsonl (NeMo), .tsv (Common Voice), .csv (Hugging Face), .scp (Kaldi)";
     Err(TextError::malformed(path, None, reason, remedy).into())
 }
 

@@ -30,6 +30,8 @@ pub struct SpeechClips {
     pub zero_length: usize,
     /// Files and folders that were skipped.
     pub skipped: SkippedFiles,
+    /// What was taken for what in a list of another program; `None` for other inputs.
+    pub taken_as: Option<String>,
 }
 
 /// A missing audio file.

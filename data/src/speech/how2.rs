@@ -1,7 +1,9 @@
 //! How2, and other folders in Kaldi format. Files: `text` (`utterance transcript`) and, optionally,
 //! `segments` (`utterance recording start end`, in seconds) and `utt2spk` (`utterance speaker`).
 //! The audio is listed in `wav.scp` (`recording path`) or is in a folder of files named by
-//! recording. Without `segments`, each recording is one utterance of the same name.
+//! recording. Without `segments`, each recording is one utterance of the same name. A path in
+//! `wav.scp` is relative to the folder of `wav.scp`; if there is no such file, it is relative to the
+//! working directory, as in Kaldi.
 //!
 //! # Source   Sanabria et al., "How2" (2018), and Kaldi's "Data preparation". The format follows
 //! How2's README; it was not verified on the published files.
@@ -9,14 +11,16 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use engram_textfile::{base_folder, shortened};
+
 use super::gather::{AudioFiles, ClipCollector, NamedLine, Position, file_error, named_lines};
+use super::lists::existing;
 use super::manifest::Clip;
 use super::{SpeechClips, SpeechSource};
 use crate::DataError;
 
 /// Reads the clips of a folder, in the order of `text`. The folder of audio files, if given, is
-/// used instead of `wav.scp`. Paths in `wav.scp` are relative to its own folder. An end of -1 is
-/// the end of the recording, as in Kaldi. Utterances without a transcript, including those that are
+/// used instead of `wav.scp`. An end of -1 is the end of the recording, as in Kaldi. Utterances without a transcript, including those that are
 /// only in `segments` or `wav.scp`, are skipped and counted.
 ///
 /// # Errors
@@ -33,13 +37,9 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         }
         _ => HashMap::new(),
     };
-    let lines = if has_segments { named_lines(&segments)? } else { Vec::new() };
-    for NamedLine { number, name, value } in lines {
-        let segment = parse_segment(&value).map_err(|reason| {
-            let remedy = "write `utterance recording start end`, times in seconds";
-            Position::Line(number).error(&segments, format!("{name}: {reason}"), remedy)
-        })?;
-        segments_by_name.insert(name, segment);
+    if has_segments {
+        let segments = read_segments(&segments)?.into_iter();
+        segments_by_name.extend(segments.map(|(_, name, segment)| (name, segment)));
     }
     let mut collector = ClipCollector::new(source);
     if let Recordings::Folder(files) = &recordings {
@@ -68,17 +68,30 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
     collector.finish()
 }
 
-struct Segment {
-    recording: String,
-    start: f64,
-    end: Option<f64>,
+/// The part of a recording that is an utterance.
+pub(super) struct Segment {
+    pub(super) recording: String,
+    pub(super) start: f64,
+    pub(super) end: Option<f64>,
 }
 
 impl Segment {
     /// The segment of an utterance that is a recording of its own.
-    fn whole(recording: &str) -> Self {
+    pub(super) fn whole(recording: &str) -> Self {
         Self { recording: recording.to_owned(), start: 0.0, end: None }
     }
+}
+
+/// Reads the segments of a file by utterance, with their lines.
+pub(super) fn read_segments(path: &Path) -> Result<Vec<(u64, String, Segment)>, DataError> {
+    let segment = |NamedLine { number, name, value }| match parse_segment(&value) {
+        Ok(segment) => Ok((number, name, segment)),
+        Err(reason) => {
+            let remedy = "write `utterance recording start end`, times in seconds";
+            Err(Position::Line(number).error(path, format!("{name}: {reason}"), remedy))
+        }
+    };
+    named_lines(path)?.into_iter().map(segment).collect()
 }
 
 fn parse_segment(fields: &str) -> Result<Segment, String> {
@@ -96,12 +109,32 @@ fn parse_segment(fields: &str) -> Result<Segment, String> {
 }
 
 /// Reads the lines of a file by name; empty if the file does not exist.
-fn read_optional(path: &Path) -> Result<HashMap<String, String>, DataError> {
+pub(super) fn read_optional(path: &Path) -> Result<HashMap<String, String>, DataError> {
     if path.exists() {
         Ok(named_lines(path)?.into_iter().map(|line| (line.name, line.value)).collect())
     } else {
         Ok(HashMap::new())
     }
+}
+
+/// Reads the paths in a `wav.scp` by recording, with their lines.
+pub(super) fn read_recordings(path: &Path) -> Result<Vec<(u64, String, PathBuf)>, DataError> {
+    let folder = base_folder(path);
+    let recording = |NamedLine { number, name, value }: NamedLine| {
+        if value.ends_with('|') {
+            let command = shortened(&value, 60);
+            let reason = format!("the audio of {name} is the output of the command `{command}`");
+            let remedy = "run the command, and write the path of its output file; \
+                          commands in data files are not run";
+            return Err(Position::Line(number).error(path, reason, remedy));
+        }
+        if value.is_empty() {
+            let reason = format!("{name} has no path");
+            return Err(Position::Line(number).error(path, reason, "write `recording path`"));
+        }
+        Ok((number, name, existing([folder.join(&value), PathBuf::from(value)])))
+    };
+    named_lines(path)?.into_iter().map(recording).collect()
 }
 
 /// The locations of the recordings.
@@ -120,20 +153,8 @@ impl Recordings {
             let remedy = "specify the folder of the audio files";
             return Err(file_error(&source.path, "has no wav.scp", remedy));
         }
-        let mut files = HashMap::new();
-        for NamedLine { number, name, value } in named_lines(&path)? {
-            if value.ends_with('|') {
-                let reason = format!("the audio of {name} is the output of a command");
-                let remedy = "run the command, and write the path of its output file; \
-                              commands in data files are not run";
-                return Err(Position::Line(number).error(&path, reason, remedy));
-            }
-            if value.is_empty() {
-                let reason = format!("{name} has no path");
-                return Err(Position::Line(number).error(&path, reason, "write `recording path`"));
-            }
-            files.insert(name, source.path.join(value));
-        }
+        let recordings = read_recordings(&path)?.into_iter();
+        let files = recordings.map(|(_, name, file)| (name, file)).collect();
         Ok(Self::Table { path, files })
     }
 

@@ -1,4 +1,5 @@
-//! Speech clips from an audio file, a folder of audio files, or a manifest.
+//! Speech clips from an audio file, a folder of audio files, a manifest, or a list of another
+//! program.
 //!
 //! A manifest is a JSON lines file: `{"audio": "a.flac", "start": 1.5, "end": 4.0, "text": "…",
 //! "speaker": "…", "frames": ["1.png"], "id": "…"}`. Only `audio` is required. Paths are relative
@@ -12,9 +13,10 @@ use engram_durable::write_file;
 use engram_textfile::{
     Location, TextError, UniqueIds, base_folder, non_blank_lines, parse_json_line, read_text,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::frames::Frame;
+use super::lists::{self, ListFormat};
 use crate::DataError;
 use crate::audio::AudioReader;
 use crate::folder::{self, FolderFiles, SkippedFiles};
@@ -37,12 +39,12 @@ pub(super) const EXTENSIONS: [&str; 22] = [
 pub struct Clip {
     /// The clip id. The default is the path of the audio file in the manifest or folder, without
     /// the extension. The start is appended if it is not 0.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub id: String,
     /// The audio file.
     pub audio: PathBuf,
     /// The start time in the file, in seconds.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_zero")]
     pub start: f64,
     /// The end time in seconds; `None` for the end of the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,33 +56,38 @@ pub struct Clip {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speaker: Option<String>,
     /// The video frames, in order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub frames: Vec<Frame>,
     /// The line in the manifest, table or list of transcripts, from 1; 0 for other clips.
     #[serde(skip)]
     pub line: u64,
 }
 
-/// Returns the clips of a path: a manifest (extension `.jsonl` or `.ndjson`), a folder, or one
+/// The clips of an input.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct InputClips {
+    /// The clips, in the order of the input.
+    pub clips: Vec<Clip>,
+    /// The counts of files skipped in a folder.
+    pub skipped: SkippedFiles,
+    /// What was taken for what in a list of another program, such as `a NeMo manifest: audio from
+    /// …`; `None` for other inputs.
+    pub taken_as: Option<String>,
+}
+
+/// Returns the clips of a path: a list as in [`read_list`], by the end of its name, a folder, or one
 /// audio file.
 ///
 /// # Errors
-/// as [`read_manifest`]; `Io`; `Malformed` for a folder without audio files
-pub fn clips(path: &Path) -> Result<Vec<Clip>, DataError> {
-    Ok(clips_and_skipped(path)?.0)
-}
-
-/// Like [`clips`], with the counts of files skipped in a folder.
-///
-/// # Errors
-/// as [`clips`]
-pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataError> {
+/// as [`read_list`]; `Io`; `Malformed` for a folder without audio files
+pub fn input_clips(path: &Path) -> Result<InputClips, DataError> {
     if path.is_dir() {
         let FolderFiles { files, skipped } = folder::files(path, &is_audio_file)?;
         if files.is_empty() {
             let extensions = EXTENSIONS.join(", ");
             let reason = format!("no audio files ({extensions}) in this folder; skipped {skipped}");
-            return Err(DataError::of_file(path, reason, "name the folder of the audio files"));
+            let remedy = "name the folder of the audio files, or a list of them such as wav.scp";
+            return Err(DataError::of_file(path, reason, remedy));
         }
         let mut clips: Vec<Clip> =
             files.into_iter().map(|file| whole_file(default_id(&file, path), file)).collect();
@@ -93,34 +100,59 @@ pub fn clips_and_skipped(path: &Path) -> Result<(Vec<Clip>, SkippedFiles), DataE
                 clip.id = file.to_string_lossy().into_owned();
             }
         }
-        return Ok((clips, skipped));
+        return Ok(InputClips { clips, skipped, taken_as: None });
     }
-    let clips = if path.extension().is_some_and(|name| name == "jsonl" || name == "ndjson") {
-        read_manifest(path)
-    } else {
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(vec![whole_file(name, path.to_path_buf())])
-    };
-    Ok((clips?, SkippedFiles::default()))
+    if ListFormat::of(path).is_some() {
+        return read_list(path);
+    }
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(InputClips { clips: vec![whole_file(name, path.to_path_buf())], ..InputClips::default() })
 }
 
-/// Reads a manifest. The audio and image files are not opened.
+/// Reads the clips of a manifest or of another list, as [`read_list`] does.
+///
+/// # Errors
+/// as [`read_list`]
+pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
+    Ok(read_list(path)?.clips)
+}
+
+/// Reads a manifest, or a list of another program: a NeMo manifest, a table of Common Voice, metadata
+/// of Hugging Face, a CSV or TSV with the names of a manifest, or Kaldi's `wav.scp`. The audio and
+/// image files are not opened.
 ///
 /// # Errors
 /// `Text` with the line
-pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
-    let text = read_text(path)?;
+pub fn read_list(path: &Path) -> Result<InputClips, DataError> {
+    let format = ListFormat::of(path).unwrap_or(ListFormat::Json);
+    let text = if format == ListFormat::Json { Some(read_text(path)?) } else { None };
     let file = path.display().to_string();
-    let folder = base_folder(path);
-    let (mut clips, mut ids) = (Vec::new(), UniqueIds::with_capacity(0));
-    for (line, text) in non_blank_lines(&text) {
+    let (clips, taken_as) = match (lists::read(path, format, text.as_deref())?, &text) {
+        (Some((clips, taken_as)), _) => (clips, Some(taken_as)),
+        (None, text) => {
+            let parse =
+                |(line, text)| Ok(Clip { line, ..parse_json_line(&file, line, text, REMEDY)? });
+            let lines = non_blank_lines(text.as_deref().unwrap_or_default());
+            (lines.map(parse).collect::<Result<Vec<Clip>, TextError>>()?, None)
+        }
+    };
+    let (folder, is_own) = (base_folder(path), taken_as.is_none());
+    let mut ids = UniqueIds::with_capacity(0);
+    let mut check = |mut clip: Clip| {
         let line_error = |reason: String| {
-            TextError::malformed(path, line, reason, "correct the clip, or remove the line")
+            TextError::malformed(path, clip.line, reason, "correct the clip, or remove the line")
         };
-        let mut clip: Clip = parse_json_line(&file, line, text, REMEDY)?;
         check_times(&clip).map_err(line_error)?;
-        if clip.frames.iter().any(|frame| frame.image.as_os_str().is_empty()) {
-            return Err(line_error("a frame has an empty path".to_owned()).into());
+        let files = clip.frames.iter().map(|frame| &frame.image).chain([&clip.audio]);
+        for name in files.filter_map(|file| file.to_str()) {
+            if name.is_empty() {
+                return Err(line_error("a file has an empty path".to_owned()));
+            }
+            if name.contains(char::is_control) {
+                let reason = "has a tab or another control character; in JSON, write a backslash \
+                              as `\\\\`";
+                return Err(line_error(format!("the path {name:?} {reason}")));
+            }
         }
         if clip.id.is_empty() {
             clip.id = default_id(&clip.audio, Path::new(""));
@@ -129,13 +161,25 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
             }
         }
         check_id(&clip).map_err(line_error)?;
-        ids.add(clip.id.clone(), Location::new(path, line))?;
-        clip.audio = folder.join(&clip.audio);
-        clip.frames.iter_mut().for_each(|frame| frame.image = folder.join(&frame.image));
-        clip.line = line;
-        clips.push(clip);
+        ids.add(clip.id.clone(), Location::new(path, clip.line))?;
+        if is_own {
+            clip.audio = folder.join(&clip.audio);
+            clip.frames.iter_mut().for_each(|frame| frame.image = folder.join(&frame.image));
+        }
+        Ok(clip)
+    };
+    let clips = clips.into_iter().map(&mut check).collect::<Result<Vec<Clip>, TextError>>()?;
+    if clips.is_empty() {
+        return Err(TextError::Empty { file }.into());
     }
-    if clips.is_empty() { Err(TextError::Empty { file }.into()) } else { Ok(clips) }
+    Ok(InputClips { clips, skipped: SkippedFiles::default(), taken_as })
+}
+
+/// The value, or the default for `null`, as other programs write for a missing value.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 /// Writes clips as a manifest for [`read_manifest`], atomically.
@@ -369,13 +413,13 @@ mod tests {
         let file = folder.path().join("a.wav");
         write_audio(&file, 0..16_000);
         let manifest = folder.path().join("m.jsonl");
-        let lines = "{\"audio\": \"a.wav\"}\n\n{\"audio\": \"a.wav\", \"start\": 0.25, \"end\": 0.5, \
+        let lines = "{\"audio\": \"a.wav\", \"start\": null, \"end\": null, \"id\": null}\n\n{\"audio\": \"a.wav\", \"start\": 0.25, \"end\": 0.5, \
                      \"text\": \"t\", \"id\": \"x\"}\n{\"audio\": \"a.wav\", \"start\": 0.9}\n\
                      {\"audio\": \"a.wav\", \"start\": 2, \"end\": 3}\n\
                      {\"audio\": \"a.wav\", \"start\": 0.5, \"end\": 1.09}\n\
                      {\"audio\": \"a.wav\", \"start\": 0.75, \"end\": 7}\n";
         std::fs::write(&manifest, lines).expect("a manifest");
-        let clips = clips(&manifest).expect("clips");
+        let clips = read_manifest(&manifest).expect("clips");
         let ids: Vec<(&str, u64)> = clips.iter().map(|c| (c.id.as_str(), c.line)).collect();
         let expected = [("a", 1), ("x", 3), ("a-0.9", 4), ("a-2", 5), ("a-0.5", 6), ("a-0.75", 7)];
         assert_eq!(ids, expected);
@@ -398,12 +442,14 @@ mod tests {
     #[test]
     fn clips_of_a_folder_are_sorted_by_path() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert!(clips(folder.path()).expect_err("nothing").to_string().contains("no audio files"));
+        assert!(
+            input_clips(folder.path()).expect_err("nothing").to_string().contains("no audio files")
+        );
         std::fs::create_dir(folder.path().join("b")).expect("a folder");
         for name in ["c.WAV", "b/z.flac", "a.mp3", "a.ogg", "b/notes.txt"] {
             std::fs::write(folder.path().join(name), b"x").expect("a file");
         }
-        let clips = clips(folder.path()).expect("clips");
+        let clips = input_clips(folder.path()).expect("clips").clips;
         let ids: Vec<&str> = clips.iter().map(|clip| clip.id.as_str()).collect();
         assert_eq!(ids, ["a.mp3", "a.ogg", "b/z", "c"]);
     }
@@ -415,12 +461,14 @@ mod tests {
         for (line, reason) in [
             ("{\"audio\": 3}", "write {\"audio\": \"a.flac\""),
             ("{\"audio\": \"a.wav\", \"frames\": [3]}", "a frame is a path, or {\"image\""),
-            ("{\"audio\": \"a.wav\", \"frames\": [\"\"]}", "a frame has an empty path"),
+            ("{\"audio\": \"a.wav\", \"frames\": [\"\"]}", "a file has an empty path"),
             ("{\"audio\": \"a.wav\", \"strat\": 1}", "strat"),
             ("{\"audio\": \"a.wav\", \"start\": -1}", "start -1"),
             ("{\"audio\": \"a.wav\", \"start\": 2, \"end\": 2}", "end 2 is not after"),
             ("{\"audio\": \"b.wav\"}", "was already given at"),
             ("{\"audio\": \"c.wav\", \"id\": \"a\\tb\"}", "control character"),
+            ("{\"audio\": \"C:\\tmp\\no.wav\"}", "write a backslash as `\\\\`"),
+            ("{\"audio\": \"C:\\data\"}", "because a backslash begins an escape"),
         ] {
             std::fs::write(&path, format!("{{\"audio\": \"b.wav\"}}\n{line}\n")).expect("a file");
             let error = read_manifest(&path).expect_err("a refusal").to_string();

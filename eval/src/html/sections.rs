@@ -125,7 +125,7 @@ fn method(html: &mut Html, evaluation: &Evaluation, items: &str) {
             html.foreign("dd", "", value);
         };
         for source in &evaluation.sources {
-            let format = source.format.map(|format| format!(", read as {}", format.name()));
+            let format = source.read_as().map(|format| format!(", read as {format}"));
             let rows = format!("{} rows{}", size(source.rows), format.unwrap_or_default());
             pair(&source.role, &format!("{} ({rows})", source.path));
         }

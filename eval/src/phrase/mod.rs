@@ -140,6 +140,7 @@ pub fn evaluate(
         path: path.to_owned(),
         rows,
         format: None,
+        columns: None,
     };
     let evaluation = Evaluation::new(
         primary,

@@ -16,7 +16,7 @@ pub fn read_gold(input: Input<'_>) -> Result<Vec<GoldRow>, EvalError> {
     let rows = read_phrases(input, true, PhraseColumns::default())?.into_iter();
     Ok(rows
         .map(|row| GoldRow {
-            id: row.id,
+            id: row.id.trim().to_owned(),
             anchor: row.anchor,
             target: row.target,
             context: row.context,

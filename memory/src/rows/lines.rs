@@ -53,6 +53,8 @@ pub struct EntryLines {
     next_id: Option<i64>,
     /// The number of entries read.
     entries: u64,
+    /// The number of entries whose `file_name` is their image.
+    file_names: u64,
     failed: bool,
 }
 
@@ -125,7 +127,7 @@ impl EntryLines {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let source = name.unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
         let next_id = Some(first_id).filter(|id| *id >= 0);
-        Ok(Self { path, reader, source, next_id, entries: 0, failed: false })
+        Ok(Self { path, reader, source, next_id, entries: 0, file_names: 0, failed: false })
     }
 
     /// The file of the last entry read, and its line; `None` for a file that is one entry.
@@ -155,6 +157,12 @@ impl EntryLines {
         }
     }
 
+    /// The number of entries so far with a `file_name`, as in metadata of Hugging Face, and no
+    /// `image`. It is read as the image.
+    pub fn file_names(&self) -> u64 {
+        self.file_names
+    }
+
     /// Returns an error about the last entry read.
     pub fn error(&self, reason: impl Into<String>, remedy: &'static str) -> MemoryError {
         let (file, line) = self.location();
@@ -181,7 +189,7 @@ impl EntryLines {
             return Ok(None);
         }
         self.entries += 1;
-        let line: EntryLine = match &self.reader {
+        let mut line: EntryLine = match &self.reader {
             Reader::Json(lines) => serde_json::from_str(lines.text()).map_err(|error| {
                 self.error(
                     format!("is not an entry: {}", message_in_line(&error)),
@@ -218,6 +226,12 @@ impl EntryLines {
                 MemoryError::Columns(TextError::malformed(file, line, reason, remedy))
             })?,
         };
+        if !line.payload.contains_key("image")
+            && let Some(file) = line.payload.remove("file_name")
+        {
+            line.payload.insert("image".to_owned(), file);
+            self.file_names += 1;
+        }
         self.entry_of(line).map(Some)
     }
 

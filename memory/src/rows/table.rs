@@ -7,9 +7,19 @@ use serde_json::{Map, Value};
 use crate::error::MemoryError;
 
 /// The fields of an entry that are read by default, if the header has columns with these names.
-pub const DEFAULT_FIELDS: [&str; 10] = [
-    "id", "source", "document", "text", "image", "subject", "relation", "object", "question",
+/// `file_name`, as in metadata of Hugging Face, is the image if there is no `image`.
+pub const DEFAULT_FIELDS: [&str; 11] = [
+    "id",
+    "source",
+    "document",
+    "text",
+    "image",
+    "subject",
+    "relation",
+    "object",
+    "question",
     "answer",
+    "file_name",
 ];
 
 /// A column of a CSV and the entry field that it fills.
@@ -89,14 +99,19 @@ impl EntryTable {
         self.table.line()
     }
 
-    /// Returns the entry of the current row, without blank fields.
+    /// Returns the entry of the current row, without blank fields. In other fields than
+    /// [`DEFAULT_FIELDS`], the comma of a decimal number becomes a point; see [`Table::with_point`].
     ///
     /// # Errors
     /// The text of an id that is not an integer.
     pub(super) fn entry(&self, default_source: &str) -> Result<EntryLine, &str> {
         let field = |column: usize| self.table.field(column).trim();
         let id = self.id.map(field).map(|text| text.parse().map_err(|_| text)).transpose()?;
-        let fields = self.fields.iter().map(|(name, column)| (name.clone(), field(*column).into()));
+        let fields = self.fields.iter().map(|(name, column)| {
+            let is_text = DEFAULT_FIELDS.contains(&&**name);
+            let text = if is_text { field(*column).into() } else { self.table.with_point(*column) };
+            (name.clone(), Value::from(text))
+        });
         let mut payload: Map<String, Value> = fields.filter(|(_, text)| *text != "").collect();
         let mut take = |name| payload.remove(name)?.as_str().map(str::to_owned);
         let source = take("source").unwrap_or_else(|| default_source.to_owned());

@@ -27,13 +27,15 @@ const MAX_PRINTED_MISSING: usize = 20;
 Examples:
   engram data clips librispeech LibriSpeech/dev-clean --out dev-clean.jsonl
   engram data clips how2 data/train --audio wavs --out train.jsonl
+  engram data clips manifest cv-corpus/en/test.tsv --out test.jsonl
   engram data clips visspeech VisSpeech.csv --audio audio --frames frames --skip-missing \\
       --out visspeech.jsonl
   engram data clips ego4d av_val.json --audio clips --out ego4d.jsonl
   engram data clips howto100m caption.json --audio audio --skip-missing --out howto.jsonl")]
 pub struct Clips {
     /// Format of the data set: librispeech, how2 (and other Kaldi folders), visspeech, ego4d,
-    /// howto100m, or manifest (a manifest of this toolkit, or a folder of audio files)
+    /// howto100m, or manifest (a folder of audio files, a manifest of this toolkit, or a list of
+    /// NeMo, Common Voice, Hugging Face or Kaldi)
     format: SpeechFormat,
     /// Folder or file of the data set; - is standard input, for visspeech, ego4d, howto100m and a
     /// manifest
@@ -72,6 +74,11 @@ struct Summary<'a> {
     hidden: usize,
     /// Number of links to folders, which are not followed.
     linked_folders: usize,
+    /// Number of other files that were not read, such as texts and sounds of unknown formats.
+    other_files: usize,
+    /// What was taken for what in a list of another program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    taken_as: Option<String>,
     missing: &'a [engram_data::speech::MissingAudio],
 }
 
@@ -84,9 +91,9 @@ impl Clips {
             frame_rate: self.frame_rate,
             skip_missing: self.skip_missing,
         };
-        let SpeechClips { clips, missing, without_text, zero_length, skipped } =
+        let SpeechClips { clips, missing, without_text, zero_length, skipped, taken_as } =
             read(self.format, &source)?;
-        let SkippedFiles { hidden, links: linked_folders, .. } = skipped;
+        let SkippedFiles { hidden, links: linked_folders, others: other_files } = skipped;
         paths::check_not_overwritten(&self.out, files_of(&clips))?;
         output::write_atomic(&self.out, &manifest(&self.out, &clips)?)?;
         if self.json {
@@ -100,6 +107,8 @@ impl Clips {
                 zero_length,
                 hidden,
                 linked_folders,
+                other_files,
+                taken_as,
                 missing,
             })?;
             return Ok(Outcome::Done);
@@ -128,6 +137,9 @@ impl Clips {
             if count > 0 {
                 summary += &format!("; skipped {}", counted(count, files));
             }
+        }
+        if let Some(taken_as) = taken_as {
+            summary += &format!("; {} was read as {taken_as}", self.path.display());
         }
         output::print(&summary)?;
         Ok(Outcome::Done)

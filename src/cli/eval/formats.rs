@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use engram_eval::error::EvalError;
+use engram_eval::result::SourceFile;
 use engram_eval::wer::read::{
-    Columns, Pairs, Side, TextFormat, detect_format, join, parse_pairs, parse_side,
+    Columns, Pairs, Side, TextFormat, detect_format, join, other_names, parse_pairs, parse_side,
 };
 
 use super::output;
@@ -25,7 +26,12 @@ Columns of tables and keys of JSON lines are found by their usual names: id, utt
 audio_filepath; reference, ref, text, transcript or sentence; hypothesis, hyp, pred_text or
 prediction, otherwise text, transcript or sentence. Name others with --id-column, --ref-column and
 --hyp-column. Two files without a known extension are read as kaldi if all lines begin with ids that
-cannot be words, such as spk_12, or if a file is named text. --json and --html name the formats.";
+cannot be words, such as 84-1211-0013. If only one of two files has a known extension, the other is
+read as kaldi if its lines begin with the ids of the first. All reports name the formats.";
+
+/// The remedy for a file of another format than its name says, beside a file whose name is right.
+const NAME_IT: &str = "give it the ending of its format (.trn, .tsv, .csv or .jsonl), or write it as \
+                       id<TAB>text with the ending .tsv";
 
 /// Format and columns of the files.
 #[derive(Debug, Args)]
@@ -103,31 +109,52 @@ impl FormatOptions {
                     *format = detect_format::of_content(text);
                 }
             }
-            match formats {
-                [TextFormat::Lines, TextFormat::Lines] => {
-                    let files = [(&*names[0], texts[0]), (&*names[1], texts[1])];
-                    formats = [detect_format::of_pair(files)?; 2];
-                    let [a, b] = &names;
-                    if formats[0] == TextFormat::Kaldi {
-                        output::note(&format!(
-                            "{a} and {b}: read as Kaldi's `id text`, because all lines begin \
-                                 with the same ids; if these are words, give --format lines"
-                        ));
-                    } else if detect_format::may_begin_with_ids(texts) {
-                        output::warn(&format!(
-                            "{a} and {b}: read as lines, although they begin with the same words; \
-                                 if these are ids, give --format kaldi"
-                        ));
-                    }
+            if formats == [TextFormat::Lines; 2] {
+                let files = [(&*names[0], texts[0]), (&*names[1], texts[1])];
+                formats = [detect_format::of_pair(files)?; 2];
+                let [a, b] = &names;
+                if formats[0] == TextFormat::Kaldi {
+                    output::note(&format!(
+                        "{a} and {b}: read as Kaldi's `id text`, because all lines begin with the \
+                         same ids; if these are words, give --format lines"
+                    ));
+                } else if detect_format::may_begin_with_ids(texts) {
+                    output::warn(&format!(
+                        "{a} and {b}: read as lines, although they begin with the same words; if \
+                         these are ids, give --format kaldi"
+                    ));
                 }
-                // The other file is in a Kaldi folder.
-                [TextFormat::Kaldi, TextFormat::Lines] | [TextFormat::Lines, TextFormat::Kaldi] => {
-                    formats = [TextFormat::Kaldi; 2];
+            } else if let Some(plain) = formats.iter().position(|f| *f == TextFormat::Lines) {
+                // The other file has ids.
+                let side = [Side::Hypothesis, Side::Reference][plain];
+                let (other, columns) = (1 - plain, self.columns());
+                let utterances =
+                    parse_side(&names[other], texts[other], formats[other], side, &columns)?;
+                let ids = utterances.iter().filter_map(|utterance| utterance.id.as_deref());
+                if formats[other] == TextFormat::Kaldi {
+                    formats[plain] = TextFormat::Kaldi;
+                } else if detect_format::begins_with_ids(texts[plain], ids) {
+                    formats[plain] = TextFormat::Kaldi;
+                    let (name, other) = (&names[plain], &names[other]);
+                    output::note(&format!(
+                        "{name}: read as Kaldi's `id text`, because its lines begin with the ids \
+                         of {other}"
+                    ));
                 }
-                _ => {}
             }
             for ((name, text), format) in names.iter().zip(texts).zip(formats) {
-                detect_format::check(name, text, format)?;
+                let is_named =
+                    |format: &TextFormat| !matches!(format, TextFormat::Lines | TextFormat::Kaldi);
+                detect_format::check(name, text, format).map_err(|error| match error {
+                    EvalError::OtherFormat { location, reason, .. }
+                        if formats.iter().any(is_named) =>
+                    {
+                        // --format would change the format of the other file, too.
+                        let (remedy, formats, holds_both) = (NAME_IT, &[][..], false);
+                        EvalError::OtherFormat { location, reason, remedy, formats, holds_both }
+                    }
+                    error => error,
+                })?;
             }
         }
         let columns = self.columns();
@@ -153,6 +180,23 @@ impl FormatOptions {
         }
     }
 
+    /// Adds the format and the columns of a file with `text` to its description.
+    pub(super) fn describe(
+        &self,
+        source: SourceFile,
+        text: &str,
+        format: Option<TextFormat>,
+    ) -> Result<SourceFile, EvalError> {
+        let sides = match source.role.as_str() {
+            "pairs" => &[Side::Reference, Side::Hypothesis][..],
+            "references" => &[Side::Reference],
+            _ => &[Side::Hypothesis],
+        };
+        let names = |format| other_names((&source.path, text), format, sides, &self.columns());
+        let columns = format.map(names).transpose()?.flatten();
+        Ok(SourceFile { format, columns, ..source })
+    }
+
     fn columns(&self) -> Columns {
         Columns {
             id: self.id_column.clone(),
@@ -165,6 +209,7 @@ impl FormatOptions {
 /// The error with the option that helps.
 fn with_option(error: EvalError) -> anyhow::Error {
     let options = match &error {
+        EvalError::OtherFormat { formats: [], .. } => return error.into(),
         EvalError::OtherFormat { formats, holds_both, .. } => {
             let pairs = if *holds_both { "--pairs or " } else { "" };
             format!("{pairs}--format {}", formats.join(" or --format "))

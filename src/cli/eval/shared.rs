@@ -110,5 +110,6 @@ pub fn read_named(path: &Path) -> Result<(String, String), TextError> {
 
 /// Describes an input file with `rows` items, for a report.
 pub fn source_file(role: &str, path: &Path, rows: usize) -> SourceFile {
-    SourceFile { role: role.to_owned(), path: path.display().to_string(), rows, format: None }
+    let (role, path) = (role.to_owned(), path.display().to_string());
+    SourceFile { role, path, rows, format: None, columns: None }
 }

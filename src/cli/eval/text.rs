@@ -1,5 +1,7 @@
 //! `engram eval text`: chrF and chrF++ of texts.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use engram_eval::metric::registry::text_metrics;
@@ -81,12 +83,14 @@ impl Text {
         let texts = Texts::combine(files)?;
         let role = if self.pairs.is_some() { "pairs" } else { "references" };
         let rows = texts.ids.len();
-        let mut sources: Vec<_> =
-            references.iter().map(|(path, ..)| source_file(role, path, rows)).collect();
-        sources.extend(hyp.iter().map(|(path, _)| source_file("hypotheses", path, rows)));
         let hyp_format = formats.last().map(|formats| formats[1]);
         let formats = formats.iter().map(|formats| formats[0]).chain(hyp_format);
-        sources.iter_mut().zip(formats).for_each(|(source, format)| source.format = format);
+        let files = references.iter().map(|(path, _, text)| (role, path, text));
+        let files = files.chain(hyp.iter().map(|(path, text)| ("hypotheses", path, text)));
+        let describe = |((role, path, text), format): ((&str, &PathBuf, &String), _)| {
+            self.formats.describe(source_file(role, path, rows), text, format)
+        };
+        let sources = files.zip(formats).map(describe).collect::<Result<_, _>>()?;
         let options = self.outputs.report_options(self.intervals, self.worst, sources);
         let mut report = evaluate(&texts, &self.metric, self.normalizer, &options)?;
         self.outputs.write(&report.items, || report.to_html())?;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use engram_eval::normalise::Normaliser;
-use engram_eval::result::SourceFile;
 use engram_eval::wer::Alignment;
 use engram_eval::wer::labels::LabelTable;
 use engram_eval::wer::rare_words::{RareWords, parse_biasing_lists, parse_word_list};
@@ -157,9 +156,9 @@ impl Wer {
             _ => anyhow::bail!("give --ref and --hyp, or --pairs"),
         };
         let pairs = self.read_pairs(&texts)?;
-        for ((role, path, _), format) in texts.iter().zip(pairs.formats) {
+        for ((role, path, text), format) in texts.iter().zip(pairs.formats) {
             let source = source_file(role, path, pairs.ids.len());
-            options.sources.push(SourceFile { format, ..source });
+            options.sources.push(self.formats.describe(source, text, format)?);
         }
         self.read_labels(&pairs, &mut options)?;
         options.rare_words = self.read_rare_words()?;

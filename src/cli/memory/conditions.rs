@@ -36,6 +36,7 @@ struct Condition {
     field: String,
     comparison: &'static str,
     value: String,
+    is_quoted: bool,
     is_number: bool,
 }
 
@@ -74,7 +75,7 @@ impl Condition {
         let is_valid =
             !field.is_empty() && !field.contains(',') && (is_quoted || !value.is_empty());
         let is_number = !is_quoted && real(&value).is_some();
-        let condition = Self { field, comparison, value, is_number };
+        let condition = Self { field, comparison, value, is_quoted, is_number };
         let is_over = after.is_empty() || after.starts_with(',');
         (is_valid && is_over).then(|| (condition, list.len() - after.len()))
     }
@@ -91,6 +92,17 @@ impl Condition {
             ">=" => any(Ordering::is_ge),
             _ => any(Ordering::is_eq),
         }
+    }
+
+    /// Whether a value is a number, but is compared with a text that no user would put into an order
+    /// with numbers, as in year>=abc.
+    fn misses_number(&self, value: Option<&Value>) -> bool {
+        let is_ordered = self.comparison.starts_with(['<', '>']);
+        let is_number = |value: &Value| match value {
+            Value::String(text) => real(text).is_some(),
+            value => value.is_number(),
+        };
+        is_ordered && !self.is_quoted && !self.is_number && value.is_some_and(is_number)
     }
 
     fn any(&self, value: &Value, expected: fn(Ordering) -> bool) -> bool {
@@ -129,6 +141,15 @@ impl WhereOptions {
                 for (condition, is_known) in conditions.iter().zip(&mut is_known) {
                     let value = value_of(&entry, &condition.field);
                     *is_known |= value.is_some();
+                    if condition.misses_number(value.as_ref()) {
+                        let Condition { field, comparison, value: text, .. } = condition;
+                        anyhow::bail!(
+                            "{}: {text:?} in {field}{comparison}{text} is no number, but {field:?} \
+                             of the entry {} is; give a number, or the text in double quotes",
+                            snapshot.description().location,
+                            entry.id
+                        );
+                    }
                     is_wanted &= condition.is_met(value.as_ref());
                 }
                 wanted.extend(is_wanted.then_some((*row, entry.id)));
@@ -185,6 +206,19 @@ mod tests {
             for conditions in list.split(';') {
                 assert_eq!(meets(conditions), expected, "{conditions}");
             }
+        }
+        for (text, expected) in [
+            ("year>=abc", true),
+            ("height<x", true),
+            ("year>=\"abc\"", false),
+            ("year=abc", false),
+            ("source<wiu", false),
+            ("other>x", false),
+            ("year>=1", false),
+        ] {
+            let Conditions(list) = Conditions::parse(text).expect("conditions");
+            let value = value_of(&entry, &list[0].field);
+            assert_eq!(list[0].misses_number(value.as_ref()), expected, "{text}");
         }
         for invalid in ["", "year", "year=", "=5", "year!5", "a=b,c", "a=b,", "a=\"b", "a=\"b\"c"] {
             assert!(Conditions::parse(invalid).is_err(), "{invalid}");

@@ -90,21 +90,58 @@ fn text_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Names the columns of a CSV that are not read by default.
+/// Names the columns of a CSV that are not read by default, and those without a name that have
+/// values.
 fn note_unread_columns(path: &Path) -> anyhow::Result<()> {
-    let table = Table::csv(Input::open(path)?)?;
+    let mut table = Table::csv(Input::open(path)?)?;
     let is_read =
         |name: &String| DEFAULT_FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name));
-    let unread = table.header().iter().filter(|name| !is_read(name));
-    let unread = unread.map(String::as_str).collect::<Vec<_>>().join(", ");
+    let mut unread: Vec<String> = Vec::new();
+    let mut nameless: Vec<usize> = Vec::new();
+    for (column, name) in table.header().iter().enumerate() {
+        match name.as_str() {
+            "" => nameless.push(column),
+            _ if is_read(name) => {}
+            _ => unread.push(name.clone()),
+        }
+    }
+    // An error of a row is left to the reader of the entries.
+    while !nameless.is_empty() && table.advance().unwrap_or(false) {
+        nameless.retain(|column| {
+            let is_blank = table.field(*column).trim().is_empty();
+            if !is_blank {
+                let (column, line) = (column + 1, table.line());
+                unread.push(format!(
+                    "column {column}, which has no name, but a value in line {line}"
+                ));
+            }
+            is_blank
+        });
+    }
     if !unread.is_empty() {
-        let columns = shortened(&unread, SHOWN_CHARACTERS);
+        let columns = shortened(&unread.join(", "), SHOWN_CHARACTERS);
         let path = path.display();
         output::note(&format!(
             "{path}: columns not read: {columns}; --columns reads those it names"
         ));
     }
     Ok(())
+}
+
+/// Returns an error if a file is JSON, but a table is wanted, or the reverse.
+fn check_kind(path: &Path, wants_json: bool) -> anyhow::Result<()> {
+    let first_byte = || Input::open(path).ok()?.first_byte().ok();
+    // A pipe can be read only once.
+    let Some(first_byte) = path.is_file().then(first_byte).flatten() else { return Ok(()) };
+    let path = path.display();
+    match (wants_json, first_byte) {
+        (true, byte) if !matches!(byte, b'{' | b'[') => anyhow::bail!(
+            "{path}: is not JSON lines, because it does not begin with {{; --csv reads a table with \
+             a header, --texts a text on each line"
+        ),
+        (false, b'{') => anyhow::bail!("{path}: is JSON, not a table; --entries reads JSON lines"),
+        _ => Ok(()),
+    }
 }
 
 impl RowOptions {
@@ -115,13 +152,16 @@ impl RowOptions {
     /// The entry file; `None` without an option for entries.
     fn entry_file(&self) -> anyhow::Result<Option<EntryFile>> {
         let (path, format) = match (&self.entries, &self.texts, &self.csv) {
-            (Some(path), _, _) => (path, EntryFormat::Json),
+            (Some(path), _, _) => {
+                check_kind(path, true)?;
+                (path, EntryFormat::Json)
+            }
             (None, Some(path), _) if path.is_dir() => {
                 (path, EntryFormat::TextFiles(text_files(path)?))
             }
             (None, Some(path), _) => (path, EntryFormat::Texts),
             (None, None, Some(path)) => {
-                // A pipe can be read only once.
+                check_kind(path, false)?;
                 if self.columns.is_empty() && path.is_file() {
                     note_unread_columns(path)?;
                 }

@@ -91,6 +91,15 @@ impl Encoding {
         memory: Option<&Description>,
     ) -> anyhow::Result<NewRows> {
         let path = &file.path;
+        if let (None, Some(Description { location, encoders, .. })) = (&self.model, memory)
+            && encoders.is_empty()
+        {
+            anyhow::bail!(
+                "{location}: has keys of an unknown model, because they were given as vectors; give \
+                 the keys of the new entries with --keys, or, if you know the model, --model with \
+                 --same-model"
+            );
+        }
         let folder = path.parent().unwrap_or(Path::new(""));
         let mut source = self.options.open(self.model.as_deref(), memory, folder)?;
         // All entries are validated before the first entry is encoded.
@@ -101,6 +110,9 @@ impl Encoding {
             if is_row { rows += 1 } else { skipped += 1 }
         }
         print_skipped(path, skipped);
+        if lines.file_names() > 0 {
+            output::note(&format!("{}: file_name is read as image", path.display()));
+        }
         let blank = lines.blank_texts();
         if blank > 0 {
             let unit = if path.is_dir() { "empty file" } else { "empty line" };
@@ -155,21 +167,26 @@ pub(super) struct EntryEncoder {
 
 impl EntryEncoder {
     /// Whether an entry is a row of the memory. With `skip_unencodable`, its image is decoded, and
-    /// the entry is skipped with a warning if this fails.
+    /// the entry is skipped with a warning if this fails or the image is missing.
     pub(super) fn check(
         &mut self,
         entry: &Entry,
         error: &EntryError<'_>,
     ) -> Result<bool, MemoryError> {
-        let Some(content) = self.content(entry, error)? else { return Ok(false) };
-        if self.skip_unencodable
-            && let Some(Err(error)) = content.image.map(DecodedImage::open)
-        {
-            output::warn(&format!("skipped the entry {}: {error}", entry.id));
+        let fault = match self.content(entry, error) {
+            Ok(None) => return Ok(false),
+            Ok(Some(content)) => {
+                let image = content.image.filter(|_| self.skip_unencodable);
+                image.and_then(|image| DecodedImage::open(image).err()).map(|e| e.to_string())
+            }
+            Err(error) if self.skip_unencodable => Some(error.to_string()),
+            Err(error) => return Err(error),
+        };
+        if let Some(fault) = &fault {
+            output::warn(&format!("skipped the entry {}: {fault}", entry.id));
             self.unreadable.insert(entry.id);
-            return Ok(false);
         }
-        Ok(true)
+        Ok(fault.is_none())
     }
 
     /// The parts of an entry that the encoder can encode; `None` to skip the entry.

@@ -122,7 +122,8 @@ impl QueryOptions {
         engram_textfile::refuse_lfs_pointer_at(path)?;
         let text = engram_durable::read_input_text(path)
             .with_context(|| format!("{}: cannot be read as text", path.display()))?;
-        let is_json = path.extension().is_some_and(|extension| extension == "jsonl");
+        let is_json =
+            path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("jsonl"));
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
         let mut queries = Vec::new();
         for (line, text) in (1..).zip(text.lines()) {

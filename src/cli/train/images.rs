@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, absolute};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use clap::{Arg, Args, Command};
 use engram_data::knowledge::{Collector, EntryLine, Input, coco};
 use engram_data::messages::counted;
 use engram_data::world::questions::Split;
-use engram_textfile::Table;
+use engram_textfile::{Table, shortened};
 use engram_train::studies::reveal::REVEAL;
 use engram_train::studies::reveal::settings::CaptionFile;
 use engram_train::{Recipe, RecipeOptions};
@@ -120,7 +120,7 @@ impl OwnImages {
 
     /// The recipe's caption files: one for each split if the CSV has a column `split`.
     fn caption_files(&self, images: &Path, path: &Path) -> anyhow::Result<Vec<CaptionFile>> {
-        let has_splits = Table::csv(Input::open(path)?)?.optional_column("split")?.is_some();
+        let has_splits = self.check_table(path)?;
         let file = match path.strip_prefix(images) {
             Ok(file) => file.to_owned(),
             Err(_) => absolute(path)?,
@@ -135,5 +135,72 @@ impl OwnImages {
             ..CaptionFile::default()
         };
         Ok(if has_splits { SPLITS.iter().map(part).collect() } else { vec![part(&(&[], None))] })
+    }
+
+    /// Checks the columns of the CSV and the splits of its images. Returns whether it has splits.
+    fn check_table(&self, path: &Path) -> anyhow::Result<bool> {
+        let mut table = Table::csv(Input::open(path)?)?;
+        let columns = table.columns(self.columns.each_ref().map(String::as_str));
+        let [image, _] = columns.map_err(|error| anyhow!("{error}, or name it with --columns"))?;
+        let Some(split) = table.optional_column("split")? else { return Ok(false) };
+        let mut split_of: BTreeMap<String, usize> = BTreeMap::new();
+        while table.advance()? {
+            let (image, name) = (table.field(image).trim(), table.field(split).trim());
+            let Some(split) = SPLITS.iter().position(|(names, _)| names.contains(&name)) else {
+                let reason = format!("the split `{}` is unknown", shortened(name, 60));
+                return Err(table.error(reason, "write train, val or test").into());
+            };
+            let first = *split_of.entry(image.to_owned()).or_insert(split);
+            if first != split {
+                let (image, first) = (shortened(image, 60), SPLITS[first].0[0]);
+                let reason = format!("the image {image} is in the split {first} already");
+                return Err(table.error(reason, "give an image the same split in all rows").into());
+            }
+        }
+        for (index, (names, _)) in SPLITS.iter().enumerate() {
+            ensure!(
+                split_of.values().any(|split| *split == index),
+                "{}: the column split has no row with {}; give some images this split, or rename the \
+                 column, so that the splits are drawn",
+                path.display(),
+                names[0]
+            );
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_splits_of_a_table_are_checked() {
+        let path = std::env::temp_dir().join(format!("captions-{}.csv", std::process::id()));
+        let images = OwnImages {
+            images: None,
+            captions: None,
+            columns: ["image", "caption"].map(str::to_owned),
+        };
+        for (rows, expected) in [
+            ("image,caption\na,x\n", Ok(false)),
+            ("image,caption,split\na,x,train\na,y,train\nb,x,dev\nc,x,test\n", Ok(true)),
+            ("image,caption,split\na,x,train\nb,x,val\n", Err("has no row with test; give some")),
+            ("image,caption,split\na,x,trian\n", Err("csv:2: the split `trian` is unknown; write")),
+            (
+                "image,caption,split\na,x,train\na,y,val\n",
+                Err("csv:3: the image a is in the split"),
+            ),
+            ("file_name,text\na,x\n", Err("rename or add the column, or name it with --columns")),
+        ] {
+            std::fs::write(&path, rows).expect("a file");
+            let result = images.check_table(&path).map_err(|error| error.to_string());
+            match (result, expected) {
+                (Ok(has_splits), Ok(expected)) => assert_eq!(has_splits, expected, "{rows}"),
+                (Err(error), Err(expected)) => assert!(error.contains(expected), "{error}"),
+                (result, _) => panic!("{rows}: {result:?}"),
+            }
+        }
+        std::fs::remove_file(path).expect("removed");
     }
 }

@@ -12,7 +12,7 @@ use engram_infer::asr::{AdaptedAsrModel, AdaptedClip, AsrModel};
 use engram_models::speech::log_mel::SAMPLE_RATE;
 use serde::Serialize;
 
-use super::inputs::{Inputs, files_of};
+use super::inputs::{InputNotes, Inputs, files_of};
 use super::{Transcribe, check_any_transcribed, skipped_text};
 use crate::cli::paths::{self, InputFolder, ModelName};
 use crate::cli::{Outcome, output};
@@ -60,6 +60,8 @@ struct Summary {
     with_frames: usize,
     /// The errors of clips that could not be decoded or are too short or too long.
     skipped: Vec<String>,
+    #[serde(flatten)]
+    inputs: InputNotes,
     audio_seconds: f64,
     /// Wall time from the loaded models to the last text.
     seconds: f64,
@@ -97,6 +99,7 @@ impl Transcribe {
             clips: 0,
             with_frames: 0,
             skipped: Vec::new(),
+            inputs: inputs.notes.clone(),
             audio_seconds: 0.0,
             seconds: 0.0,
         };

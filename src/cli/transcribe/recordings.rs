@@ -12,7 +12,7 @@ use indicatif::HumanDuration;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::inputs::{Inputs, files_of};
+use super::inputs::{InputNotes, Inputs, files_of};
 use super::streaming::{self, Report};
 use super::transcripts::Format;
 use super::{Transcribe, check_any_transcribed, skipped_text};
@@ -24,6 +24,8 @@ struct Summary {
     clips: usize,
     /// The errors of clips that could not be decoded.
     skipped: Vec<String>,
+    #[serde(flatten)]
+    inputs: InputNotes,
     /// Duration of the audio.
     audio_seconds: f64,
     /// Wall time from the loaded model to the last text.
@@ -163,6 +165,7 @@ impl Transcribe {
                 .filter(|(_, transcript)| transcript.decoded_again)
                 .count(),
             skipped,
+            inputs: inputs.notes.clone(),
             streaming: stream.map(|options| Report::of(options, &streams)),
         };
         if self.json {

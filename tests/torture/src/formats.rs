@@ -99,6 +99,19 @@ fn add_data_sets(shared: &Shared, formats: &mut Vec<Format>) -> Result<()> {
     Ok(())
 }
 
+/// Lists of other programs.
+const LISTS: [(&str, &str); 6] = [
+    (
+        "nemo.json",
+        "{\"audio_filepath\": \"a.wav\", \"offset\": 0.1, \"duration\": 0.5, \"text\": \"a\"}\n",
+    ),
+    ("voice.tsv", "client_id\tpath\tsentence\nc\ta.wav\ta word\n"),
+    ("metadata.csv", "file_name,transcription\na.wav,a word\n"),
+    ("wav.scp", "u1 a.wav\n"),
+    ("run", "q1 Q0 d1 1 0.5 s\nq1 Q0 d2 2 0.25 s\n"),
+    ("qrels", "q1 0 d2 1\nq1 0 d1 0\n"),
+];
+
 /// Writes the examples below `formats/` of the shared folder.
 fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
     let path = |name: &str| shared.folder.join("formats").join(name);
@@ -128,6 +141,11 @@ fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
         write_file(&path(name), &fs::read(file)?)?;
     }
     let seen = shared.folder.join("seen");
+    write_file(&path("lists/a.wav"), &fs::read(first_file(&seen, "wav")?)?)?;
+    for (list, text) in LISTS {
+        write_file(&path("lists").join(list), text.as_bytes())?;
+    }
+    
     for extension in ["wav", "flac", "mp3", "ogg", "m4a", "opus", "webm", "aiff", "au", "caf"] {
         convert(
             report,

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 
+use engram_textfile::refuse_lfs_pointer;
+
 use super::document::nearest;
 use crate::error::{Result, TrainError};
 
@@ -73,7 +75,9 @@ impl BuiltIn {
 /// Reads a file, or a built-in recipe if no file has this path.
 pub(crate) fn read(path: &Path) -> Result<Cow<'static, str>> {
     if path.exists() {
-        engram_durable::read_input_text(path).map(Cow::Owned).map_err(TrainError::io(path))
+        let text = engram_durable::read_input_text(path).map_err(TrainError::io(path))?;
+        refuse_lfs_pointer(path, text.as_bytes())?;
+        Ok(Cow::Owned(text))
     } else {
         read_built_in(path).map(Cow::Borrowed)
     }
@@ -118,5 +122,9 @@ mod tests {
         assert!(error.contains("did you mean `patent/minilm`?"), "{error}");
         assert!(error.contains("Built in are avformer/ablations, "), "{error}");
         assert!(read(Path::new("patent/minilm.toml")).is_ok());
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(&file, "version https://git-lfs.github.com/spec/v1\n").expect("a pointer");
+        let error = read(file.path()).expect_err("a pointer").to_string();
+        assert!(error.contains("is a Git LFS pointer"), "{error}");
     }
 }

@@ -76,9 +76,9 @@ fn a_manifest_is_read_like_a_data_set() {
             "{\"audio\": \"a.wav\"}\n\n{\"audio\": \"b.wav\", \"text\": \"\", \"speaker\": \"s\"}\n",
         ),
         ("b.wav", "x"),
-        ("list.tsv", "b.wav\n"),
+        ("list.txt", "b.wav\n"),
     ]);
-    assert_refused("manifest", &files.source("list.tsv"), &["list.tsv: is a text file, not audio"]);
+    assert_refused("manifest", &files.source("list.txt"), &["list.txt: is a text file, not audio"]);
     assert_refused("manifest", &files.source("m.jsonl"), &["1 of 2", "a (line 1)", "a.wav"]);
     let data_set = read("manifest", &skip_missing(files.source("m.jsonl"))).unwrap();
     assert_eq!((ids(&data_set), data_set.clips[0].line), (vec!["b"], 3));
@@ -140,4 +140,85 @@ fn a_failed_manifest_leaves_the_previous_file() {
     write_manifest(&path, &[valid]).unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "{\"id\":\"a\",\"audio\":\"a.wav\"}\n");
     assert!(write_manifest(&files.path("no/m.jsonl"), &[]).is_err());
+}
+
+#[test]
+fn lists_of_other_programs_are_read_by_their_names_of_columns() {
+    let files = Files::new([
+        ("a.wav", "x"),
+        ("clips/b.mp3", "x"),
+        (
+            "nemo.json",
+            "{\"audio_filepath\": \"a.wav\", \"offset\": 0.5, \"duration\": 1.5, \"text\": \"x\"}\n\
+             {\"audio_filepath\": \"clips/b.mp3\", \"duration\": null, \"lang\": [1]}\n",
+        ),
+        ("cv.TSV", "client_id\tpath\tsentence\tage\nc\tb.mp3\t\"x\"\t\n"),
+        ("metadata.csv", "\u{feff}file_name;transcription\r\nclips/b.mp3;\"x; y\"\r\n;\r\n"),
+        ("metadata.JSONL", "{\"file_name\": \"a.wav\", \"text\": \"x\", \"id\": 7}\n"),
+        ("own.csv", "audio,start,end,text,id\na.wav,0.5,1.5,x,u\n"),
+        ("kaldi/wav.scp", "r1 ../a.wav\nr2 ../clips/b.mp3\n"),
+        ("kaldi/text", "u2 two words\n"),
+        ("kaldi/segments", "u1 r1 0 1.5\nu2 r2 2 -1\n"),
+        ("plain/wav.scp", "r1 ../a.wav\n"),
+    ]);
+    for (list, taken, expected) in [
+        (
+            "nemo.json",
+            "a NeMo manifest: audio from `audio_filepath`, text from `text`, start from `offset`, \
+             duration from `duration`",
+            "a.wav-0.5 a.wav 0.5 Some(2.0) Some(\"x\"); clips/b.mp3 clips/b.mp3 0 None None",
+        ),
+        (
+            "cv.TSV",
+            "a table of Common Voice: audio from `path` in clips/, text from `sentence`, speaker \
+             from `client_id`",
+            "b.mp3 clips/b.mp3 0 None Some(\"\\\"x\\\"\")",
+        ),
+        (
+            "metadata.csv",
+            "metadata of Hugging Face: audio from `file_name`, text from `transcription`",
+            "clips/b.mp3 clips/b.mp3 0 None Some(\"x; y\")",
+        ),
+        (
+            "metadata.JSONL",
+            "metadata of Hugging Face: audio from `file_name`, text from `text`, id from `id`",
+            "7 a.wav 0 None Some(\"x\")",
+        ),
+        (
+            "own.csv",
+            "a table of clips: audio from `audio`, text from `text`, id from `id`, start from \
+             `start`, end from `end`",
+            "u a.wav 0.5 Some(1.5) Some(\"x\")",
+        ),
+        (
+            "kaldi/wav.scp",
+            "Kaldi's wav.scp with segments, text",
+            "u1 kaldi/../a.wav 0 Some(1.5) None; \
+             u2 kaldi/../clips/b.mp3 2 None Some(\"two words\")",
+        ),
+        ("plain/wav.scp", "Kaldi's wav.scp", "r1 plain/../a.wav 0 None None"),
+    ] {
+        let data_set = read("manifest", &files.source(list)).unwrap();
+        assert_eq!(data_set.taken_as.as_deref(), Some(taken));
+        let clip = |clip: &Clip| {
+            let audio = clip.audio.strip_prefix(files.path("")).unwrap().display();
+            format!("{} {audio} {} {:?} {:?}", clip.id, clip.start, clip.end, clip.text)
+        };
+        let clips: Vec<String> = data_set.clips.iter().map(clip).collect();
+        assert_eq!(clips.join("; "), expected, "{list}");
+    }
+    for (list, text, reason) in [
+        ("nemo.json", "{\"audio_filepath\": \"\"}\n", "nemo.json:1: `audio_filepath` is empty"),
+        ("nemo.json", "{\"audio_filepath\": \"a\", \"offset\": \"x\"}\n", ":1: offset \"x\" is no"),
+        ("own.csv", "wav,text\na.wav,x\n", "own.csv:1: has no column of audio files; the header"),
+        ("kaldi/segments", "u1 r9 0 1\n", "wav.scp: has no recording r9, which u1 of `segments`"),
+        ("kaldi/wav.scp", "r1 sph2pipe a.sph |\n", "wav.scp:1: the audio of r1 is the output of"),
+    ] {
+        files.write(list, text);
+        let list = list.replace("segments", "wav.scp");
+        assert_refused("manifest", &files.source(&list), &[reason]);
+    }
+    files.write("metadata.csv", b"\xff\xfef\0i\0");
+    let utf_16 = ["metadata.csv: is UTF-16 text; convert the file to UTF-8; in a spreadsheet"];
+    assert_refused("manifest", &files.source("metadata.csv"), &utf_16);
 }

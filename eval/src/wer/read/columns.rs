@@ -7,11 +7,15 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use engram_textfile::{ONE_OBJECT, Table, json_lines, non_blank_lines, parse_json_line, shortened};
+use engram_textfile::{
+    Input, ONE_OBJECT, Table, json_lines, non_blank_lines, parse_json_line, shortened,
+};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use super::TextFormat;
+use super::formats::has_header;
 use crate::error::{EvalError, Location, malformed};
 use crate::ids::Id;
 use crate::json::{Text, duplicate_key_error};
@@ -45,6 +49,10 @@ const REFERENCE_NAMES: &str = "reference ref";
 const HYPOTHESIS_NAMES: &str = "hypothesis hyp pred_text prediction";
 /// Usual names of columns that hold references in one file and hypotheses in another.
 const TEXT_NAMES: &str = "text transcript transcription sentence raw_text normalized_text words";
+
+/// The keys of the file and of the start of a recording's part in a NeMo manifest.
+const FILE: &str = "audio_filepath";
+const OFFSET: &str = "offset";
 
 impl Side {
     /// The usual names of the columns with texts of this side. In a file with both sides, a column
@@ -135,6 +143,43 @@ pub(super) fn hold_both_sides<'a>(names: impl Iterator<Item = &'a str>) -> bool 
         .all(|side| side.names(true).split_whitespace().any(|name| names.contains(&name)))
 }
 
+/// The columns from which ids and texts are read, if they have other names than usual in this
+/// toolkit: `id`, and `text` or, in a file with both sides, `reference` and `hypothesis`. `None` if
+/// all have these names, and for a format without columns.
+///
+/// # Errors
+/// as [`parse_side`](super::parse_side)
+pub fn other_names(
+    (file, text): (&str, &str),
+    format: TextFormat,
+    sides: &[Side],
+    columns: &Columns,
+) -> Result<Option<String>, EvalError> {
+    let input = || Input::new(file, text.as_bytes());
+    let header = match format {
+        TextFormat::Csv => Table::csv(input()?)?.header().to_vec(),
+        TextFormat::Tsv if columns.are_given() || has_header(text) => {
+            Table::tsv(input()?, false)?.header().to_vec()
+        }
+        TextFormat::Jsonl => {
+            let first = non_blank_lines(text).next().map(|(_, line)| line).unwrap_or_default();
+            let fields: Fields<'_> = parse_json_line(file, 1, first, ONE_OBJECT)?;
+            fields.0.iter().map(|(key, _)| key.to_string()).collect()
+        }
+        _ => return Ok(None),
+    };
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let index = |name: &str| Ok(header.iter().position(|other| other.eq_ignore_ascii_case(name)));
+    let (id, texts) = columns.find(sides, (file, 1), &header, index)?;
+    let text_names: &[&str] =
+        if sides.len() > 1 { &["reference", "hypothesis"] } else { &["text"] };
+    let read = id.map(|id| ("id", header[id])).into_iter();
+    let read = read.chain(text_names.iter().copied().zip(texts.iter().map(|text| header[*text])));
+    let others = read.filter(|(part, name)| part != name);
+    let others: Vec<String> = others.map(|(part, name)| format!("{part} from `{name}`")).collect();
+    Ok(Some(others.join(", ")).filter(|names| !names.is_empty()))
+}
+
 /// The id of a row or an object, and one text for each side.
 pub(super) struct Record<'a> {
     pub line: u64,
@@ -183,7 +228,10 @@ pub(super) fn read_objects<'a>(
         };
         let record_id = match fields.take(id).map(|id| serde_json::from_str(id.get())) {
             None => None,
-            Some(Ok(Id(id))) => Some(id),
+            Some(Ok(Id(id_text))) => Some(match fields.take(OFFSET).filter(|_| id == FILE) {
+                Some(offset) => with_offset(id_text, offset.get()),
+                None => id_text,
+            }),
             Some(Err(_)) => return Err(error(id, "is not a string or an integer")),
         };
         let text = |key: &usize| match fields.take(header[*key]) {
@@ -197,6 +245,15 @@ pub(super) fn read_objects<'a>(
         Ok(Record { line, id: record_id, texts })
     };
     json_lines(file, text, ONE_OBJECT, record)?.into_iter().flatten().collect()
+}
+
+/// The id of a part of a recording in a NeMo manifest, as `engram_data` makes it: the file and the
+/// part's start in seconds, if that is not 0.
+fn with_offset<'a>(file: Cow<'a, str>, offset: &str) -> Cow<'a, str> {
+    match offset.parse::<f64>() {
+        Ok(offset) if offset > 0.0 => format!("{file}-{offset}").into(),
+        _ => file,
+    }
 }
 
 /// The fields of a JSON object.

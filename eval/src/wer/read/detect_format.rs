@@ -5,7 +5,6 @@
 //! is accepted.
 
 use std::collections::HashSet;
-use std::path::Path;
 
 use engram_textfile::{lines, non_blank_lines};
 use serde_json::Value;
@@ -40,29 +39,33 @@ pub fn of_content(text: &str) -> TextFormat {
 }
 
 /// The format of two files without a known extension: Kaldi's `text` if each line begins with an id
-/// and both files have the same ids, otherwise plain lines. Because a first word may have a digit,
-/// such as `2019` or `H2O`, only an id that cannot be a word counts: `spk_12`, `1272-128104-0000`.
-/// If a file is named `text`, like Kaldi's, all words of `may_be_id` count.
+/// that cannot be a word, such as `1272-128104-0000`, and both files have the same ids; otherwise
+/// plain lines.
 ///
 /// # Errors
-/// [`EvalError::OtherFormat`] if the files have different ids, and for other formats
+/// [`EvalError::OtherFormat`] if the lines of both files begin with words such as `spk_12` and
+/// `x86_64`, which may be ids or words, if the files have different ids, and for other formats
 pub fn of_pair(files: [(&str, &str); 2]) -> Result<TextFormat, EvalError> {
     for (file, text) in files {
         if let Some(fault) = other_format(text).filter(|fault| *fault != KALDI) {
             return refuse(file, fault);
         }
     }
-    let is_named_text = files
-        .iter()
-        .any(|(file, _)| Path::new(file).file_name().is_some_and(|name| name == "text"));
-    let is_id = if is_named_text { may_be_id } else { cannot_be_word };
     let texts = files.map(|(_, text)| text);
     let has_lines = non_blank_lines(texts[0]).nth(1).is_some();
-    match same_ids(texts, is_id).filter(|_| has_lines) {
-        Some(true) => Ok(TextFormat::Kaldi),
-        Some(false) => refuse(files[0].0, KALDI),
-        None => Ok(TextFormat::Lines),
+    if !has_lines || same_ids(texts, looks_like_id).is_none() {
+        return Ok(TextFormat::Lines);
     }
+    match same_ids(texts, cannot_be_word) {
+        Some(true) => Ok(TextFormat::Kaldi),
+        _ => refuse(files[0].0, KALDI),
+    }
+}
+
+/// Whether each line begins with one of these ids.
+pub fn begins_with_ids<'a>(text: &str, ids: impl Iterator<Item = &'a str>) -> bool {
+    let ids: HashSet<&str> = ids.collect();
+    non_blank_lines(text).all(|(_, row)| ids.contains(first_token(row).0))
 }
 
 /// Whether the lines of two files of plain lines begin with the same words, which may be ids.
@@ -147,14 +150,14 @@ fn other_format(text: &str) -> Option<Fault> {
     }
     if !without_comments.is_empty() && without_comments.iter().all(|row| is_timed(row)) {
         let reason = "looks like an stm or ctm file: each line has times";
-        return fault(None, reason, "convert it to .trn, `text (id)`", &["lines"]);
+        return fault(None, reason, "convert it to .trn, `text (id)`", &[]);
     }
     if let Some((line, _)) = rows.iter().find(|(_, row)| is_cue(row)) {
         let remedy = "write the words of each utterance on one line";
-        return fault(Some(*line), "looks like subtitles", remedy, &["lines"]);
+        return fault(Some(*line), "looks like subtitles", remedy, &[]);
     }
     let ids = without_comments.iter().map(|row| Some(first_token(row).0));
-    if without_comments.len() > 1 && distinct(ids.map(|id| id.filter(|id| cannot_be_word(id)))) {
+    if without_comments.len() > 1 && distinct(ids.map(|id| id.filter(|id| looks_like_id(id)))) {
         return Some(KALDI);
     }
     unsupported_alternatives(text)
@@ -251,13 +254,19 @@ fn may_be_id(word: &str) -> bool {
     word.contains(|c: char| c.is_ascii_digit() || c == '_') || word.trim_matches('-').contains('-')
 }
 
-/// Whether a word is certainly an id: it has an inner underscore and a digit, or it is like those of
-/// LibriSpeech, three numbers of which the last has four digits. Dates and telephone numbers differ.
+/// Whether a word is certainly an id: it is like those of LibriSpeech, three numbers of which the
+/// last has four digits. Dates and telephone numbers differ.
 fn cannot_be_word(word: &str) -> bool {
     let is_number = |part: &&str| part.bytes().all(|byte| byte.is_ascii_digit());
     let parts: Vec<&str> = word.split('-').collect();
     let is_numbered = parts.len() == 3 && parts[1].len() > 3 && parts[2].len() == 4;
-    (is_numbered && parts.iter().all(is_number))
+    is_numbered && parts.iter().all(is_number)
+}
+
+/// Whether a word looks more like an id than like a word: it is certainly an id, or has an inner
+/// underscore and a digit.
+fn looks_like_id(word: &str) -> bool {
+    cannot_be_word(word)
         || (word.trim_matches('_').contains('_') && word.contains(|c: char| c.is_ascii_digit()))
 }
 
@@ -353,18 +362,23 @@ mod tests {
         let format_of = |file: &str, reference: &str, hypothesis: &str| {
             of_pair([(file, reference), ("h", hypothesis)]).map_err(|e| e.to_string())
         };
-        for (file, ids) in [
-            ("r", ["spk1_u1", "spk1_u2"]),
-            ("r.txt", ["1272-128104-0000", "84-1211-0013"]),
-            ("data/text", ["spk1-u1", "spk1-u2"]),
-            ("text", ["0001", "0002"]),
+        let kaldi = |ids: [&str; 2]| {
+            [format!("{} a\n{} b\n", ids[0], ids[1]), format!("{}\n{} a\n", ids[1], ids[0])]
+        };
+        let [reference, reversed] = kaldi(["1272-128104-0000", "84-1211-0013"]);
+        assert_eq!(format_of("r.txt", &reference, &reversed), Ok(TextFormat::Kaldi));
+        let different = reference.replace("84", "85");
+        for (reference, hypothesis) in [
+            (&reference, &different),
+            (&kaldi(["spk1_u1", "spk1_u2"])[0], &kaldi(["spk1_u1", "spk1_u2"])[1]),
+            (&kaldi(["mp3_player", "x86_64"])[0], &kaldi(["mp3_player", "x86_64"])[1]),
+            (&kaldi(["2019_01_02", "@user_12"])[0], &kaldi(["2019_01_02", "@user_12"])[0]),
         ] {
-            let [reference, reversed] =
-                [format!("{} a\n{} b\n", ids[0], ids[1]), format!("{}\n{} a\n", ids[1], ids[0])];
-            assert_eq!(format_of(file, &reference, &reversed), Ok(TextFormat::Kaldi), "{ids:?}");
-            let error = format_of(file, &reference, &format!("{} a\n", ids[0])).unwrap_err();
-            assert!(error.starts_with(&format!("{file}: looks like Kaldi's `text`")), "{error}");
+            let error = format_of("text", reference, hypothesis).unwrap_err();
+            assert!(error.starts_with("text: looks like Kaldi's `text`"), "{error}");
         }
+        assert!(begins_with_ids("u1 a\nu2\n", ["u1", "u2", "u3"].into_iter()));
+        assert!(!begins_with_ids("u1 a\nwords\n", ["u1"].into_iter()));
         for words in [
             "COVID-19 cases\n",
             "2019 was\n2020 was\n",
@@ -373,7 +387,7 @@ mod tests {
             "555-123-4567 a\n555-123-4568 b\n",
             "utt1 a\nutt2 b\n",
         ] {
-            assert_eq!(format_of("r.txt", words, words), Ok(TextFormat::Lines), "{words}");
+            assert_eq!(format_of("text", words, words), Ok(TextFormat::Lines), "{words}");
             assert!(may_begin_with_ids([words; 2]), "{words}");
         }
         for words in ["", "hello you\nyes\n", "the cat\nthe dog\n", "monday a\ntuesday b\n"] {

@@ -1,6 +1,6 @@
 //! Parsers of the formats without named columns.
 
-use engram_textfile::non_blank_lines;
+use engram_textfile::{non_blank_lines, without_quotes};
 
 use super::columns::is_header;
 use super::{Utterance, detect_format};
@@ -59,7 +59,7 @@ pub(super) fn parse_tsv<'a>(file: &str, text: &'a str) -> Result<Vec<Utterance<'
             let remedy = "write `id<TAB>text`, with the tab even if the text is empty";
             return Err(malformed(file, Some(line), "has no tab before a text", remedy));
         };
-        Ok(Utterance::plain(id, text, line))
+        Ok(Utterance { text: without_quotes(text), ..Utterance::plain(id, "", line) })
     };
     non_blank_lines(text).map(utterance).collect()
 }

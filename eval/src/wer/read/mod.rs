@@ -17,7 +17,7 @@ pub mod detect_format;
 mod formats;
 mod pairs;
 
-pub use columns::{Columns, Side};
+pub use columns::{Columns, Side, other_names};
 pub(crate) use formats::LENGTH_REMEDY;
 pub use pairs::{Markup, Pairs, join};
 

@@ -152,7 +152,8 @@ pub fn join<'a>(
                 (hypothesis_file, reference_file)
             };
             let reason = format!("has no ids, but {file_with_ids} has");
-            let remedy = "give both in the same format";
+            let remedy = "write it with the ids of the other, for example as id<TAB>text into a file \
+                          that ends in .tsv";
             return Err(malformed(file_without_ids, None, reason, remedy));
         }
     };

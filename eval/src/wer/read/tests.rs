@@ -90,6 +90,10 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
     for (text, format, side, expected) in [
         (nemo, Jsonl, Reference, "a.wav=x"),
         (nemo, Jsonl, Hypothesis, "a.wav=y"),
+        (&*nemo.replace("duration", "offset"), Jsonl, Reference, "a.wav-1.5=x"),
+        ("id\ttext\n1\t\"say \"\"a\"\"\"\n", Tsv, Reference, "1=say \"a\""),
+        ("1\t\"say \"\"a\"\"\"\n", Tsv, Reference, "1=say \"a\""),
+        ("1\t\"a\" b\n", Tsv, Reference, "1=\"a\" b"),
         (common_voice, Tsv, Hypothesis, "a.mp3=x b.mp3=y"),
         (csv, Csv, Reference, "u1=a, b u2="),
         ("id,reference,hypothesis\n1,a,b\n", Csv, Hypothesis, "1=b"),
@@ -99,6 +103,21 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
             Ok(expected),
             "{text}"
         );
+    }
+    for (text, format, sides, expected) in [
+        (
+            nemo,
+            Jsonl,
+            &[Reference, Hypothesis][..],
+            "id from `audio_filepath`, reference from \
+             `text`, hypothesis from `pred_text`",
+        ),
+        (common_voice, Tsv, &[Reference], "id from `path`, text from `sentence`"),
+        ("id,text\n1,a\n", Csv, &[Hypothesis], ""),
+        ("1\ta\n", Tsv, &[Hypothesis], ""),
+    ] {
+        let names = other_names(("f", text), format, sides, &usual_names).unwrap();
+        assert_eq!(names.unwrap_or_default(), expected);
     }
     let given_names =
         Columns { id: Some("Nr".into()), reference: Some("Satz".into()), ..Columns::default() };

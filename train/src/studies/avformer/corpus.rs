@@ -47,6 +47,7 @@ pub struct Corpus {
     general_speech: Option<Manifest>,
 }
 
+#[allow(clippy::large_enum_variant)] // A run has only one.
 enum Clips {
     /// Spoken names of the embedded world.
     World(Audiovisual),
@@ -194,7 +195,9 @@ impl Corpus {
         for (name, manifest) in self.manifests() {
             let mut hash = Sha256::new();
             manifest.clips.iter().for_each(|listed| hash.update(format!("{:?}\n", listed.clip)));
-            inputs.push((format!("{name} clips"), format!("{:x}", hash.finalize())));
+            let taken_as = manifest.taken_as.as_ref();
+            let taken_as = taken_as.map_or_else(String::new, |taken| format!(", read as {taken}"));
+            inputs.push((format!("{name} clips{taken_as}"), format!("{:x}", hash.finalize())));
             let audio = manifest.clips.iter().map(|listed| listed.clip.audio.as_path());
             inputs.push((format!("{name} audio"), digest::of_files(audio)?));
         }

@@ -3,7 +3,7 @@
 use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
-use engram_data::speech::manifest::{Clip, read_manifest};
+use engram_data::speech::manifest::{Clip, InputClips, read_list};
 use engram_data::world::speech::SAMPLE_RATE;
 use engram_infer::asr::{MAX_FRAMES, sample_evenly};
 use rayon::prelude::*;
@@ -19,6 +19,8 @@ const FILES_PER_BATCH: usize = 64;
 /// The clips of a manifest file.
 pub(super) struct Manifest {
     path: String,
+    /// What was taken for what in a list of another program.
+    pub(super) taken_as: Option<String>,
     /// The usable clips.
     pub(super) clips: Vec<ManifestClip>,
     /// Skipped clips, each with its line and the reason.
@@ -37,7 +39,7 @@ pub(super) struct ManifestClip {
 pub(super) type LengthLimits = (usize, f64);
 
 impl Manifest {
-    /// Reads a manifest and each of its audio files once, so that bad clips are found before
+    /// Reads a manifest or another list, and each of its audio files once, so that bad clips are found before
     /// training.
     pub(super) fn read(
         path: &str,
@@ -45,10 +47,10 @@ impl Manifest {
         on_error: OnError,
         quiet: bool,
     ) -> Result<Self> {
-        let clips = read_manifest(Path::new(path))?;
+        let InputClips { clips, taken_as, .. } = read_list(Path::new(path))?;
         let manifest_clip = |clip| ManifestClip { clip, seconds: 0.0, frames: Vec::new() };
         let clips: Vec<ManifestClip> = clips.into_iter().map(manifest_clip).collect();
-        let mut manifest = Self { path: path.to_string(), clips, skipped: Vec::new() };
+        let mut manifest = Self { path: path.to_string(), taken_as, clips, skipped: Vec::new() };
         if let Some(ManifestClip { clip, .. }) =
             manifest.clips.iter().find(|listed| listed.clip.text.is_none())
         {

@@ -5,7 +5,7 @@ use std::path::Path;
 use engram_data::audio::change_speed;
 use engram_data::audio::mixing::{add_noise, babble, white_noise};
 use engram_data::audio::noise::NoiseKind;
-use engram_data::speech::manifest::{Clip, read_manifest};
+use engram_data::speech::manifest::{Clip, InputClips, read_list};
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::{SAMPLE_RATE, Sentence, SpokenClip, Voice, voices};
@@ -61,6 +61,8 @@ enum Source {
 struct Manifest {
     path: String,
     clips: Vec<Clip>,
+    /// What was taken for what in a list of another program.
+    taken_as: Option<String>,
 }
 
 impl Utterance {
@@ -112,7 +114,9 @@ impl Corpus {
         let mut inputs = Vec::new();
         for (name, manifest) in [("train", train), ("test", test)] {
             let path = std::iter::once(Path::new(&manifest.path));
-            inputs.push((format!("{name} manifest"), digest::of_files(path)?));
+            let taken_as = manifest.taken_as.as_ref();
+            let taken_as = taken_as.map_or_else(String::new, |taken| format!(", read as {taken}"));
+            inputs.push((format!("{name} manifest{taken_as}"), digest::of_files(path)?));
             let audio = manifest.clips.iter().map(|clip| clip.audio.as_path());
             inputs.push((format!("{name} audio"), digest::of_files(audio)?));
         }
@@ -252,9 +256,10 @@ impl Corpus {
 }
 
 impl Manifest {
-    /// Reads a manifest, and checks that its audio files exist.
+    /// Reads a manifest or another list, and checks that its audio files exist.
     fn read(path: &str) -> Result<Self> {
-        let manifest = Self { path: path.to_string(), clips: read_manifest(Path::new(path))? };
+        let InputClips { clips, taken_as, .. } = read_list(Path::new(path))?;
+        let manifest = Self { path: path.to_string(), clips, taken_as };
         match manifest.clips.iter().find(|clip| !clip.audio.is_file()) {
             None => Ok(manifest),
             Some(clip) => {
