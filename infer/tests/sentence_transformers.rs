@@ -2,6 +2,9 @@
 //! `tests/reference/sentence_transformers.py`.
 #![allow(clippy::unwrap_used)]
 
+#[path = "encode/frozen.rs"]
+mod frozen;
+
 use engram_models::compute::Compute;
 use std::collections::BTreeMap;
 use std::fs;

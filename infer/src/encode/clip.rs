@@ -21,7 +21,7 @@ use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
 /// The maximum number of images in a forward pass.
-const IMAGE_BATCH: usize = 16;
+pub(super) const IMAGE_BATCH: usize = 16;
 
 /// CLIP's text encoder.
 pub(super) struct ClipTextModel(Clip);
