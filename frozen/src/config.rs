@@ -5,8 +5,6 @@ use engram_models::{ModelError, Result};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::unsupported;
-
 /// The largest accepted size; a larger one is a mistake.
 const MAX_SIZE: usize = 1 << 20;
 /// The largest accepted number of positions: their tables are computed when a model is built.
@@ -21,52 +19,48 @@ pub(crate) struct Config<'a> {
 impl<'a> Config<'a> {
     /// Parses the text of a `config.json`; messages name it `name`.
     pub(crate) fn parse(text: &str, name: &'a str) -> Result<Self> {
-        match serde_json::from_str(text) {
-            Ok(fields) => Ok(Self { name, fields }),
-            Err(error) => Err(unsupported(name, error.to_string())),
-        }
+        let fields = serde_json::from_str(text);
+        let bad = |error: serde_json::Error| Self { name, fields: Value::Null }.error(error);
+        Ok(Self { name, fields: fields.map_err(bad)? })
     }
 
     /// The object with this name, with all its defaults if it is missing.
     pub(crate) fn object(&self, key: &str) -> Self {
-        let fields = match &self.fields[key] {
-            Value::Null => Value::Object(Default::default()),
-            fields => fields.clone(),
-        };
+        let fields = self.fields.get(key).filter(|fields| !fields.is_null());
+        let fields = fields.cloned().unwrap_or_else(|| Value::Object(Default::default()));
         Self { name: self.name, fields }
     }
 
-    pub(crate) fn field(&self, key: &str) -> &Value {
-        &self.fields[key]
+    /// The first of these fields that exists; null if there is none.
+    pub(crate) fn field(&self, keys: &[&str]) -> &Value {
+        keys.iter().map(|key| &self.fields[*key]).find(|it| !it.is_null()).unwrap_or(&Value::Null)
     }
 
     /// Reads a configuration of `candle-transformers`.
     pub(crate) fn read<C: DeserializeOwned>(&self) -> Result<C> {
-        serde_json::from_value(self.fields.clone()).map_err(|error| self.error(error.to_string()))
+        serde_json::from_value(self.fields.clone()).map_err(|error| self.error(error))
     }
 
     /// A size from 1: the first of these fields that exists, or else the default.
     pub(crate) fn size(&self, keys: &[&str], default: Option<usize>) -> Result<usize> {
-        let found = keys.iter().find(|key| !self.fields[**key].is_null());
-        let value = match (found, default) {
-            (Some(key), _) => self.fields[*key].as_u64().and_then(|size| size.try_into().ok()),
-            (None, Some(default)) => Some(default),
-            (None, None) => return Err(self.error(format!("missing field `{}`", keys[0]))),
-        };
         let max = if keys[0].contains("position") { MAX_POSITIONS } else { MAX_SIZE };
+        let value = match self.field(keys) {
+            Value::Null => default,
+            value => value.as_u64().and_then(|size| size.try_into().ok()),
+        };
         let fits = value.filter(|size| (1..=max).contains(size));
         fits.ok_or_else(|| self.error(format!("`{}` is not a size from 1 to {max}", keys[0])))
     }
 
     /// A positive number: the first of these fields that exists, or else the default.
     pub(crate) fn number(&self, keys: &[&str], default: f64) -> Result<f64> {
-        let found = keys.iter().find(|key| !self.fields[**key].is_null());
-        let value = found.map_or(Some(default), |key| self.fields[*key].as_f64());
+        let value = self.field(keys);
+        let value = if value.is_null() { Some(default) } else { value.as_f64() };
         let fits = value.filter(|value| *value > 0.0 && value.is_finite());
         fits.ok_or_else(|| self.error(format!("`{}` is not a positive number", keys[0])))
     }
 
-    /// Checks the width and the number of heads.
+    /// Checks a width and its number of heads.
     pub(crate) fn check_heads(&self, width: usize, heads: usize) -> Result<()> {
         match heads > 0 && width > 0 && width.is_multiple_of(heads) {
             true => Ok(()),
@@ -74,17 +68,9 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// Checks the side length of an image and of its patches, in pixels.
-    pub(crate) fn check_patches(&self, image: usize, patch: usize) -> Result<()> {
-        match (1..=image).contains(&patch) && image <= MAX_SIZE {
-            true => Ok(()),
-            false => Err(self.error(format!("patches of {patch} pixels in images of {image}"))),
-        }
-    }
-
     /// The activation of the feed-forward layers; GELU is the default.
     pub(crate) fn activation(&self) -> Result<Activation> {
-        match self.field("hidden_act") {
+        match &self.fields["hidden_act"] {
             Value::Null => Ok(Activation::Gelu),
             name => serde_json::from_value(name.clone())
                 .map_err(|error| self.error(format!("hidden_act: {error}"))),
@@ -96,9 +82,8 @@ impl<'a> Config<'a> {
         for (key, supported) in fields {
             let value = &self.fields[*key];
             if !value.is_null() && value != supported {
-                return Err(
-                    self.error(format!("`{key}` is {value}; only {supported} is supported"))
-                );
+                let reason = format!("`{key}` is {value}; only {supported} is supported");
+                return Err(self.error(reason));
             }
         }
         Ok(())
@@ -106,17 +91,18 @@ impl<'a> Config<'a> {
 
     /// Refuses a model whose `auto_map` names code other than the published `classes`.
     pub(crate) fn refuse_code(&self, classes: &[&str]) -> Result<()> {
-        let Some(class) = self.fields["auto_map"]["AutoModel"].as_str() else { return Ok(()) };
-        if classes.iter().any(|known| class.rsplit('.').next() == Some(known)) {
-            return Ok(());
+        match self.fields["auto_map"]["AutoModel"].as_str() {
+            Some(class) if !classes.iter().any(|known| class.rsplit('.').next() == Some(known)) => {
+                Err(self.error(format!(
+                    "`auto_map` names the model's own code `{class}`, which is not run; use a \
+                     published model of the family without such code"
+                )))
+            }
+            _ => Ok(()),
         }
-        Err(self.error(format!(
-            "`auto_map` names the model's own code `{class}`, which is not run; use a published \
-             model of the family without such code"
-        )))
     }
 
-    pub(crate) fn error(&self, reason: impl Into<String>) -> ModelError {
-        unsupported(self.name, reason)
+    pub(crate) fn error(&self, reason: impl ToString) -> ModelError {
+        ModelError::BadConfig { what: self.name.to_owned(), reason: reason.to_string() }
     }
 }

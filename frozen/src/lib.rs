@@ -3,7 +3,6 @@
 //! | `model_type` in `config.json` | published models, for example | vector of a text or an image |
 //! |---|---|---|
 //! | `siglip` | SigLIP; SigLIP 2 of a fixed resolution | the heads of both encoders |
-//! | `siglip_vision_model` | the image encoder of SigLIP alone | its head |
 //! | `dinov2`, `dinov2_with_registers` | DINOv2 small, base and large | class token, after the last norm |
 //! | `vit` | ViT, DINO | class token, after the last norm |
 //! | `bert` with `alibi` positions | jina-embeddings-v2 | states of the tokens, to be pooled |
@@ -28,7 +27,7 @@ mod texts;
 use std::path::Path;
 
 use candle_core::{Device, Tensor};
-use engram_models::{ModelError, Result};
+use engram_models::Result;
 use serde_json::Value;
 
 use config::Config;
@@ -37,7 +36,7 @@ use source::Source;
 /// A family of frozen encoders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// SigLIP, with both encoders or with the image encoder alone.
+    /// SigLIP.
     Siglip,
     /// DINOv2 and ViT.
     VisionTransformer,
@@ -83,7 +82,7 @@ impl Texts {
     /// [`max_tokens`](Self::max_tokens) ids, with padding, and returns one vector, `[1, D]`.
     ///
     /// # Errors
-    /// [`ModelError::Candle`]
+    /// [`Candle`](engram_models::ModelError::Candle)
     pub fn encode(&self, ids: &[u32]) -> Result<Tensor> {
         let states = (self.forward)(&Tensor::new(ids, &Device::Cpu)?.unsqueeze(0)?)?;
         Ok(if states.rank() == 3 { states.squeeze(0)? } else { states })
@@ -94,7 +93,7 @@ impl Images {
     /// Returns the vectors of images `[B, 3, H, W]`: `[B, D]`.
     ///
     /// # Errors
-    /// [`ModelError::Candle`]
+    /// [`Candle`](engram_models::ModelError::Candle)
     pub fn encode(&self, pixels: &Tensor) -> Result<Tensor> {
         Ok((self.forward)(pixels)?)
     }
@@ -102,14 +101,14 @@ impl Images {
 
 impl Family {
     /// The `model_type` of every family, for messages.
-    pub const MODEL_TYPES: &'static str = "siglip, siglip_vision_model, dinov2, \
-         dinov2_with_registers, vit, nomic_bert, new, gte, bert with alibi positions";
+    pub const MODEL_TYPES: &'static str = "siglip, dinov2, dinov2_with_registers, vit, \
+         nomic_bert, new, gte, bert with alibi positions";
 
     /// The family of a `config.json`; `None` for all other models.
     pub fn of(config: &str) -> Option<Self> {
         let config: Value = serde_json::from_str(config).ok()?;
         Some(match config["model_type"].as_str()? {
-            "siglip" | "siglip_vision_model" => Self::Siglip,
+            "siglip" => Self::Siglip,
             "dinov2" | "dinov2_with_registers" | "vit" => Self::VisionTransformer,
             "bert" if config["position_embedding_type"] == "alibi" => Self::JinaBert,
             "nomic_bert" => Self::NomicBert,
@@ -122,9 +121,9 @@ impl Family {
     /// weights. `image_size` is the height and width of the images that the model will get.
     ///
     /// # Errors
-    /// [`ModelError::BadConfig`] for a variant that is not supported, for code of the model's own
+    /// [`BadConfig`](engram_models::ModelError::BadConfig) for a variant that is not supported, for code of the model's own
     /// (`auto_map`), and for images of a size that the model does not take.
-    /// [`ModelError::BadFile`] for weights that do not fit the configuration.
+    /// [`BadFile`](engram_models::ModelError::BadFile) for weights that do not fit the configuration.
     pub fn open(
         self,
         config: &str,
@@ -133,8 +132,9 @@ impl Family {
         image_size: Option<(usize, usize)>,
     ) -> Result<FrozenEncoder> {
         let config = Config::parse(config, name)?;
-        config.refuse_code(self.published_classes())?;
-        let source = Source::open(weights, self.weights_prefixes())?;
+        let (classes, prefixes) = self.published();
+        config.refuse_code(classes)?;
+        let source = Source::open(weights, prefixes)?;
         let encoder = match self {
             Self::Siglip => images::siglip(&config, &source, image_size),
             Self::VisionTransformer => images::vision_transformer(&config, &source, image_size),
@@ -146,29 +146,15 @@ impl Family {
         Ok(encoder)
     }
 
-    /// The classes of published code, in `auto_map`, that this family runs instead.
-    fn published_classes(self) -> &'static [&'static str] {
+    /// The classes of published code, in `auto_map`, that this family runs instead; and the
+    /// beginnings of tensor names in files of models with a head.
+    fn published(self) -> (&'static [&'static str], &'static [&'static str]) {
         match self {
-            Self::JinaBert => &["JinaBertModel"],
-            Self::NomicBert => &["NomicBertModel"],
-            Self::Gte => &["NewModel", "GteModel"],
-            Self::Siglip | Self::VisionTransformer => &[],
+            Self::Siglip => (&[], &[]),
+            Self::VisionTransformer => (&[], &["dinov2.", "dinov2_with_registers.", "vit."]),
+            Self::JinaBert => (&["JinaBertModel"], &["bert."]),
+            Self::NomicBert => (&["NomicBertModel"], &["bert.", "nomic_bert."]),
+            Self::Gte => (&["NewModel", "GteModel"], &["new.", "gte."]),
         }
     }
-
-    /// The beginnings of tensor names in files of models with a head.
-    fn weights_prefixes(self) -> &'static [&'static str] {
-        match self {
-            Self::Siglip => &[],
-            Self::VisionTransformer => &["dinov2.", "dinov2_with_registers.", "vit."],
-            Self::JinaBert => &["bert."],
-            Self::NomicBert => &["bert.", "nomic_bert."],
-            Self::Gte => &["new.", "gte."],
-        }
-    }
-}
-
-/// The error for a setting that is not supported.
-fn unsupported(name: &str, reason: impl Into<String>) -> ModelError {
-    ModelError::BadConfig { what: name.to_owned(), reason: reason.into() }
 }

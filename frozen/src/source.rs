@@ -24,7 +24,7 @@ pub(crate) struct Source {
 
 /// Parts of tensor names that no encoder reads: heads, tables that are computed, and the token of
 /// masked patches.
-const UNUSED: [&str; 10] = [
+const UNUSED: [&str; 9] = [
     "pooler.",
     "cls.",
     "lm_head.",
@@ -34,7 +34,6 @@ const UNUSED: [&str; 10] = [
     "mask_token",
     "logit_scale",
     "logit_bias",
-    "text_model.",
 ];
 
 impl Source {
@@ -62,7 +61,7 @@ impl Source {
 
     /// A builder of models, for files with the names that `candle-transformers` uses.
     pub(crate) fn plain_builder(self: &Arc<Self>) -> VarBuilder<'static> {
-        self.builder(Box::new(|source, shape, name| source.read(shape, name)))
+        self.builder(Box::new(Self::read))
     }
 
     /// Refuses weights with a tensor that the model did not read: they belong to a variant with

@@ -15,6 +15,9 @@ use crate::{Forward, FrozenEncoder, Texts};
 /// `heads * length²` values, so it only grows when a longer text comes.
 const FIRST_LENGTH: usize = 512;
 
+/// The largest accepted factor of GTE's positions: their table grows with it.
+const MAX_FACTOR: f64 = 64.0;
+
 const POSITIONS: &str = "max_position_embeddings";
 
 /// jina-embeddings-v2 in English and in two languages. The model for code has other layers.
@@ -61,7 +64,7 @@ pub(crate) fn nomic_bert(config: &Config, source: &Arc<Source>) -> Result<Frozen
     ])?;
     let rope = config.object("rope_parameters");
     rope.require(&[("rope_type", json!("default"))])?;
-    let has_bias = |key| config.field(key).as_bool().unwrap_or(false);
+    let has_bias = |key| config.field(&[key]).as_bool().unwrap_or(false);
     let base = rope.number(&["rope_theta"], 1000.0)?;
     let sizes = nomic::Config {
         vocab_size: config.size(&["vocab_size"], None)?,
@@ -96,9 +99,15 @@ pub(crate) fn gte(config: &Config, source: &Arc<Source>) -> Result<FrozenEncoder
     let (scaling, rope) = (config.object("rope_scaling"), config.object("rope_parameters"));
     scaling.require(&[("type", json!("ntk")), ("mixed_b", Value::Null)])?;
     rope.require(&[("rope_type", json!("default"))])?;
-    let has_scaling = !scaling.field("type").is_null();
+    let scaling_factor = match scaling.field(&["type"]) {
+        Value::Null => 0.0,
+        _ => scaling.number(&["factor"], 1.0)?,
+    };
+    if scaling_factor > MAX_FACTOR {
+        return Err(config.error(format!("`factor` of `rope_scaling` is above {MAX_FACTOR}")));
+    }
     let base = rope.number(&["rope_theta"], 160_000.0)?;
-    let types = config.field("type_vocab_size").as_u64().unwrap_or(1);
+    let types = config.field(&["type_vocab_size"]).as_u64().unwrap_or(1);
     let width = config.size(&["hidden_size"], None)?;
     let max_tokens = config.size(&[POSITIONS], None)?;
     let sizes = stella::Config {
@@ -113,7 +122,7 @@ pub(crate) fn gte(config: &Config, source: &Arc<Source>) -> Result<FrozenEncoder
         norm_eps: config.number(&["layer_norm_eps"], 1e-12)?,
         activation_fn: config.activation()?,
         type_vocab_size: (types as usize).clamp(1, 1024),
-        scaling_factor: if has_scaling { scaling.number(&["factor"], 1.0)?.min(64.0) } else { 0.0 },
+        scaling_factor,
         ..stella::Config::default()
     };
     config.check_heads(width, sizes.num_attention_heads)?;

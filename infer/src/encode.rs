@@ -201,11 +201,11 @@ impl Encoder {
         Ok(match model_type(&text).as_deref() {
             Some(CLIP) => {
                 let (model, tokens, images, identity) = clip::open_both(layout, &config, compute)?;
-                (Some(Texts::new(model, tokens)), Some(Box::new(images)), identity)
+                (Some(Texts::new(model, tokens)), Some(images), identity)
             }
             Some(CLIP_VISION) => {
-                let (model, identity) = clip::ClipImageModel::open(&transformer, &config, compute)?;
-                (None, Some(Box::new(model)), identity)
+                let (model, identity) = clip::open_vision(&transformer, &config, compute)?;
+                (None, Some(model), identity)
             }
             kind => {
                 frozen::check_known(kind, &config, &text)?;

@@ -171,8 +171,8 @@ fn errors_for_unsupported_features_contain_the_file_and_the_feature() {
         (
             "bert cls",
             "config.json",
-            |c| c["model_type"] = json!("nomic_bert"),
-            &["nomic_bert", "bert, roberta, xlm-roberta"],
+            |c| c["model_type"] = json!("funnel"),
+            &["funnel", "bert, roberta, xlm-roberta"],
         ),
         ("bert cls", "config.json", |c| c["is_decoder"] = json!(true), &["is_decoder"]),
         (

@@ -3,17 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor};
-use engram_data::image::Preprocessing;
+use candle_core::Tensor;
 use engram_data::tokenizer::SegmentTokenizer;
-use engram_frozen::{Family, Images, Texts as FrozenTexts};
-use engram_models::compute::to_host;
+use engram_frozen::{Family, Texts as FrozenTexts};
 use engram_models::packed::PackedTokens;
 use engram_models::text_encoder::TextEncoderConfig;
 use serde_json::{Value, json};
 
-use super::clip::IMAGE_BATCH;
 use super::identity::Inputs;
+use super::images::ProcessedImages;
 use super::layout::Layout;
 use super::text::TextModel;
 use super::tokenizer::{TextTokens, TokenizerConfig, adapt_tokenizer_json, with_first};
@@ -39,7 +37,7 @@ pub(super) fn open(
     let weights = folder.weights()?;
     let mut inputs = Inputs::of_config(config);
     let mut sha256 = weights.sha256.clone();
-    let (mut processor, mut size) = (None, None);
+    let mut processor = None;
     if matches!(family, Family::Siglip | Family::VisionTransformer) {
         layout.check_clip()?;
         let (path, preprocessing) = folder.image_processor()?;
@@ -48,11 +46,10 @@ pub(super) fn open(
             let (name, reason) = (path.display().to_string(), reason.to_owned());
             return Err(InferError::Encoder { name, reason });
         };
-        size = Some((height as usize, width as usize));
         inputs = inputs.images(&preprocessing);
-        processor = Some(preprocessing);
+        processor = Some((preprocessing, (height as usize, width as usize)));
     }
-    let encoder = family.open(config, &name, &weights.path, size)?;
+    let encoder = family.open(config, &name, &weights.path, processor.as_ref().map(|it| it.1))?;
     let mut texts = None;
     if let Some(model) = encoder.texts {
         let (tokens, json) = tokenizer(family, layout, &folder, &model)?;
@@ -73,12 +70,10 @@ pub(super) fn open(
             Texts::new(model, tokens)
         });
     }
-    let images = match (encoder.images, processor, size) {
-        (Some(model), Some(preprocessing), Some(size)) => {
-            Some(Box::new(FrozenImages { model, preprocessing, size }) as Box<dyn ImageEncoder>)
-        }
-        _ => None,
-    };
+    let images = encoder.images.zip(processor).map(|(model, (preprocessing, size))| {
+        let (width, forward) = (model.width, move |pixels: &Tensor| Ok(model.encode(pixels)?));
+        Box::new(ProcessedImages { preprocessing, size, width, forward }) as Box<dyn ImageEncoder>
+    });
     Ok((texts, images, inputs.with_weights(sha256)))
 }
 
@@ -213,33 +208,5 @@ impl TextEncoder for SiglipTexts {
             vectors.push(self.model.encode(&padded)?);
         }
         Ok(Tensor::cat(&vectors, 0)?)
-    }
-}
-
-/// An image encoder with its image processor.
-struct FrozenImages {
-    model: Images,
-    preprocessing: Preprocessing,
-    /// Height and width of an image, in pixels.
-    size: (usize, usize),
-}
-
-impl ImageEncoder for FrozenImages {
-    fn width(&self) -> usize {
-        self.model.width
-    }
-
-    fn preprocessing(&self) -> &Preprocessing {
-        &self.preprocessing
-    }
-
-    fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
-        let mut vectors = Vec::new();
-        for batch in images.chunks(IMAGE_BATCH) {
-            let shape = (batch.len(), 3, self.size.0, self.size.1);
-            let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu)?;
-            vectors.extend(to_host(&self.model.encode(&pixels)?)?);
-        }
-        Ok(vectors)
     }
 }

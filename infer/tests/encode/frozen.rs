@@ -120,7 +120,7 @@ fn frozen_encoders_are_not_trained_and_bad_folders_are_refused_with_a_remedy() {
         ("siglip", "preprocessor_config.json", "size", json!({"height": 9, "width": 9}), "12 x 12"),
         ("siglip", "config.json", "model_type", json!("siglip2"), "`siglip2` is not one of: bert"),
         ("siglip", "config.json", "auto_map", json!({"AutoModel": "m.M"}), "own code `m.M`"),
-        ("dinov2", "config.json", "model_type", json!("siglip"), "is missing"),
+        ("dinov2", "config.json", "model_type", json!("siglip"), "224 x 224 pixels"),
         ("dinov2", "preprocessor_config.json", "do_center_crop", json!(false), "of one size"),
     ] {
         let folder = folder(name);
