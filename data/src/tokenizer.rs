@@ -252,6 +252,22 @@ impl SegmentTokenizer {
         Self::new(TextTokenizer::parse(path.as_ref(), bytes)?)
     }
 
+    /// Parses the content of a `tokenizer.json` whose post-processor adds all special tokens but the
+    /// padding, which has this name. The other special tokens are then those of the padding.
+    ///
+    /// # Errors
+    /// as [`TextTokenizer::parse`]; `Malformed` without the padding token
+    pub fn with_padding(
+        path: impl AsRef<Path>,
+        bytes: &[u8],
+        padding: &str,
+    ) -> Result<Self, DataError> {
+        let tokens = TextTokenizer::parse(path.as_ref(), bytes)?;
+        let pad = tokens.special("padding", &[padding])?;
+        let special = SpecialTokens { cls: pad, sep: pad, pad, mask: None };
+        Ok(Self { tokens, special, cache: Mutex::default() })
+    }
+
     fn new(tokens: TextTokenizer) -> Result<Self, DataError> {
         // A vocabulary may have the names of several styles: MPNet's has BERT's, too. The
         // post-processor adds the tokens that the encoder knows.

@@ -6,13 +6,15 @@
 //! | `config.json` of BERT or DeBERTa | pooling from `modules.json`, else mean pooling | – |
 //! | `config.json` of CLIP | the text encoder | the vision encoder |
 //! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
+//! | `config.json` of SigLIP, DINOv2, jina-embeddings-v2 and others | as in [`engram_frozen`] | as in [`engram_frozen`] |
 //! | `mobilenet_v2_1.0_224.safetensors` | – | the average-pooled features of MobileNetV2 |
 //!
-//! For a text with an image, CLIP adds the unit vectors of both and normalises the sum. (REVEAL
+//! For a text with an image, CLIP and SigLIP add the unit vectors of both and normalise the sum. (REVEAL
 //! encodes text and image together in one network, which is part of its model.)
 
 mod clip;
 mod files;
+mod frozen;
 mod identity;
 mod images;
 mod joint;
@@ -26,6 +28,7 @@ use candle_core::Tensor;
 use engram_data::image::{DecodedImage, Preprocessing};
 use engram_data::messages::{counted, message};
 use engram_data::tokenizer::{SpecialTokens, TextForm};
+use engram_frozen::Family;
 use engram_models::clip::CLIP_VISION;
 use engram_models::compute::{Compute, to_host};
 use engram_models::mobilenet;
@@ -159,7 +162,7 @@ impl Drop for Encoder {
 
 impl Encoder {
     /// Opens the model in a folder or at `hf://owner/name`, with its default prompt. It computes on
-    /// `compute`; MobileNetV2 always computes on the CPU.
+    /// `compute`; MobileNetV2 and the models of [`engram_frozen`] always compute on the CPU.
     ///
     /// # Errors
     /// [`InferError::Data`] for missing files; [`InferError::Encoder`] for an unsupported format;
@@ -200,16 +203,21 @@ impl Encoder {
             }
             Err(error) => return Err(error.into()),
         };
-        Ok(match model_type(&config)?.as_deref() {
+        let text = config_text(&config)?;
+        if let Some(family) = Family::of(&text) {
+            return frozen::open(family, layout, &config, &text);
+        }
+        Ok(match model_type(&text).as_deref() {
             Some(CLIP) => {
                 let (model, tokens, images, identity) = clip::open_both(layout, &config, compute)?;
-                (Some(Texts::new(model, tokens)), Some(Box::new(images)), identity)
+                (Some(Texts::new(model, tokens)), Some(images), identity)
             }
             Some(CLIP_VISION) => {
-                let (model, identity) = clip::ClipImageModel::open(&transformer, &config, compute)?;
-                (None, Some(Box::new(model)), identity)
+                let (model, identity) = clip::open_vision(&transformer, &config, compute)?;
+                (None, Some(model), identity)
             }
-            _ => {
+            kind => {
+                frozen::check_known(kind, &config, &text)?;
                 let (model, tokens, identity) = text::TextModel::open(layout, compute)?;
                 (Some(Texts::new(model, tokens)), None, identity)
             }
@@ -309,7 +317,8 @@ impl Encoder {
     /// image that is too thin to be resized.
     pub fn prepare_image(&self, image: &DecodedImage, name: &Path) -> Result<Prepared> {
         let Some(images) = &self.images else {
-            let reason = "only encodes texts, not images; use CLIP or MobileNetV2".into();
+            let reason = "only encodes texts, not images; use CLIP, SigLIP, DINOv2 or MobileNetV2";
+            let reason = reason.into();
             return Err(InferError::Encoder { name: self.name.clone(), reason });
         };
         Ok(Prepared { tokens: None, pixels: Some(images.preprocessing().apply(image, name)?) })
@@ -374,14 +383,18 @@ fn to_unit_length(vector: &mut [f32]) {
     vector.iter_mut().for_each(|v| *v = (f64::from(*v) * scale) as f32);
 }
 
-/// The `model_type` in a `config.json`. Invalid JSON gives `None` here and an error when the whole
-/// file is read.
-fn model_type(config: &Path) -> Result<Option<String>> {
+/// The text of a `config.json`. Invalid UTF-8 gives an error when the text is parsed.
+fn config_text(config: &Path) -> Result<String> {
+    let bytes = engram_durable::read_file(config).map_err(InferError::io(config))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The `model_type` in the text of a `config.json`. Invalid JSON gives `None` here and an error when
+/// the whole file is read.
+fn model_type(config: &str) -> Option<String> {
     #[derive(Deserialize)]
     struct Config {
         model_type: Option<String>,
     }
-    let bytes = engram_durable::read_file(config).map_err(InferError::io(config))?;
-    let parsed = serde_json::from_slice::<Config>(&bytes).ok();
-    Ok(parsed.and_then(|parsed| parsed.model_type))
+    serde_json::from_str::<Config>(config).ok()?.model_type
 }

@@ -2,6 +2,9 @@
 //! `tests/reference/sentence_transformers.py`.
 #![allow(clippy::unwrap_used)]
 
+#[path = "encode/frozen.rs"]
+mod frozen;
+
 use candle_core::{DType, Device, Tensor};
 use engram_models::compute::Compute;
 use engram_models::weights::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Weights, save};
@@ -170,8 +173,8 @@ fn errors_for_unsupported_features_contain_the_file_and_the_feature() {
         (
             "bert cls",
             "config.json",
-            |c| c["model_type"] = json!("nomic_bert"),
-            &["nomic_bert", "bert, roberta, xlm-roberta"],
+            |c| c["model_type"] = json!("funnel"),
+            &["funnel", "bert, roberta, xlm-roberta"],
         ),
         ("bert cls", "config.json", |c| c["is_decoder"] = json!(true), &["is_decoder"]),
         (

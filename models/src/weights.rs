@@ -246,7 +246,7 @@ impl Weights {
     }
 
     /// The names of all tensors in the files.
-    fn names(&self) -> impl Iterator<Item = String> {
+    pub fn names(&self) -> impl Iterator<Item = String> {
         self.shards.iter().flat_map(Shard::names)
     }
 }

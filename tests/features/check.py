@@ -7,7 +7,7 @@ Lists the dependencies that would be compiled once more, with other features; se
 import subprocess
 import sys
 
-CRATES = "durable textfile entry models memory data eval infer train".split()
+CRATES = "durable textfile entry models frozen memory data eval infer train".split()
 
 
 def packages(*options: str) -> set[str]:

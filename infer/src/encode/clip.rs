@@ -3,33 +3,25 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use candle_core::{Device, Tensor};
+use candle_core::Tensor;
 use engram_data::image::Preprocessing;
 use engram_data::tokenizer::SegmentTokenizer;
 use engram_models::clip::{Clip, ClipConfig, ClipVision, ClipVisionConfig};
-use engram_models::compute::{Compute, to_host};
+use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::ParameterBuilder;
 
 use super::identity::{Identity, Inputs};
+use super::images::ProcessedImages;
 use super::layout::Layout;
 use super::tokenizer::{TextTokens, TokenizerConfig, adapt_tokenizer_json};
 use super::{ImageEncoder, TextEncoder};
 use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
-/// The maximum number of images in a forward pass.
-const IMAGE_BATCH: usize = 16;
-
 /// CLIP's text encoder.
 pub(super) struct ClipTextModel(Clip);
-
-/// CLIP's vision encoder with its image processor.
-pub(super) struct ClipImageModel {
-    vision: ClipVision,
-    preprocessing: Preprocessing,
-}
 
 /// Builds both encoders of CLIP from a folder with the configuration `config_path`. Returns them
 /// with the tokenizer and the identity.
@@ -37,7 +29,7 @@ pub(super) fn open_both(
     layout: &Layout,
     config_path: &Path,
     compute: &Compute,
-) -> Result<(ClipTextModel, TextTokens, ClipImageModel, Identity)> {
+) -> Result<(ClipTextModel, TextTokens, Box<dyn ImageEncoder>, Identity)> {
     layout.check_clip()?;
     let (folder, settings) = (layout.transformer(), layout.settings(true)?);
     let clip_config = ClipConfig::read(config_path)?;
@@ -68,7 +60,7 @@ pub(super) fn open_both(
         .texts(&json, &tokens.forms(), &layout.prompts)
         .images(&preprocessing)
         .with_weights(weights.sha256);
-    let images = ClipImageModel { vision: clip.vision.clone(), preprocessing };
+    let images = image_encoder(clip.vision.clone(), preprocessing);
     Ok((ClipTextModel(clip), tokens, images, identity))
 }
 
@@ -86,44 +78,26 @@ fn read_text(path: &Path) -> Result<String> {
     engram_durable::read_text(path).map_err(InferError::io(path))
 }
 
-impl ClipImageModel {
-    /// Builds a vision encoder without a text encoder. Returns the model and its identity.
-    pub(super) fn open(
-        folder: &PretrainedFolder,
-        config_path: &Path,
-        compute: &Compute,
-    ) -> Result<(Self, Identity)> {
-        let config = ClipVisionConfig::read(config_path)?;
-        let weights = folder.weights()?;
-        let preprocessing = checked_preprocessing(&config, config_path, folder)?;
-        let builder = ParameterBuilder::frozen(compute);
-        let source = Arc::new(weights.files.open()?);
-        let vision = ClipVision::new(&config, &builder.with_weights(source))?;
-        let inputs = Inputs::of_config(&read_text(config_path)?).images(&preprocessing);
-        Ok((Self { vision, preprocessing }, inputs.with_weights(weights.sha256)))
-    }
+/// Builds a vision encoder without a text encoder. Returns the model and its identity.
+pub(super) fn open_vision(
+    folder: &PretrainedFolder,
+    config_path: &Path,
+    compute: &Compute,
+) -> Result<(Box<dyn ImageEncoder>, Identity)> {
+    let config = ClipVisionConfig::read(config_path)?;
+    let weights = folder.weights()?;
+    let preprocessing = checked_preprocessing(&config, config_path, folder)?;
+    let builder = ParameterBuilder::frozen(compute);
+    let source = Arc::new(weights.files.open()?);
+    let vision = ClipVision::new(&config, &builder.with_weights(source))?;
+    let inputs = Inputs::of_config(&read_text(config_path)?).images(&preprocessing);
+    Ok((image_encoder(vision, preprocessing), inputs.with_weights(weights.sha256)))
 }
 
-impl ImageEncoder for ClipImageModel {
-    fn width(&self) -> usize {
-        self.vision.config.projection_dim
-    }
-
-    fn preprocessing(&self) -> &Preprocessing {
-        &self.preprocessing
-    }
-
-    fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
-        let size = self.vision.config.image_size;
-        let mut vectors = Vec::new();
-        for batch in images.chunks(IMAGE_BATCH) {
-            let shape = (batch.len(), 3, size, size);
-            let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu)?;
-            let encoded = self.vision.forward(&pixels, &Mode::inference())?;
-            vectors.extend(to_host(&encoded.embeddings)?);
-        }
-        Ok(vectors)
-    }
+fn image_encoder(vision: ClipVision, preprocessing: Preprocessing) -> Box<dyn ImageEncoder> {
+    let (size, width) = (vision.config.image_size, vision.config.projection_dim);
+    let forward = move |pixels: &Tensor| Ok(vision.forward(pixels, &Mode::inference())?.embeddings);
+    Box::new(ProcessedImages { preprocessing, size: (size, size), width, forward })
 }
 
 /// Reads the image processor of a model and checks that its output size matches the model.

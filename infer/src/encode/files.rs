@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engram_data::tokenizer::SegmentTokenizer;
+use engram_frozen::Family;
 use engram_models::params::ParameterBuilder;
 use engram_models::similarity::Pooling;
 use engram_models::text_encoder::{TextEncoder, TextEncoderConfig};
 
+use super::config_text;
 use super::layout::Layout;
 use super::tokenizer::{TokenizerConfig, adapt_tokenizer_json};
 use crate::digest;
@@ -50,6 +52,14 @@ impl EncoderFiles {
     pub(super) fn of_layout(layout: &Layout) -> Result<Self> {
         let folder = layout.transformer();
         let config = folder.file("config.json")?;
+        if Family::of(&config_text(&config)?).is_some() {
+            let reason = format!(
+                "this encoder can only be used frozen, not trained; to train one, use a model with \
+                 one of these values of model_type: {}",
+                TextEncoderConfig::model_types()
+            );
+            return Err(InferError::Encoder { name: config.display().to_string(), reason });
+        }
         let settings = layout.settings(false)?;
         let tokenizer_config = TokenizerConfig::read(&folder)?;
         let tokenizer = folder.tokenizer()?;
@@ -70,9 +80,9 @@ impl EncoderFiles {
     }
 
     fn read(config: &Path, tokenizer: &Path, adapt: impl Fn(Vec<u8>) -> Vec<u8>) -> Result<Self> {
-        let read = |path: &Path| engram_durable::read_file(path).map_err(InferError::io(path));
-        let config_json = String::from_utf8_lossy(&read(config)?).into_owned();
-        let tokenizer_json = adapt(read(tokenizer)?);
+        let config_json = config_text(config)?;
+        let json = engram_durable::read_file(tokenizer).map_err(InferError::io(tokenizer))?;
+        let tokenizer_json = adapt(json);
         let tokenizer = SegmentTokenizer::from_bytes(tokenizer, &tokenizer_json)?;
         Self::new(config_json, config.display().to_string(), tokenizer_json, tokenizer)
     }

@@ -1,4 +1,4 @@
-//! Image embeddings of MobileNetV2.
+//! Image embeddings of MobileNetV2, and of models with a published image processor.
 
 use std::path::Path;
 
@@ -45,5 +45,39 @@ impl ImageEncoder for ImageModel {
         let shape = (images.len(), 3, IMAGE_SIZE, IMAGE_SIZE);
         let pixels = Tensor::from_vec(images.concat(), shape, &Device::Cpu)?;
         Ok(to_host(&self.network.embed(&pixels)?)?)
+    }
+}
+
+/// The maximum number of images in a forward pass.
+const IMAGE_BATCH: usize = 16;
+
+/// An image encoder with its published image processor.
+pub(super) struct ProcessedImages<F> {
+    pub(super) preprocessing: Preprocessing,
+    /// Height and width of an image after the preprocessing, in pixels.
+    pub(super) size: (usize, usize),
+    /// The dimension `D` of the embeddings.
+    pub(super) width: usize,
+    /// Computes the embeddings `[B, D]` of images `[B, 3, H, W]`.
+    pub(super) forward: F,
+}
+
+impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> ImageEncoder for ProcessedImages<F> {
+    fn width(&self) -> usize {
+        self.width
+    }
+
+    fn preprocessing(&self) -> &Preprocessing {
+        &self.preprocessing
+    }
+
+    fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
+        let mut vectors = Vec::new();
+        for batch in images.chunks(IMAGE_BATCH) {
+            let shape = (batch.len(), 3, self.size.0, self.size.1);
+            let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu)?;
+            vectors.extend(to_host(&(self.forward)(&pixels)?)?);
+        }
+        Ok(vectors)
     }
 }

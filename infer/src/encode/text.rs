@@ -5,9 +5,10 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use engram_data::tokenizer::SpecialTokens;
 use engram_models::compute::Compute;
+use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::ParameterBuilder;
-use engram_models::similarity::sentence_transformer::{SentenceBatch, SentenceEncoder};
+use engram_models::similarity::sentence_transformer::{SentenceBatch, SentenceHead};
 
 use super::identity::{Identity, Inputs};
 use super::layout::Layout;
@@ -19,9 +20,13 @@ use crate::error::Result;
 /// The maximum number of tokens in a forward pass.
 const BATCH_TOKENS: usize = 4096;
 
+/// Computes the states of packed texts, `[T, D]`.
+type States = Box<dyn Fn(&PackedTokens) -> Result<Tensor> + Send + Sync>;
+
 /// A sentence encoder.
 pub(super) struct TextModel {
-    encoder: SentenceEncoder,
+    states: States,
+    head: SentenceHead,
     /// The number of prompt tokens, if a module excludes them from pooling; otherwise 0.
     prompt_length: usize,
 }
@@ -40,27 +45,42 @@ impl TextModel {
             positions: files.config.max_positions(),
         };
         let encoder = files.build(&ParameterBuilder::frozen(compute))?;
+        let width = encoder.hidden_size();
+        let states: States = Box::new(move |batch| Ok(encoder.encode(batch, &Mode::inference())?));
+        let weights = files.weights_sha256().unwrap_or_default();
+        let (model, sha256) = Self::with_modules(layout, &tokens, weights, width, states)?;
+        let identity = Inputs::of_config(&files.config_json)
+            .texts(&files.tokenizer_json, &tokens.forms(), &layout.prompts)
+            .with_weights(sha256);
+        Ok((model, tokens, identity))
+    }
+
+    /// Adds the modules of a folder to an encoder of width `D`. `weights` is the hash of its
+    /// weights. Also returns the hash of weights, modules and `do_lower_case`.
+    pub(super) fn with_modules(
+        layout: &Layout,
+        tokens: &TextTokens,
+        weights: &str,
+        width: usize,
+        states: States,
+    ) -> Result<(Self, String)> {
         let (modules, mut module_identity) = layout.modules()?;
         if tokens.settings.do_lower_case {
             module_identity.push_str("do_lower_case\n");
         }
-        let encoder = SentenceEncoder::new(encoder, modules, layout.prompts.truncate_dim)?;
-        let weights = files.weights_sha256().unwrap_or_default();
+        let head = SentenceHead::new(width, modules, layout.prompts.truncate_dim)?;
         let sha256 = if module_identity.is_empty() {
             weights.to_owned()
         } else {
             digest::of_bytes(format!("{weights}\n{module_identity}"))
         };
-        let identity = Inputs::of_config(&files.config_json)
-            .texts(&files.tokenizer_json, &tokens.forms(), &layout.prompts)
-            .with_weights(sha256);
-        Ok((Self { encoder, prompt_length: 0 }, tokens, identity))
+        Ok((Self { states, head, prompt_length: 0 }, sha256))
     }
 }
 
 impl TextEncoder for TextModel {
     fn set_prompt(&mut self, ids: &[u32], special: SpecialTokens) {
-        if self.encoder.needs_prompt_length() {
+        if self.head.needs_prompt_length() {
             let ends_with_special = ids
                 .last()
                 .is_some_and(|last| [special.sep, special.cls, special.pad].contains(last));
@@ -69,12 +89,13 @@ impl TextEncoder for TextModel {
     }
 
     fn width(&self) -> usize {
-        self.encoder.width()
+        self.head.width()
     }
 
     fn embed(&self, batch: PackedTokens) -> Result<Tensor> {
+        let states = (self.states)(&batch)?;
         let batch = SentenceBatch { tokens: batch, prompt_length: self.prompt_length };
-        Ok(self.encoder.embed(&batch)?)
+        Ok(self.head.embed(states, &batch)?)
     }
 }
 

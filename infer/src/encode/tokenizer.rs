@@ -17,7 +17,10 @@ pub(super) struct TokenizerConfig {
     model_max_length: Option<f64>,
     max_len: Option<f64>,
     truncation_side: Option<String>,
-    do_lower_case: Option<bool>,
+    pub(super) do_lower_case: Option<bool>,
+    /// The padding token: its name, or an object with its name.
+    pad_token: Option<Value>,
+    padding_side: Option<String>,
     strip_accents: Option<bool>,
     tokenize_chinese_chars: Option<bool>,
 }
@@ -38,7 +41,18 @@ impl TokenizerConfig {
         config.map(Some)
     }
 
-    fn has_class(&self, prefix: &str) -> bool {
+    /// The name of the padding token, if it is given.
+    pub(super) fn pad_token(&self) -> Option<&str> {
+        let token = self.pad_token.as_ref()?;
+        token.as_str().or_else(|| token["content"].as_str())
+    }
+
+    /// Whether texts are padded at their start; `default` without a setting.
+    pub(super) fn pads_left(&self, default: bool) -> bool {
+        self.padding_side.as_ref().map_or(default, |side| side == "left")
+    }
+
+    pub(super) fn has_class(&self, prefix: &str) -> bool {
         self.tokenizer_class.as_ref().is_some_and(|class| class.starts_with(prefix))
     }
 
@@ -89,22 +103,29 @@ pub(super) fn adapt_tokenizer_json(
     }
     let lowercases = do_lower_case || (is_deberta && config_lowercases == Some(true));
     if lowercases && !has_lowercase(&tokenizer["normalizer"]) {
-        let lowercase = json!({"type": "Lowercase"});
-        let normalizer = match tokenizer["normalizer"].take() {
-            Value::Null => lowercase,
-            Value::Object(mut sequence)
-                if sequence.get("type").is_some_and(|kind| kind == "Sequence") =>
-            {
-                if let Some(Value::Array(normalizers)) = sequence.get_mut("normalizers") {
-                    normalizers.insert(0, lowercase);
-                }
-                Value::Object(sequence)
-            }
-            single => json!({"type": "Sequence", "normalizers": [lowercase, single]}),
-        };
+        let first = vec![json!({"type": "Lowercase"})];
+        let normalizer = with_first(first, tokenizer["normalizer"].take());
         set(&mut tokenizer, "normalizer", normalizer);
     }
     if changed { tokenizer.to_string().into_bytes() } else { json }
+}
+
+/// Puts the steps `first` before a normalizer.
+pub(super) fn with_first(mut first: Vec<Value>, normalizer: Value) -> Value {
+    match normalizer {
+        Value::Null if first.len() == 1 => return first.remove(0),
+        Value::Null => {}
+        Value::Object(mut sequence)
+            if sequence.get("type").is_some_and(|kind| kind == "Sequence") =>
+        {
+            if let Some(Value::Array(normalizers)) = sequence.get_mut("normalizers") {
+                normalizers.splice(0..0, first);
+            }
+            return Value::Object(sequence);
+        }
+        single => first.push(single),
+    }
+    json!({"type": "Sequence", "normalizers": first})
 }
 
 /// Whether a normalizer is `Lowercase`, or a sequence that contains it.
@@ -169,7 +190,8 @@ pub(super) fn text_form(
         // These classes add special tokens with the post-processor in `tokenizer.json`. Other
         // classes add their own special tokens.
         use_post_processor: config.is_some_and(|config| {
-            config.has_class("PreTrainedTokenizerFast") || config.has_class("TokenizersBackend")
+            let classes = ["PreTrainedTokenizerFast", "TokenizersBackend", "Siglip", "Gemma"];
+            classes.iter().any(|class| config.has_class(class))
         }),
     }
 }

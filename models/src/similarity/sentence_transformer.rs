@@ -1,4 +1,4 @@
-//! Reads `sentence-transformers` folders: the configuration files, and the encoder that they
+//! Reads `sentence-transformers` folders: the configuration files, and the modules that they
 //! describe.
 //!
 //! | file | read by |
@@ -20,7 +20,7 @@ mod prompts;
 mod settings;
 
 pub use dense::DenseConfig;
-pub use encoder::{SentenceBatch, SentenceEncoder, SentenceModule};
+pub use encoder::{SentenceBatch, SentenceHead, SentenceModule};
 pub use pooling::{PoolingConfig, PoolingMode};
 pub use prompts::{PromptChoice, Prompts};
 pub use settings::TransformerSettings;

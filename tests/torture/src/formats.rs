@@ -145,7 +145,6 @@ fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
     for (list, text) in LISTS {
         write_file(&path("lists").join(list), text.as_bytes())?;
     }
-    
     for extension in ["wav", "flac", "mp3", "ogg", "m4a", "opus", "webm", "aiff", "au", "caf"] {
         convert(
             report,

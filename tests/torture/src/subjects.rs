@@ -117,6 +117,11 @@ impl Shared {
         }
         fs::write(path("images.jsonl"), images)?;
         inputs::ctranslate2(&path("ctranslate2"))?;
+        fs::create_dir(path("siglip"))?;
+        for file in fs::read_dir(checkout().join("frozen/tests/fixtures/siglip"))? {
+            let file = file?;
+            fs::copy(file.path(), path("siglip").join(file.file_name()))?;
+        }
         fs::create_dir(path("old"))?;
         for name in ["out.csv", "out.tsv", "ids.npy", "scores.npy", "items.jsonl", "out.jsonl"] {
             fs::write(path("old").join(name), "the old file\n")?;

@@ -1,4 +1,4 @@
-//! The sentence encoder: a text encoder and the modules after it.
+//! The modules after a text encoder.
 
 use std::path::Path;
 
@@ -10,10 +10,8 @@ use super::parse_json;
 use super::pooling::PoolingConfig;
 use crate::config::{bad_field, check_sizes, require};
 use crate::error::{ModelError, Result};
-use crate::kernels::Mode;
 use crate::layers::LayerNorm;
 use crate::packed::PackedTokens;
-use crate::text_encoder::TextEncoder;
 
 /// `eps` of `torch.nn.LayerNorm`.
 const LAYER_NORM_EPS: f64 = 1e-5;
@@ -100,28 +98,26 @@ pub struct SentenceBatch {
     pub prompt_length: usize,
 }
 
-/// A text encoder with modules that turn its states into one vector.
+/// Modules that turn the states of a text encoder into one vector.
 #[derive(Debug, Clone)]
-pub struct SentenceEncoder {
-    encoder: TextEncoder,
+pub struct SentenceHead {
     modules: Vec<SentenceModule>,
     truncate_dim: Option<usize>,
     width: usize,
 }
 
-impl SentenceEncoder {
-    /// Adds modules to an encoder. `truncate_dim` keeps only the first components of a vector;
+impl SentenceHead {
+    /// Checks the modules after an encoder of width `tokens`. `truncate_dim` keeps only the first components of a vector;
     /// `None` keeps all.
     ///
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig), with the module, if the widths or
     /// the order of the modules are wrong, or if there is no Pooling module.
     pub fn new(
-        encoder: TextEncoder,
+        mut tokens: usize,
         modules: Vec<SentenceModule>,
         truncate_dim: Option<usize>,
     ) -> Result<Self> {
-        let mut tokens = encoder.hidden_size();
         let mut sentence = None;
         for SentenceModule { name, step } in &modules {
             let check_width = |width: Option<usize>, expected: usize| {
@@ -149,7 +145,7 @@ impl SentenceEncoder {
         }
         let width = sentence.ok_or_else(no_pooling)?;
         let width = truncate_dim.map_or(width, |max_width| max_width.min(width));
-        Ok(Self { encoder, modules, truncate_dim, width })
+        Ok(Self { modules, truncate_dim, width })
     }
 
     /// The width `D` of the vectors.
@@ -165,12 +161,11 @@ impl SentenceEncoder {
         })
     }
 
-    /// Returns the vectors of `S` texts: `[S, D]`.
+    /// Returns the vectors of `S` texts with the states `tokens` `[T, D]`: `[S, D]`.
     ///
     /// # Errors
-    /// The errors of [`TextEncoder::encode`].
-    pub fn embed(&self, batch: &SentenceBatch) -> Result<Tensor> {
-        let mut tokens = self.encoder.encode(&batch.tokens, &Mode::inference())?;
+    /// [`ModelError::Candle`]
+    pub fn embed(&self, mut tokens: Tensor, batch: &SentenceBatch) -> Result<Tensor> {
         let mut sentence: Option<Tensor> = None;
         for SentenceModule { step, .. } in &self.modules {
             match step {

@@ -115,8 +115,10 @@ impl AvformerStudy {
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder, &Compute::cpu())?;
             if !encoder.modalities().images {
-                let reason =
-                    format!("{} encodes only text; use CLIP or MobileNetV2", encoder.name());
+                let reason = format!(
+                    "{} encodes only text; use CLIP, SigLIP, DINOv2 or MobileNetV2",
+                    encoder.name()
+                );
                 return Err(format!("model.image_encoder: {reason}").into());
             }
             let mut progress = Progress::new(quiet, "images", 0, corpus.num_images() as u64);

@@ -1,0 +1,160 @@
+//! Frozen encoders: published encoders that run with the models of `candle-transformers`.
+//!
+//! | `model_type` in `config.json` | published models, for example | vector of a text or an image |
+//! |---|---|---|
+//! | `siglip` | SigLIP; SigLIP 2 of a fixed resolution | the heads of both encoders |
+//! | `dinov2`, `dinov2_with_registers` | DINOv2 small, base and large | class token, after the last norm |
+//! | `vit` | ViT, DINO | class token, after the last norm |
+//! | `bert` with `alibi` positions | jina-embeddings-v2 | states of the tokens, to be pooled |
+//! | `nomic_bert` | nomic-embed-text v1 and v1.5 | states of the tokens, to be pooled |
+//! | `new`, `gte` | stella_en_400M_v5, gte-base-en-v1.5, gte-multilingual-base | states of the tokens, to be pooled |
+//!
+//! Tests compare each line with the published implementation (`tests/reference/frozen.py`). A model
+//! of `candle-transformers` that differs from it is not in the table, or is corrected here.
+//!
+//! The models compute on the CPU in f32. Some of their operations give no gradient without an
+//! error, so they cannot be trained. Each text is computed alone, without padding, so its states do
+//! not depend on other texts.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+
+mod config;
+mod images;
+mod positions;
+mod source;
+mod texts;
+
+use std::path::Path;
+
+use candle_core::{Device, Tensor};
+use engram_models::Result;
+use serde_json::Value;
+
+use config::Config;
+use source::Source;
+
+/// A family of frozen encoders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// SigLIP.
+    Siglip,
+    /// DINOv2 and ViT.
+    VisionTransformer,
+    /// jina-embeddings-v2.
+    JinaBert,
+    /// Nomic's BERT.
+    NomicBert,
+    /// GTE and Stella: the architecture that was published as `new`.
+    Gte,
+}
+
+/// The forward pass of a model.
+type Forward = Box<dyn Fn(&Tensor) -> candle_core::Result<Tensor> + Send + Sync>;
+
+/// A model's text encoder and image encoder; at least one is present.
+pub struct FrozenEncoder {
+    /// The encoder of texts.
+    pub texts: Option<Texts>,
+    /// The encoder of images.
+    pub images: Option<Images>,
+}
+
+/// An encoder of texts.
+pub struct Texts {
+    /// The width `D`.
+    pub width: usize,
+    /// The size of the vocabulary.
+    pub vocab_size: usize,
+    /// The maximum length of a text, in tokens.
+    pub max_tokens: usize,
+    forward: Forward,
+}
+
+/// An encoder of images.
+pub struct Images {
+    /// The width `D`.
+    pub width: usize,
+    forward: Forward,
+}
+
+impl Texts {
+    /// Returns the states of a text with the token ids `ids`, `[L, D]`. SigLIP needs exactly
+    /// [`max_tokens`](Self::max_tokens) ids, with padding, and returns one vector, `[1, D]`.
+    ///
+    /// # Errors
+    /// [`Candle`](engram_models::ModelError::Candle)
+    pub fn encode(&self, ids: &[u32]) -> Result<Tensor> {
+        let states = (self.forward)(&Tensor::new(ids, &Device::Cpu)?.unsqueeze(0)?)?;
+        Ok(if states.rank() == 3 { states.squeeze(0)? } else { states })
+    }
+}
+
+impl Images {
+    /// Returns the vectors of images `[B, 3, H, W]`: `[B, D]`.
+    ///
+    /// # Errors
+    /// [`Candle`](engram_models::ModelError::Candle)
+    pub fn encode(&self, pixels: &Tensor) -> Result<Tensor> {
+        Ok((self.forward)(pixels)?)
+    }
+}
+
+impl Family {
+    /// The `model_type` of every family, for messages.
+    pub const MODEL_TYPES: &'static str = "siglip, dinov2, dinov2_with_registers, vit, \
+         nomic_bert, new, gte, bert with alibi positions";
+
+    /// The family of a `config.json`; `None` for all other models.
+    pub fn of(config: &str) -> Option<Self> {
+        let config: Value = serde_json::from_str(config).ok()?;
+        Some(match config["model_type"].as_str()? {
+            "siglip" => Self::Siglip,
+            "dinov2" | "dinov2_with_registers" | "vit" => Self::VisionTransformer,
+            "bert" if config["position_embedding_type"] == "alibi" => Self::JinaBert,
+            "nomic_bert" => Self::NomicBert,
+            "new" | "gte" => Self::Gte,
+            _ => return None,
+        })
+    }
+
+    /// Builds the encoder from the text of its `config.json`, which messages name `name`, and its
+    /// weights. `image_size` is the height and width of the images that the model will get.
+    ///
+    /// # Errors
+    /// [`BadConfig`](engram_models::ModelError::BadConfig) for a variant that is not supported, for code of the model's own
+    /// (`auto_map`), and for images of a size that the model does not take.
+    /// [`BadFile`](engram_models::ModelError::BadFile) for weights that do not fit the configuration.
+    pub fn open(
+        self,
+        config: &str,
+        name: &str,
+        weights: &Path,
+        image_size: Option<(usize, usize)>,
+    ) -> Result<FrozenEncoder> {
+        let config = Config::parse(config, name)?;
+        let (classes, prefixes) = self.published();
+        config.refuse_code(classes)?;
+        let source = Source::open(weights, prefixes)?;
+        let encoder = match self {
+            Self::Siglip => images::siglip(&config, &source, image_size),
+            Self::VisionTransformer => images::vision_transformer(&config, &source, image_size),
+            Self::JinaBert => texts::jina_bert(&config, &source),
+            Self::NomicBert => texts::nomic_bert(&config, &source),
+            Self::Gte => texts::gte(&config, &source),
+        }?;
+        source.refuse_unread(weights)?;
+        Ok(encoder)
+    }
+
+    /// The classes of published code, in `auto_map`, that this family runs instead; and the
+    /// beginnings of tensor names in files of models with a head.
+    fn published(self) -> (&'static [&'static str], &'static [&'static str]) {
+        match self {
+            Self::Siglip => (&[], &[]),
+            Self::VisionTransformer => (&[], &["dinov2.", "dinov2_with_registers.", "vit."]),
+            Self::JinaBert => (&["JinaBertModel"], &["bert."]),
+            Self::NomicBert => (&["NomicBertModel"], &["bert.", "nomic_bert."]),
+            Self::Gte => (&["NewModel", "GteModel"], &["new.", "gte."]),
+        }
+    }
+}
