@@ -14,6 +14,7 @@
 //! | audio files as samples; mixing with noise | [`audio`], [`audio::mixing`] |
 //! | speech clips from a file, folder, manifest or published data set; transcripts as tokens; SpecAugment | [`speech`] |
 //! | images as tensors, following a published `preprocessor_config.json` | [`image`] |
+//! | pictures of named things, with spoken names and sounds | [`pictures`] |
 //! | published weights, from a local folder or the hub | [`hub`] |
 //! | a synthetic phrase set, without download | [`world::phrases`] |
 //! | synthetic images, knowledge and questions, without download | [`world`] |
@@ -33,6 +34,7 @@ pub mod image;
 pub mod knowledge;
 pub mod messages;
 pub mod patent;
+pub mod pictures;
 pub mod speech;
 pub mod text_to_text;
 pub mod titles;

@@ -108,12 +108,12 @@ struct Decoding {
     padding: PaddingName,
 }
 
-/// How to treat clips that cannot be decoded.
+/// How to treat files that cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum OnError {
+pub(super) enum OnError {
     /// Stop with an error and write nothing
     Stop,
-    /// Skip the clip with a warning
+    /// Skip it with a warning
     Skip,
 }
 

@@ -47,3 +47,32 @@ fn sentences_of_held_out_voices_are_written_as_audio_files() {
     refused(folder, "data speech --out a", "already contains files");
     refused(folder, "data speech --out x --snr-db nan", "ratio");
 }
+
+#[test]
+fn own_pictures_and_voices_become_entries_and_manifests() {
+    let (folder, root) = (&Folder::new(), env!("CARGO_MANIFEST_DIR"));
+    fs::create_dir(folder.join("mine")).unwrap();
+    for file in ["pictures/source.png", "audio/speech.ogg"] {
+        let name = file.rsplit_once('/').unwrap().1;
+        fs::copy(format!("{root}/data/tests/fixtures/{file}"), folder.join("mine").join(name))
+            .unwrap();
+    }
+    let table =
+        "file,name,fr,voice_fr\nsource.png,A test.,Un essai.,speech.ogg\nno.png,None.,Rien.,\n";
+    fs::write(folder.join("mine/names.csv"), table).unwrap();
+    let stamps = "data stamps mine --out o";
+    refused(folder, stamps, &["--on-error skip skips 1 unusable file: ", "no.png: "]);
+    assert!(!folder.join("o").exists());
+    let printed = succeeds(folder, &format!("{stamps} --on-error skip"));
+    assert_eq!(printed, "o: 1 picture of 1 thing; summary.json has more counts\n");
+    fs::rename(folder.join("o"), folder.join("elsewhere")).unwrap();
+    let clip = format!("--model {root}/train/bundled/clip --entries elsewhere/entries.jsonl");
+    let built = succeeds(folder, &format!("memory build {clip} --out m --quiet"));
+    assert!(built.contains("1 entry"), "{built}");
+    let voices = "elsewhere/voices/fr-train.jsonl";
+    let conformer = format!("--model {root}/train/bundled/conformer --quiet");
+    succeeds(folder, &format!("transcribe {voices} {conformer} --out hyp.tsv"));
+    succeeds(folder, &format!("eval wer --ref {voices} --hyp hyp.tsv"));
+    let container = format!("data gcompris {root}/data/tests/fixtures/pictures --out g");
+    assert_eq!(json(folder, &container)["pictures"], 3);
+}

@@ -14,6 +14,7 @@ mod knowledge;
 mod patent;
 mod patent_files;
 mod phrase_world;
+mod pictures;
 mod speech_readers;
 #[path = "../../fuzz/targets.rs"]
 mod targets;

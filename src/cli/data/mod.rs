@@ -4,6 +4,7 @@ mod audiovisual;
 mod clips;
 mod convert;
 mod entries;
+mod pictures;
 mod speech;
 mod world;
 
@@ -35,6 +36,8 @@ pub enum Data {
     Speech(speech::Speech),
     Audiovisual(audiovisual::Audiovisual),
     Clips(clips::Clips),
+    Stamps(pictures::Stamps),
+    Gcompris(pictures::Gcompris),
     /// Convert a published data set to memory entries (JSON lines)
     #[command(subcommand)]
     Entries(entries::Entries),
@@ -138,6 +141,8 @@ impl Data {
             Self::Speech(speech) => return speech.run(),
             Self::Audiovisual(audiovisual) => return audiovisual.run(),
             Self::Clips(clips) => return clips.run(),
+            Self::Stamps(stamps) => return stamps.run(),
+            Self::Gcompris(gcompris) => return gcompris.run(),
             Self::Entries(entries) => return entries.run(),
             Self::Convert(convert) => return convert.run(),
         }

@@ -132,6 +132,8 @@ fn make_examples(report: &Report, shared: &Shared) -> Result<()> {
     write_file(&path("caption/results.json"), CAPTIONS.as_bytes())?;
     write_file(&path("aokvqa/questions.json"), QUESTIONS.as_bytes())?;
     write_file(&path("aokvqa/predictions.json"), ANSWERS.as_bytes())?;
+    let container = checkout().join("data/tests/fixtures/pictures/explore_test.rcc");
+    write_file(&path("rcc/explore_test.rcc"), &fs::read(container)?)?;
     let recipe = checkout().join("train/recipes/patent/world.toml");
     write_file(&path("recipe/recipe.toml"), &fs::read(recipe)?)?;
     for name in
@@ -177,7 +179,7 @@ fn copy_first_lines(from: &Path, lines: usize, to: &Path) -> Result<()> {
 }
 
 /// The first file of a folder with this extension.
-fn first_file(folder: &Path, extension: &str) -> Result<PathBuf> {
+pub fn first_file(folder: &Path, extension: &str) -> Result<PathBuf> {
     let paths = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
     let first = paths.filter(|path| path.extension().is_some_and(|found| found == extension)).min();
     first.ok_or_else(|| anyhow::anyhow!("{}: no .{extension} file", folder.display()))

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::inputs;
 use crate::program::{Engram, checkout};
 use crate::scratch::{self, Scratch};
+use crate::{formats, inputs};
 
 /// Commands that take at least this time are attacked only in the long form.
 const SLOW_SECONDS: f64 = 10.0;
@@ -111,11 +111,18 @@ impl Shared {
         shared.engram(&shared.line("train patent")?.replace("{}", "{s}"))?;
         let pairs = "{s}/phrases/test.csv --model {s}/run --out {s}/scores.csv";
         shared.engram(&format!("score {pairs} --quiet"))?;
-        let mut images = String::new();
+        let (mut images, mut names) = (String::new(), "file,name,voice_name\n".to_owned());
+        fs::create_dir(path("names"))?;
         for frame in fs::read_dir(path("seen/frames"))? {
-            images += &format!("{{\"image\":\"{}\"}}\n", frame?.file_name().to_string_lossy());
+            let (frame, name) = frame.map(|frame| (frame.path(), frame.file_name()))?;
+            fs::copy(frame, path("names").join(&name))?;
+            let name = name.to_string_lossy();
+            images += &format!("{{\"image\":\"{name}\"}}\n");
+            names += &format!("{name},picture {name},voice.wav\n");
         }
         fs::write(path("images.jsonl"), images)?;
+        fs::write(path("names/names.csv"), names)?;
+        fs::copy(formats::first_file(&path("seen"), "wav")?, path("names/voice.wav"))?;
         inputs::ctranslate2(&path("ctranslate2"))?;
         fs::create_dir(path("siglip"))?;
         for file in fs::read_dir(checkout().join("frozen/tests/fixtures/siglip"))? {
