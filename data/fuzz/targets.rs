@@ -134,7 +134,7 @@ fn tokenizer(bytes: &[u8]) {
             let form =
                 TextForm { max_length: 7, truncate_left: use_post_processor, use_post_processor };
             match tokenizer.encode_text(text, &form) {
-                Ok(ids) => assert!(use_post_processor || ids.len() <= form.max_length),
+                Ok((ids, _)) => assert!(use_post_processor || ids.len() <= form.max_length),
                 Err(error) => check_message(&error.to_string()),
             }
         }

@@ -317,33 +317,32 @@ impl SegmentTokenizer {
     }
 
     /// Encodes a whole text with its special tokens, truncated to the length of `form`; not cached.
+    /// Also returns whether the text was truncated.
     ///
     /// # Errors
     /// `Malformed` for text that the tokenizer cannot encode
-    pub fn encode_text(&self, text: &str, form: &TextForm) -> Result<Vec<u32>, DataError> {
+    pub fn encode_text(&self, text: &str, form: &TextForm) -> Result<(Vec<u32>, bool), DataError> {
         if !form.use_post_processor {
             let ids = self.encode(text)?;
             let count = ids.len().min(form.max_length.saturating_sub(2));
             let start = if form.truncate_left { ids.len() - count } else { 0 };
             let truncated = ids[start..start + count].iter().copied();
-            return Ok([self.special.cls]
-                .into_iter()
-                .chain(truncated)
-                .chain([self.special.sep])
-                .collect());
+            let text = [self.special.cls].into_iter().chain(truncated).chain([self.special.sep]);
+            return Ok((text.collect(), count < ids.len()));
         }
         let direction =
             if form.truncate_left { TruncationDirection::Left } else { TruncationDirection::Right };
-        let encoding = self.encode_with(text, || {
+        let (encoding, is_truncated) = self.encode_with(text, || {
             let mut encoding = self.tokenizer.encode(text, false)?;
             let num_special = self
                 .tokenizer
                 .get_post_processor()
                 .map_or(0, |processor| processor.added_tokens(false));
-            encoding.truncate(form.max_length.saturating_sub(num_special), 0, direction);
-            self.tokenizer.post_process(encoding, None, true)
+            let (length, limit) = (encoding.len(), form.max_length.saturating_sub(num_special));
+            encoding.truncate(limit, 0, direction);
+            Ok((self.tokenizer.post_process(encoding, None, true)?, limit < length))
         })?;
-        Ok(encoding.get_ids().to_vec())
+        Ok((encoding.get_ids().to_vec(), is_truncated))
     }
 }
 

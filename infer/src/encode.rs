@@ -6,10 +6,12 @@
 //! | `config.json` of BERT or DeBERTa | pooling from `modules.json`, else mean pooling | – |
 //! | `config.json` of CLIP | the text encoder | the vision encoder |
 //! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
+//! | `config.json` of a ViT | – | the class token after the last norm |
 //! | `mobilenet_v2_1.0_224.safetensors` | – | the average-pooled features of MobileNetV2 |
 //!
 //! For a text with an image, CLIP adds the unit vectors of both and normalises the sum. (REVEAL
-//! encodes text and image together in one network, which is part of its model.)
+//! encodes text and image together in one network, which is part of its model.) [`Encoder::embed`]
+//! gives the vectors as the model publishes them, most of which have other lengths.
 
 mod clip;
 mod files;
@@ -19,6 +21,7 @@ mod joint;
 mod layout;
 mod text;
 mod tokenizer;
+mod vit;
 
 use std::path::Path;
 
@@ -44,6 +47,8 @@ use tokenizer::TextTokens;
 
 /// The `model_type` of CLIP in `config.json`.
 const CLIP: &str = "clip";
+/// The `model_type` of a ViT.
+const VIT: &str = "vit";
 
 /// An input of an encoder: a text, an image, or both. Absent parts are `None`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -68,10 +73,16 @@ pub struct Modalities {
 #[derive(Debug, Clone)]
 pub struct Prepared {
     tokens: Option<Vec<u32>>,
+    is_truncated: bool,
     pixels: Option<Vec<f32>>,
 }
 
 impl Prepared {
+    /// Whether the text was longer than the model's maximum length.
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
+    }
+
     /// The pixels of the image, `[3, height, width]` in row-major order; empty without an image.
     pub fn pixels(&self) -> &[f32] {
         self.pixels.as_deref().unwrap_or_default()
@@ -119,7 +130,7 @@ impl Texts {
     fn set_prompt(&mut self, text: &str, choice: &PromptChoice) -> Result<()> {
         self.form = self.tokens.form(choice);
         if !text.is_empty() {
-            let ids = self.tokens.tokens(text, &self.form)?;
+            let (ids, _) = self.tokens.tokens(text, &self.form)?;
             self.model.set_prompt(&ids, self.tokens.tokenizer.special());
         }
         Ok(())
@@ -134,6 +145,7 @@ pub struct Encoder {
     texts: Option<Texts>,
     /// `None` for a model that only supports texts.
     images: Option<Box<dyn ImageEncoder>>,
+    modules: String,
     prompts: Prompts,
     /// The prompt that is put before each input text; may be empty.
     prompt: String,
@@ -173,7 +185,8 @@ impl Encoder {
         if let Some(texts) = &mut texts {
             texts.set_prompt(&prompt, choice)?;
         }
-        Ok(Self { name, identity, texts, images, prompts: layout.prompts, prompt })
+        let modules = layout.names()?;
+        Ok(Self { name, identity, texts, images, modules, prompts: layout.prompts, prompt })
     }
 
     /// Builds the encoders and computes their identity.
@@ -200,6 +213,10 @@ impl Encoder {
                 let (model, identity) = clip::ClipImageModel::open(&transformer, &config, compute)?;
                 (None, Some(Box::new(model)), identity)
             }
+            Some(VIT) => {
+                let (model, identity) = vit::VitModel::open(&transformer, &config, compute)?;
+                (None, Some(Box::new(model)), identity)
+            }
             _ => {
                 let (model, tokens, identity) = text::TextModel::open(layout, compute)?;
                 (Some(Texts::new(model, tokens)), None, identity)
@@ -210,6 +227,36 @@ impl Encoder {
     /// The prompt that is put before each input text; may be empty.
     pub fn prompt(&self) -> &str {
         &self.prompt
+    }
+
+    /// All prompts of the model.
+    pub fn prompts(&self) -> &Prompts {
+        &self.prompts
+    }
+
+    /// The modules of a text encoder, as in sentence-transformers.
+    pub fn modules(&self) -> &str {
+        &self.modules
+    }
+
+    /// The maximum length of a text, in tokens with the special tokens; `None` for an encoder of
+    /// images.
+    pub fn max_length(&self) -> Option<usize> {
+        self.texts.as_ref().map(|texts| texts.form.max_length)
+    }
+
+    /// Sets the maximum length of all further texts, in tokens with the special tokens; at least 3.
+    ///
+    /// # Errors
+    /// [`InferError::Encoder`] for more tokens than the model has positions.
+    pub fn set_max_length(&mut self, length: usize) -> Result<()> {
+        let Some(texts) = &mut self.texts else { return Ok(()) };
+        if let Some(positions) = texts.tokens.positions.filter(|positions| length > *positions) {
+            let reason = format!("encodes at most {positions} tokens, not {length}; give fewer");
+            return Err(InferError::Encoder { name: self.name.clone(), reason });
+        }
+        texts.form.max_length = length.max(3);
+        Ok(())
     }
 
     /// Notes for the user about settings of the model that the encoder ignores. `choice` is the
@@ -284,13 +331,14 @@ impl Encoder {
             (Some(texts), Some(text)) => Some(texts.tokens.tokens(text, &texts.form)?),
             _ => None,
         };
+        let (tokens, is_truncated) = tokens.map_or((None, false), |(ids, cut)| (Some(ids), cut));
         let pixels = match (&self.images, item.image) {
             (Some(images), Some(path)) => {
                 Some(images.preprocessing().apply(&DecodedImage::open(path)?, path)?)
             }
             _ => None,
         };
-        Ok(Prepared { tokens, pixels })
+        Ok(Prepared { tokens, is_truncated, pixels })
     }
 
     /// Converts an in-memory image to pixels. Error messages name it `name`.
@@ -303,7 +351,8 @@ impl Encoder {
             let reason = "only encodes texts, not images; use CLIP or MobileNetV2".into();
             return Err(InferError::Encoder { name: self.name.clone(), reason });
         };
-        Ok(Prepared { tokens: None, pixels: Some(images.preprocessing().apply(image, name)?) })
+        let pixels = Some(images.preprocessing().apply(image, name)?);
+        Ok(Prepared { tokens: None, is_truncated: false, pixels })
     }
 
     /// Computes unit vectors of `N` items, `[N, D]` in row-major order. The vectors are
@@ -315,6 +364,32 @@ impl Encoder {
     pub fn encode(&self, items: &[&Prepared]) -> Result<Vec<f32>> {
         let width = self.width();
         let mut vectors = vec![0.0; items.len() * width];
+        for (i, vector) in self.vectors(items)? {
+            add_unit(&vector, &mut vectors[i * width..(i + 1) * width]);
+        }
+        vectors.chunks_mut(width).for_each(to_unit_length);
+        Ok(vectors)
+    }
+
+    /// Computes the vectors of `N` texts or images as the model publishes them, `[N, D]` in
+    /// row-major order: those of `encode` in sentence-transformers, of `get_text_features` and
+    /// `get_image_features` of CLIP. Like [`encode`](Self::encode), but without a unit length that
+    /// the model itself does not give; for an item with a text and an image, the sum.
+    ///
+    /// # Errors
+    /// [`InferError::Model`]
+    pub fn embed(&self, items: &[&Prepared]) -> Result<Vec<f32>> {
+        let width = self.width();
+        let mut vectors = vec![0.0; items.len() * width];
+        for (i, vector) in self.vectors(items)? {
+            let sum = vectors[i * width..].iter_mut();
+            sum.zip(vector).for_each(|(sum, x)| *sum += x);
+        }
+        Ok(vectors)
+    }
+
+    /// The vectors of the texts, then those of the images, each with the index of its item.
+    fn vectors(&self, items: &[&Prepared]) -> Result<Vec<(usize, Vec<f32>)>> {
         let (mut with_text, mut texts) = (Vec::new(), Vec::new());
         let (mut with_image, mut images) = (Vec::new(), Vec::new());
         for (i, item) in items.iter().enumerate() {
@@ -337,13 +412,9 @@ impl Encoder {
             Some(encoder) if !images.is_empty() => encoder.embed(&images)?,
             _ => Vec::new(),
         };
-        for (indices, encoded) in [(with_text, text_vectors), (with_image, image_vectors)] {
-            for (i, vector) in indices.into_iter().zip(encoded.chunks(width)) {
-                add_unit(vector, &mut vectors[i * width..(i + 1) * width]);
-            }
-        }
-        vectors.chunks_mut(width).for_each(to_unit_length);
-        Ok(vectors)
+        text_vectors.extend(image_vectors);
+        let indices = with_text.into_iter().chain(with_image);
+        Ok(indices.zip(text_vectors.chunks(self.width()).map(<[f32]>::to_vec)).collect())
     }
 }
 
@@ -360,7 +431,7 @@ fn add_unit(vector: &[f32], sum: &mut [f32]) {
 }
 
 /// Normalises a vector to unit length; a zero vector stays zero.
-fn to_unit_length(vector: &mut [f32]) {
+pub fn to_unit_length(vector: &mut [f32]) {
     let scale = unit_scale(vector);
     vector.iter_mut().for_each(|v| *v = (f64::from(*v) * scale) as f32);
 }

@@ -82,6 +82,23 @@ impl PretrainedFolder {
         Self { subfolder: self.path_of(path), ..self.clone() }
     }
 
+    /// Refuses a folder that may have a CTranslate2 model.
+    ///
+    /// # Errors
+    /// [`InferError::Refused`]
+    pub(crate) fn refuse_ctranslate2(&self) -> Result<()> {
+        match &self.location {
+            WeightsLocation::Folder(folder)
+                if folder.join("model.bin").is_file() && !folder.join(WEIGHTS_FILE).is_file() =>
+            {
+                let reason = "contains a model.bin; if it is a CTranslate2 model, convert it with \
+                              `engram data convert ctranslate2`";
+                Err(InferError::Refused(format!("{}: {reason}", folder.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The location of the model.
     pub fn location(&self) -> &WeightsLocation {
         &self.location

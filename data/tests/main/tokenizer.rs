@@ -40,10 +40,11 @@ fn a_text_is_truncated_at_the_configured_side() {
     };
     let ids = |form: TextForm| tokenizer.encode_text("metal fastener", &form).unwrap();
     let with_special_tokens = |ids: &[u32]| [&[special.cls], ids, &[special.sep]].concat();
-    assert_eq!(ids(form(99, false)), with_special_tokens(&tokens));
-    assert_eq!(ids(form(4, false)), with_special_tokens(&tokens[..2]));
-    assert_eq!(ids(form(4, true)), with_special_tokens(&tokens[tokens.len() - 2..]));
-    assert_eq!(tokenizer.encode_text("", &form(4, true)).unwrap(), with_special_tokens(&[]));
+    assert_eq!(ids(form(99, false)), (with_special_tokens(&tokens), false));
+    assert_eq!(ids(form(4, false)), (with_special_tokens(&tokens[..2]), true));
+    assert_eq!(ids(form(4, true)), (with_special_tokens(&tokens[tokens.len() - 2..]), true));
+    let empty = tokenizer.encode_text("", &form(4, true)).unwrap();
+    assert_eq!(empty, (with_special_tokens(&[]), false));
     // The file's post-processor adds the same tokens.
     for form in [form(4, false), form(4, true), form(99, true), form(1, true)] {
         let processed = TextForm { use_post_processor: true, ..form };

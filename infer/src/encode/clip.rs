@@ -58,7 +58,8 @@ pub(super) fn open_both(
         );
         return Err(InferError::Encoder { name: config_path.display().to_string(), reason });
     }
-    let preprocessing = checked_preprocessing(&clip_config.vision_config, config_path, &folder)?;
+    let size = clip_config.vision_config.image_size;
+    let preprocessing = checked_preprocessing(size, config_path, &folder)?;
     let builder = ParameterBuilder::frozen(compute);
     let source = Arc::new(Weights::open(&weights.path)?);
     let clip = Clip::new(&clip_config, &builder.with_weights(source))?;
@@ -83,7 +84,7 @@ impl TextEncoder for ClipTextModel {
     }
 }
 
-fn read_text(path: &Path) -> Result<String> {
+pub(super) fn read_text(path: &Path) -> Result<String> {
     engram_durable::read_text(path).map_err(InferError::io(path))
 }
 
@@ -96,7 +97,7 @@ impl ClipImageModel {
     ) -> Result<(Self, Identity)> {
         let config = ClipVisionConfig::read(config_path)?;
         let weights = folder.weights()?;
-        let preprocessing = checked_preprocessing(&config, config_path, folder)?;
+        let preprocessing = checked_preprocessing(config.image_size, config_path, folder)?;
         let builder = ParameterBuilder::frozen(compute);
         let source = Arc::new(Weights::open(&weights.path)?);
         let vision = ClipVision::new(&config, &builder.with_weights(source))?;
@@ -115,26 +116,36 @@ impl ImageEncoder for ClipImageModel {
     }
 
     fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>> {
-        let size = self.vision.config.image_size;
-        let mut vectors = Vec::new();
-        for batch in images.chunks(IMAGE_BATCH) {
-            let shape = (batch.len(), 3, size, size);
-            let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu)?;
-            let encoded = self.vision.forward(&pixels, &Mode::inference())?;
-            vectors.extend(to_host(&encoded.embeddings)?);
-        }
-        Ok(vectors)
+        embed_in_batches(images, self.vision.config.image_size, |pixels| {
+            Ok(self.vision.forward(pixels, &Mode::inference())?.embeddings)
+        })
     }
 }
 
-/// Reads the image processor of a model and checks that its output size matches the model.
-fn checked_preprocessing(
-    config: &ClipVisionConfig,
+/// Computes the embeddings of images of `size` × `size` pixels, `[N, D]` in row-major order.
+/// `embed` computes those of a batch, `[B, D]`.
+pub(super) fn embed_in_batches(
+    images: &[&[f32]],
+    size: usize,
+    embed: impl Fn(&Tensor) -> Result<Tensor>,
+) -> Result<Vec<f32>> {
+    let mut vectors = Vec::new();
+    for batch in images.chunks(IMAGE_BATCH) {
+        let shape = (batch.len(), 3, size, size);
+        let pixels = Tensor::from_vec(batch.concat(), shape, &Device::Cpu)?;
+        vectors.extend(to_host(&embed(&pixels)?)?);
+    }
+    Ok(vectors)
+}
+
+/// Reads the image processor of a model and checks that it produces images of `size` × `size`
+/// pixels.
+pub(super) fn checked_preprocessing(
+    size: usize,
     config_path: &Path,
     folder: &PretrainedFolder,
 ) -> Result<Preprocessing> {
     let (processor, preprocessing) = folder.image_processor()?;
-    let size = config.image_size;
     let fits = preprocessing
         .output_size()
         .is_some_and(|(height, width)| [height, width].map(|side| side as usize) == [size; 2]);

@@ -139,11 +139,15 @@ impl TextTokens {
         PromptChoice::ROLES.map(|role| self.form(&role))
     }
 
-    /// Tokenizes a text with its special tokens, such as `[CLS] text [SEP]`.
-    pub(super) fn tokens(&self, text: &str, form: &TextForm) -> Result<Vec<u32>> {
-        let ids = self.tokenizer.encode_text(text, form)?;
+    /// Tokenizes a text with its special tokens, such as `[CLS] text [SEP]`. Also returns whether
+    /// the text was truncated.
+    pub(super) fn tokens(&self, text: &str, form: &TextForm) -> Result<(Vec<u32>, bool)> {
+        let (mut ids, is_truncated) = self.tokenizer.encode_text(text, form)?;
         // A tokenizer without special tokens returns no tokens for an empty text.
-        Ok(if ids.is_empty() { vec![self.tokenizer.special().pad] } else { ids })
+        if ids.is_empty() {
+            ids.push(self.tokenizer.special().pad);
+        }
+        Ok((ids, is_truncated))
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use engram_data::hub::WeightsLocation;
 use engram_data::speech::tokenizer::SpeechTokenizer;
 use engram_models::compute::Compute;
 use engram_models::params::ParameterBuilder;
@@ -29,19 +28,8 @@ impl WhisperAsr {
     /// Opens the model in a folder or at `hf://owner/name`: `config.json`, `tokenizer.json`,
     /// `model.safetensors`, and `generation_config.json` if it exists.
     pub(crate) fn open(location: &str, compute: &Compute) -> Result<Self> {
-        let parsed = WeightsLocation::parse(location)?;
-        if let WeightsLocation::Folder(folder) = &parsed
-            && folder.join("model.bin").is_file()
-            && !folder.join("model.safetensors").is_file()
-        {
-            let folder = folder.display();
-            let reason = format!(
-                "{folder}: contains a model.bin; if it is a CTranslate2 model, convert it with `engram \
-                 data convert ctranslate2`"
-            );
-            return Err(InferError::Refused(reason));
-        }
         let folder = PretrainedFolder::open(location)?;
+        folder.refuse_ctranslate2()?;
         let config_file = folder.file("config.json")?;
         let config = WhisperConfig::read(&config_file)?;
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;
