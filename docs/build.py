@@ -4,8 +4,8 @@
     python3 docs/build.py                                  # target/book/index.html; needs mdbook
     python3 docs/build.py --links                          # only checks the links
 
-All links work in the repository, where a reader sees only its files. The book has two more pages, which the program
-`engram` prints: reference/cli.md and reference/recipes.md. mdBook:
+All links work in the repository, where a reader sees only its files. The book has more pages, which the program
+`engram` prints (`PRINTED` below). mdBook:
 `cargo install mdbook --version 0.5.4 --locked --no-default-features --features search`.
 """
 
@@ -23,6 +23,7 @@ ROOT = DOCS.parent
 PRINTED = [
     ("Commands", "reference/cli.md", ["man", "--markdown"]),
     ("Recipe keys", "reference/recipes.md", ["recipe", "reference"]),
+    ("Models", "reference/models.md", ["models", "--markdown"]),
 ]
 # Documents outside the book.
 OTHERS = ("*.md", "notebooks/*.ipynb", "train/bundled/*.md", "tests/torture/*.md", "data/assets/*/*.md")

@@ -22,6 +22,7 @@ use engram_textfile::refuse_lfs_pointer_at;
 
 use crate::DataError;
 use crate::messages::{note_once, without_secrets};
+pub use cache::cached_models;
 use cache::{CacheState, CachedModel};
 use download::{Effort, download};
 pub use metadata::FileMetadata;

@@ -10,7 +10,8 @@
 //! | `mobilenet_v2_1.0_224.safetensors` | – | the average-pooled features of MobileNetV2 |
 //!
 //! For a text with an image, CLIP and SigLIP add the unit vectors of both and normalise the sum. (REVEAL
-//! encodes text and image together in one network, which is part of its model.)
+//! encodes text and image together in one network, which is part of its model.) [`Encoder::embed`]
+//! gives the vectors as the model publishes them, most of which have other lengths.
 
 mod clip;
 mod files;
@@ -137,6 +138,7 @@ pub struct Encoder {
     texts: Option<Texts>,
     /// `None` for a model that only supports texts.
     images: Option<Box<dyn ImageEncoder>>,
+    modules: String,
     prompts: Prompts,
     /// The prompt that is put before each input text; may be empty.
     prompt: String,
@@ -148,14 +150,10 @@ type Parts = (Option<Texts>, Option<Box<dyn ImageEncoder>>, Identity);
 /// At its end, an encoder prints a note if it truncated texts.
 impl Drop for Encoder {
     fn drop(&mut self) {
-        let Some(texts) = &self.texts else { return };
-        let (count, limit) = (texts.tokens.tokenizer.truncated_texts(), texts.form.max_length);
+        let (count, limit) = (self.truncated_texts(), self.max_length().unwrap_or(0));
         if count > 0 {
-            message(&format!(
-                "note: {}: cut {} to the model's limit of {limit} tokens",
-                self.name,
-                counted(count, "text")
-            ));
+            let texts = counted(count, "text");
+            message(&format!("note: {}: cut {texts} to {limit} tokens", self.name));
         }
     }
 }
@@ -185,7 +183,8 @@ impl Encoder {
         if let Some(texts) = &mut texts {
             texts.set_prompt(&prompt, choice)?;
         }
-        Ok(Self { name, identity, texts, images, prompts: layout.prompts, prompt })
+        let modules = layout.names()?;
+        Ok(Self { name, identity, texts, images, modules, prompts: layout.prompts, prompt })
     }
 
     /// Builds the encoders and computes their identity.
@@ -227,6 +226,41 @@ impl Encoder {
     /// The prompt that is put before each input text; may be empty.
     pub fn prompt(&self) -> &str {
         &self.prompt
+    }
+
+    /// All prompts of the model.
+    pub fn prompts(&self) -> &Prompts {
+        &self.prompts
+    }
+
+    /// The modules of a text encoder, as in sentence-transformers.
+    pub fn modules(&self) -> &str {
+        &self.modules
+    }
+
+    /// The maximum length of a text, in tokens with the special tokens; `None` for an encoder of
+    /// images.
+    pub fn max_length(&self) -> Option<usize> {
+        self.texts.as_ref().map(|texts| texts.form.max_length)
+    }
+
+    /// The number of texts that were longer than the maximum length, and so were cut.
+    pub fn truncated_texts(&self) -> usize {
+        self.texts.as_ref().map_or(0, |texts| texts.tokens.tokenizer.truncated_texts())
+    }
+
+    /// Sets the maximum length of all further texts, in tokens with the special tokens; at least 3.
+    ///
+    /// # Errors
+    /// [`InferError::Encoder`] for more tokens than the model has positions.
+    pub fn set_max_length(&mut self, length: usize) -> Result<()> {
+        let Some(texts) = &mut self.texts else { return Ok(()) };
+        if let Some(positions) = texts.tokens.positions.filter(|positions| length > *positions) {
+            let reason = format!("encodes at most {positions} tokens, not {length}; give fewer");
+            return Err(InferError::Encoder { name: self.name.clone(), reason });
+        }
+        texts.form.max_length = length.max(3);
+        Ok(())
     }
 
     /// Notes for the user about settings of the model that the encoder ignores. `choice` is the
@@ -333,6 +367,32 @@ impl Encoder {
     pub fn encode(&self, items: &[&Prepared]) -> Result<Vec<f32>> {
         let width = self.width();
         let mut vectors = vec![0.0; items.len() * width];
+        for (i, vector) in self.vectors(items)? {
+            add_unit(&vector, &mut vectors[i * width..(i + 1) * width]);
+        }
+        vectors.chunks_mut(width).for_each(to_unit_length);
+        Ok(vectors)
+    }
+
+    /// Computes the vectors of `N` texts or images as the model publishes them, `[N, D]` in
+    /// row-major order: those of `encode` in sentence-transformers, of `get_text_features` and
+    /// `get_image_features` of CLIP. Like [`encode`](Self::encode), but without a unit length that
+    /// the model itself does not give; for an item with a text and an image, the sum.
+    ///
+    /// # Errors
+    /// [`InferError::Model`]
+    pub fn embed(&self, items: &[&Prepared]) -> Result<Vec<f32>> {
+        let width = self.width();
+        let mut vectors = vec![0.0; items.len() * width];
+        for (i, vector) in self.vectors(items)? {
+            let sum = vectors[i * width..].iter_mut();
+            sum.zip(vector).for_each(|(sum, x)| *sum += x);
+        }
+        Ok(vectors)
+    }
+
+    /// The vectors of the texts, then those of the images, each with the index of its item.
+    fn vectors(&self, items: &[&Prepared]) -> Result<Vec<(usize, Vec<f32>)>> {
         let (mut with_text, mut texts) = (Vec::new(), Vec::new());
         let (mut with_image, mut images) = (Vec::new(), Vec::new());
         for (i, item) in items.iter().enumerate() {
@@ -355,13 +415,9 @@ impl Encoder {
             Some(encoder) if !images.is_empty() => encoder.embed(&images)?,
             _ => Vec::new(),
         };
-        for (indices, encoded) in [(with_text, text_vectors), (with_image, image_vectors)] {
-            for (i, vector) in indices.into_iter().zip(encoded.chunks(width)) {
-                add_unit(vector, &mut vectors[i * width..(i + 1) * width]);
-            }
-        }
-        vectors.chunks_mut(width).for_each(to_unit_length);
-        Ok(vectors)
+        text_vectors.extend(image_vectors);
+        let indices = with_text.into_iter().chain(with_image);
+        Ok(indices.zip(text_vectors.chunks(self.width()).map(<[f32]>::to_vec)).collect())
     }
 }
 
@@ -378,7 +434,7 @@ fn add_unit(vector: &[f32], sum: &mut [f32]) {
 }
 
 /// Normalises a vector to unit length; a zero vector stays zero.
-fn to_unit_length(vector: &mut [f32]) {
+pub fn to_unit_length(vector: &mut [f32]) {
     let scale = unit_scale(vector);
     vector.iter_mut().for_each(|v| *v = (f64::from(*v) * scale) as f32);
 }

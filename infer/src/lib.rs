@@ -6,6 +6,7 @@
 //! | [`encode`] | texts and images as unit vectors |
 //! | [`reveal`] | answers to questions about images, with a retrieval memory |
 //! | [`similarity`] | scores of phrase pairs |
+//! | [`families`] | the families of published models |
 //! | [`pretrained`] | the folder of a published model, on disk or on the Hub |
 //! | [`finished_run`] | the folder of a finished run: file names and checksums |
 //! | [`digest`] | SHA-256 hashes of files |
@@ -18,6 +19,7 @@ pub mod asr;
 pub mod digest;
 pub mod encode;
 mod error;
+pub mod families;
 pub mod finished_run;
 pub mod pretrained;
 pub mod reveal;

@@ -84,8 +84,25 @@ impl PretrainedFolder {
     }
 
     /// Whether this is a folder on disk.
-    pub(crate) fn is_local(&self) -> bool {
+    fn is_local(&self) -> bool {
         matches!(self.location, WeightsLocation::Folder(_))
+    }
+
+    /// Refuses a folder that may have a CTranslate2 model.
+    ///
+    /// # Errors
+    /// [`InferError::Refused`]
+    pub(crate) fn refuse_ctranslate2(&self) -> Result<()> {
+        match &self.location {
+            WeightsLocation::Folder(folder)
+                if folder.join("model.bin").is_file() && !folder.join(WEIGHTS_FILE).is_file() =>
+            {
+                let reason = "contains a model.bin; if it is a CTranslate2 model, convert it with \
+                              `engram data convert ctranslate2`";
+                Err(InferError::Refused(format!("{}: {reason}", folder.display())))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The absolute path of the folder, or its Hub address; with an adapter, `MODEL?adapter=ADAPTER`.

@@ -15,7 +15,7 @@ use half::{bf16, f16};
 
 use crate::error::{MemoryError, one_line};
 use columns::Columns;
-pub use npy::{NpyNumber, npy_bytes, npy_bytes_of_rows};
+pub use npy::{NpyNumber, npy_bytes, npy_bytes_of_rows, npy_header};
 
 /// The remedy for an unsupported file.
 const REMEDY: &str = "give a .npy or safetensors file of 16-, 32- or 64-bit floating point";

@@ -6,6 +6,7 @@ mod bundled;
 mod claims;
 mod compute;
 mod data;
+mod encode;
 mod environment;
 mod eval;
 mod explore;
@@ -13,6 +14,7 @@ mod grid;
 mod interrupt;
 pub mod log;
 mod memory;
+mod models;
 mod offered;
 pub mod output;
 mod paths;
@@ -77,6 +79,7 @@ enum Command {
     Transcribe(transcribe::Transcribe),
     Answer(answer::Answer),
     Score(score::Score),
+    Encode(encode::Encode),
     /// Show built-in recipes, and list all recipe keys
     #[command(subcommand)]
     Recipe(recipe::RecipeCommand),
@@ -93,6 +96,7 @@ enum Command {
     #[command(subcommand)]
     Data(data::Data),
     Explore(explore::Explore),
+    Models(models::Models),
     Completions(shell::Completions),
     Man(shell::ManPages),
 }
@@ -163,12 +167,14 @@ impl Command {
             Self::Transcribe(command) => command.run(),
             Self::Answer(command) => command.run(),
             Self::Score(command) => command.run(),
+            Self::Encode(command) => command.run(),
             Self::Recipe(command) => command.run(),
             Self::Eval(command) => command.run(),
             Self::Memory(command) => command.run(),
             Self::Bench(command) => command.run(),
             Self::Data(command) => command.run(),
             Self::Explore(command) => command.run(),
+            Self::Models(command) => command.run(),
             Self::Completions(command) => command.run(),
             Self::Man(command) => command.run(),
         }

@@ -3,10 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::running::{
-    Folder, engram, engram_reading, errors, json, printed, refusal, refused, succeeds,
-};
+use engram::memory::vectors::VectorFile;
 use serde_json::{Value, json};
+
+use crate::running::{
+    Folder, command, copy, engram, engram_reading, errors, hits, json, printed, refusal, refused,
+    succeeds,
+};
+use crate::tiny_models::{clip_folder, mixed_entries};
 
 /// The model folders in the fixture of `infer/tests/sentence_transformers.rs`.
 struct Fixture(Value);
@@ -110,7 +114,155 @@ fn every_command_gives_the_embeddings_of_the_reference() {
         let score: f64 = scores.lines().nth(1).unwrap().split(',').nth(1).unwrap().parse().unwrap();
         let expected = fixture.cosine(name, (0, "default"), (1, "default"));
         assert!((score - expected).abs() < 1e-4, "{name}: {score}, expected {expected}");
+        let arguments = "encode entries.jsonl --model model --normalize --out e.npy --quiet";
+        succeeds(folder, arguments);
+        let expected = fixture.folder(name)["expected"]["default"].as_array().unwrap().iter();
+        let expected: Vec<f64> =
+            expected.flat_map(|row| row.as_array().unwrap()).map(|x| x.as_f64().unwrap()).collect();
+        let (shape, vectors) = vectors(&folder.join("e.npy"));
+        assert_eq!((shape[0], vectors.len()), (4, expected.len()), "{name}");
+        for (found, expected) in vectors.iter().zip(expected) {
+            assert!((f64::from(*found) - expected).abs() < 1e-5, "{name}: {found} {expected}");
+        }
     }
+}
+
+/// The shape and the numbers of a file of vectors.
+fn vectors(path: &Path) -> (Vec<usize>, Vec<f32>) {
+    let mut file = VectorFile::open(path, "embeddings").unwrap();
+    let shape = file.shape().to_vec();
+    let numbers = file.read_rows(shape[0]).unwrap();
+    (shape, numbers)
+}
+
+#[test]
+fn texts_of_each_format_have_the_same_vectors() {
+    let (fixture, folder) = &model_folder("bert prompts");
+    let texts = [fixture.text(0), fixture.text(1), "", fixture.text(3)];
+    fs::write(folder.join("t.txt"), texts.map(|text| format!("{text}\n")).concat()).unwrap();
+    let row = |(id, text): (usize, &str)| format!("\"{text}\",id {id}\n");
+    let rows: String = texts.into_iter().enumerate().map(|(id, text)| row((id, text))).collect();
+    fs::write(folder.join("t.csv"), format!("body,ID\n{rows}")).unwrap();
+    let encode = |arguments: &str| {
+        let output = engram(folder, &format!("encode {arguments} --model model --force"));
+        assert!(output.status.success(), "{arguments}: {}", errors(&output));
+        errors(&output)
+    };
+    let log = encode("t.txt --out a.npy --ids a.txt");
+    assert!(log.contains("t.txt: has 1 empty text") && !log.contains("cut"), "{log}");
+    assert_eq!(fs::read_to_string(folder.join("a.txt")).unwrap(), "1\n2\n3\n4\n");
+    let (shape, first) = vectors(&folder.join("a.npy"));
+    assert_eq!(shape, [4, 32]);
+    encode("t.csv --column body --out b.safetensors --ids b.txt --threads 1");
+    assert_eq!(fs::read_to_string(folder.join("b.txt")).unwrap(), "id 0\nid 1\nid 2\nid 3\n");
+    assert_eq!(vectors(&folder.join("b.safetensors")), (shape, first.clone()));
+    let arguments = "encode - --model model --out -";
+    let output = engram_reading(folder, arguments, fs::read(folder.join("t.txt")).unwrap());
+    assert_eq!(output.stdout, fs::read(folder.join("a.npy")).unwrap());
+    // Fewer components are the first components; --normalize scales those that are kept.
+    encode("t.txt --dimensions 5 --normalize --out c.npy");
+    let (shape, cut) = vectors(&folder.join("c.npy"));
+    assert_eq!(shape, [4, 5]);
+    for (row, all) in cut.chunks(5).zip(first.chunks(32)) {
+        let norm = all[..5].iter().map(|x| x * x).sum::<f32>().sqrt();
+        assert!(row.iter().zip(all).all(|(a, b)| (a * norm - b).abs() < 1e-6), "{row:?}");
+    }
+    // A prompt by its text is that by its name.
+    encode("t.txt --prompt other --out d.npy");
+    let output =
+        ["encode", "t.txt", "--model", "model", "--out", "e.npy", "--prompt-text", "wide "];
+    let report = json(folder, &output);
+    assert_eq!((&report["rows"], &report["prompt"]), (&json!(4), &json!("wide ")));
+    let bytes = |name: &str| fs::read(folder.join(name)).unwrap();
+    assert!(bytes("d.npy") == bytes("e.npy") && bytes("d.npy") != bytes("a.npy"));
+    let log = encode("t.txt --max-length 8 --out f.npy");
+    assert!(log.contains("t.txt: cut 1 text to 8 tokens"), "{log}");
+    for (arguments, part) in [
+        ("t.txt --out g.csv", "g.csv: name a .npy or .safetensors file"),
+        ("t.txt --column body --out g.npy", "--column needs a .csv, .tsv or .jsonl file"),
+        (
+            "t.csv --out g.npy",
+            "the header has: body, ID; rename or add the column, or name another",
+        ),
+        ("entries.jsonl --column body --out g.npy", "entries.jsonl:1: has no text `body`"),
+        ("model --out g.npy", "model: has no texts and no images"),
+        ("t.txt --images --out g.npy", "t.txt: has images, which model does not encode"),
+        (
+            "t.txt --dimensions 33 --out g.npy",
+            "--dimensions is 33, but model has vectors of width 32",
+        ),
+        ("t.txt --max-length 9999 --out g.npy", "tokens, not 9999"),
+        ("t.txt --prompt nobody --out g.npy", "available prompts: document, other, query"),
+        ("t.txt --out g.npy --ids g.npy", "both write there"),
+    ] {
+        refused(folder, &format!("encode {arguments} --model model"), part);
+    }
+    assert!(!folder.join("g.npy").exists());
+}
+
+#[test]
+fn images_of_a_folder_and_of_a_list_have_the_same_vectors() {
+    let folder = &Folder::new();
+    let model = clip_folder(folder);
+    mixed_entries(folder);
+    fs::write(folder.join("pictures/list.txt"), "green.bmp\nred.png\n").unwrap();
+    succeeds(folder, "encode pictures --model clip --out a.npy --ids a.txt --normalize");
+    succeeds(folder, "encode pictures/list.txt --images --model clip --out b.npy --normalize");
+    assert_eq!(fs::read_to_string(folder.join("a.txt")).unwrap(), "green.bmp\nred.png\n");
+    assert_eq!(vectors(&folder.join("a.npy")), vectors(&folder.join("b.npy")));
+    succeeds(folder, "memory build --keys a.npy --out m");
+    let hit = &hits(folder, "m --image pictures/red.png -k 1 --model clip")[0][0];
+    assert!(hit.0 == 1 && (hit.1 - 1.0).abs() < 1e-6, "{hit:?}");
+    fs::remove_file(model.join("tokenizer.json")).unwrap();
+    fs::write(folder.join("pictures/a.png"), "no image").unwrap();
+    refused(folder, "encode pictures --model clip --out c.npy", "tokenizer.json");
+
+    // The class token of a ViT.
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tests/fixtures/vit");
+    copy(&fixtures, &folder.join("vit"));
+    let processor = fs::read(folder.join("clip/preprocessor_config.json")).unwrap();
+    fs::write(folder.join("vit/preprocessor_config.json"), processor).unwrap();
+    succeeds(folder, "encode pictures/red.png --model vit --out v.npy");
+    assert_eq!(vectors(&folder.join("v.npy")).0, [1, 16]);
+    refused(
+        folder,
+        "encode pictures --model vit --out c.npy",
+        "a.png: is not a known image format",
+    );
+}
+
+#[test]
+fn models_are_explained() {
+    let (_, folder) = &model_folder("bert prompts");
+    let report = json(folder, "models model");
+    assert_eq!(report["family"]["name"], "BERT");
+    let facts = &report["facts"];
+    assert_eq!((&facts["width"], &facts["vector_width"]), (&json!(32), &json!(32)));
+    assert_eq!(facts["prompts"]["other"], "wide ");
+    assert!(facts["modules"].as_str().unwrap().starts_with("Transformer, Pooling"), "{facts}");
+    let hub = folder.join("cache/models--me--mine");
+    fs::create_dir_all(hub.join("refs")).unwrap();
+    fs::write(hub.join("refs/main"), "abc").unwrap();
+    copy(&folder.join("model"), &hub.join("snapshots/abc"));
+    let other = folder.join("cache/models--me--other/snapshots/main");
+    fs::create_dir_all(&other).unwrap();
+    fs::write(other.join("config.json"), "{\"model_type\": \"llama\"}").unwrap();
+    let mut list = command(folder, "models --json");
+    let output = list.env("HF_HUB_CACHE", folder.join("cache")).env_remove("ENGRAM_CACHE").output();
+    let list: Value = serde_json::from_str(&printed(&output.unwrap(), "models")).unwrap();
+    let cached = list["cached"].as_array().unwrap();
+    assert_eq!(
+        (&cached[0]["model"], &cached[0]["family"]),
+        (&json!("hf://me/mine"), &json!("BERT"))
+    );
+    let error = cached[1]["error"].as_str().unwrap();
+    assert!(error.contains("`model_type` is \"llama\"; give a model of one of: bert, "), "{error}");
+    assert!(succeeds(folder, "models --markdown").contains("| T5 v1.1 | `t5` |"));
+    // A model that does not load is a failed check.
+    fs::write(folder.join("model/tokenizer.json"), "{}").unwrap();
+    let output = engram(folder, "models model");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(1) && text.contains("does not load: "), "{text}");
 }
 
 #[test]

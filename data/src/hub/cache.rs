@@ -4,6 +4,7 @@
 //! empty file `.no_exist/<commit>/<file>` means that the commit has no such file.
 //! `trees/<commit>.json` lists all files of the commit.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use engram_durable as durable;
 use serde_json::Value;
 
 use super::metadata::FileMetadata;
-use super::{HubSettings, names};
+use super::{HubSettings, WeightsLocation, names};
 use crate::DataError;
 
 /// Size limits in bytes of a reference, a `modules.json` and a file listing; real files are
@@ -34,6 +35,33 @@ pub(super) enum CacheState {
 /// Returns the name of a model's folder in the cache.
 fn folder_name(repository: &str) -> String {
     format!("models--{}", repository.replace('/', "--"))
+}
+
+/// Lists the models in the cache that have a reference, such as `main`, each with the folder of its
+/// files; sorted by name. A model that was copied by hand, without a reference, is listed with the
+/// name of its snapshot.
+pub fn cached_models(settings: &HubSettings) -> Vec<(WeightsLocation, PathBuf)> {
+    let names = |folder: &Path| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.collect::<BTreeSet<String>>()
+    };
+    let mut models = Vec::new();
+    for name in names(&settings.cache) {
+        let Some(name) = name.strip_prefix("models--") else { continue };
+        let repository = name.replacen("--", "/", 1);
+        let folder = settings.cache.join(folder_name(&repository));
+        let mut revisions = names(&folder.join("refs"));
+        if revisions.is_empty() {
+            revisions = names(&folder.join("snapshots"));
+        }
+        for revision in revisions {
+            let snapshot = CachedModel::new(&repository, &revision, settings).snapshot();
+            let repository = repository.clone();
+            models.push((WeightsLocation::Hub { repository, revision }, snapshot));
+        }
+    }
+    models
 }
 
 /// A model in the shared cache.

@@ -145,7 +145,7 @@ fn refuse_sentencepiece(folder: &PretrainedFolder) -> Result<()> {
          t.convert_slow_tokenizer.T5Converter(s).converted().save({:?})'",
         to.display().to_string()
     );
-    Err(InferError::Encoder { name: folder.location().to_string(), reason })
+    Err(InferError::Encoder { name: folder.name(), reason })
 }
 
 /// Returns the content of SigLIP's `tokenizer.json` with the steps that its tokenizer does before:

@@ -67,6 +67,32 @@ impl Layout {
         Err(InferError::Encoder { name: self.folder.name_of(MODULES), reason })
     }
 
+    /// The names of the modules, with the modes of Pooling, also of the mean pooling that a folder
+    /// without `modules.json` has.
+    ///
+    /// # Errors
+    /// The errors of [`modules`](Self::modules).
+    pub(super) fn names(&self) -> Result<String> {
+        let mut names = Vec::new();
+        for module in &self.modules {
+            names.push(match module.kind {
+                ModuleKind::Pooling => format!("Pooling {:?}", self.pooling(module)?.modes),
+                kind => format!("{kind:?}"),
+            });
+        }
+        if !self.has_modules() {
+            names.push("Pooling [Mean]".to_owned());
+        }
+        Ok(names.join(", "))
+    }
+
+    /// The configuration of a Pooling module.
+    fn pooling(&self, module: &Module) -> Result<PoolingConfig> {
+        let path = self.folder.within(&module.path).file("config.json")?;
+        let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
+        Ok(PoolingConfig::parse(&text, &path.display().to_string())?)
+    }
+
     /// The folder of the Transformer module.
     pub(super) fn transformer(&self) -> PretrainedFolder {
         self.folder.within(&self.modules[0].path)
@@ -180,10 +206,7 @@ impl Layout {
         else {
             return Ok(Some(Pooling::Mean));
         };
-        let path = self.folder.within(&module.path).file("config.json")?;
-        let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
-        let config = PoolingConfig::parse(&text, &path.display().to_string())?;
-        Ok(match config.modes.as_slice() {
+        Ok(match self.pooling(module)?.modes.as_slice() {
             [PoolingMode::Mean] => Some(Pooling::Mean),
             [PoolingMode::Cls] => Some(Pooling::First),
             _ => None,

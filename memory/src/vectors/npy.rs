@@ -62,7 +62,16 @@ pub fn npy_bytes_of_rows<T: NpyNumber>(
             "a matrix whose last row is full",
         ));
     }
-    let shape = [&[numbers.len() / row_len], row_shape].concat();
+    let mut bytes = npy_header::<T>(&[&[numbers.len() / row_len], row_shape].concat());
+    bytes.reserve(size_of_val(numbers));
+    for number in numbers {
+        number.append_to(&mut bytes);
+    }
+    Ok(bytes)
+}
+
+/// Returns the bytes of a `.npy` file before its numbers, which follow in C order.
+pub fn npy_header<T: NpyNumber>(shape: &[usize]) -> Vec<u8> {
     let sides: Vec<String> = shape.iter().map(usize::to_string).collect();
     let sides = sides.join(", ");
     let descr = T::DESCR;
@@ -72,13 +81,7 @@ pub fn npy_bytes_of_rows<T: NpyNumber>(
     let start = (10 + header.len() + 1).next_multiple_of(ALIGNMENT);
     header.extend(std::iter::repeat_n(' ', start - 10 - header.len() - 1));
     header.push('\n');
-    let mut bytes =
-        [MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat();
-    bytes.reserve(size_of_val(numbers));
-    for number in numbers {
-        number.append_to(&mut bytes);
-    }
-    Ok(bytes)
+    [MAGIC, &[1, 0], &(header.len() as u16).to_le_bytes(), header.as_bytes()].concat()
 }
 
 /// Reads the header. The numbers follow it in `file`.

@@ -127,7 +127,7 @@ impl Family {
     }
 
     /// All values of `model_type`, separated by commas.
-    pub(super) fn model_types() -> String {
+    pub fn model_types() -> String {
         FAMILIES.map(|family| family.model_types.join(", ")).join(", ")
     }
 }

@@ -27,15 +27,7 @@ impl WhisperAsr {
     /// Opens the model in a folder: `config.json`, `tokenizer.json`, `model.safetensors`, and
     /// `generation_config.json` if it exists.
     pub(crate) fn open(folder: &PretrainedFolder, compute: &Compute) -> Result<Self> {
-        let has = |name| Ok::<_, InferError>(folder.optional(name)?.is_some());
-        if folder.is_local() && has("model.bin")? && !has("model.safetensors")? {
-            let folder = folder.name();
-            let reason = format!(
-                "{folder}: contains a model.bin; if it is a CTranslate2 model, convert it with `engram \
-                 data convert ctranslate2`"
-            );
-            return Err(InferError::Refused(reason));
-        }
+        folder.refuse_ctranslate2()?;
         let config_file = folder.file("config.json")?;
         let config = WhisperConfig::read(&config_file)?;
         let tokenizer = SpeechTokenizer::from_file(&folder.tokenizer()?)?;

@@ -20,6 +20,8 @@ pub enum PromptChoice {
     Document,
     /// The prompt with this name. An empty name means no prompt.
     Named(String),
+    /// This text, as `prompt` of `encode`.
+    Text(String),
 }
 
 impl PromptChoice {
@@ -93,7 +95,7 @@ impl Prompts {
     /// # Errors
     /// [`ModelError::BadConfig`](crate::ModelError::BadConfig) if the model has no prompt with the
     /// name of [`PromptChoice::Named`].
-    pub fn text(&self, choice: &PromptChoice, model: &str) -> Result<&str> {
+    pub fn text<'a>(&'a self, choice: &'a PromptChoice, model: &str) -> Result<&'a str> {
         let prompt_text = |name: &str| self.prompts.get(name).map(String::as_str);
         match choice {
             PromptChoice::Default => {
@@ -102,11 +104,17 @@ impl Prompts {
             PromptChoice::Query => Ok(prompt_text("query").unwrap_or_default()),
             PromptChoice::Document => Ok(prompt_text("document").unwrap_or_default()),
             PromptChoice::Named(name) if name.is_empty() => Ok(""),
+            PromptChoice::Text(text) => Ok(text),
             PromptChoice::Named(name) => prompt_text(name).ok_or_else(|| {
                 let names = name_list(&self.prompts);
                 bad_field(model, format!("has no prompt {name:?}; available prompts: {names}"))
             }),
         }
+    }
+
+    /// The name and text of each prompt, and the name of the default prompt, if there is one.
+    pub fn all(&self) -> (&BTreeMap<String, String>, Option<&str>) {
+        (&self.prompts, self.default_name.as_deref())
     }
 
     /// Returns the prompt name `passage` or `corpus` if the model has such a prompt and no
@@ -141,6 +149,7 @@ mod tests {
         assert_eq!(prompts.text(&PromptChoice::Default, "m")?, "p: ");
         assert_eq!(prompts.text(&PromptChoice::Named("passage".into()), "m")?, "p: ");
         assert_eq!(prompts.text(&PromptChoice::Named(String::new()), "m")?, "");
+        assert_eq!(prompts.text(&PromptChoice::Text("t: ".into()), "m")?, "t: ");
         let error =
             prompts.text(&PromptChoice::Named("x".into()), "m").expect_err("none").to_string();
         assert!(error.contains("other, passage, query"), "{error}");

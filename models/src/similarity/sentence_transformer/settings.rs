@@ -140,7 +140,7 @@ impl TransformerSettings {
         match choice {
             PromptChoice::Query => self.query_length,
             PromptChoice::Document => self.document_length,
-            PromptChoice::Default | PromptChoice::Named(_) => None,
+            PromptChoice::Default | PromptChoice::Named(_) | PromptChoice::Text(_) => None,
         }
     }
 }

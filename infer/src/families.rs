@@ -1,0 +1,170 @@
+//! The families of published models (`families.txt`), and what a model's folder contains.
+
+use engram_models::compute::Compute;
+use engram_models::mobilenet;
+use engram_models::params::ParameterBuilder;
+use engram_models::t5::T5;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::asr::AsrModel;
+use crate::encode::Encoder;
+use crate::error::{InferError, Result};
+use crate::pretrained::PretrainedFolder;
+
+/// A family of models.
+#[derive(Debug, Clone, Serialize)]
+pub struct ModelFamily {
+    /// The name of the family.
+    pub name: &'static str,
+    /// The values of `model_type` in `config.json`; empty for MobileNetV2, which has no such file.
+    pub model_types: Vec<&'static str>,
+    /// What is encoded as vectors (`texts`, `images`, `texts and images`), `speech` or
+    /// `text to text`.
+    pub task: &'static str,
+    /// Published models on the hub.
+    pub examples: Vec<&'static str>,
+    /// The commands that train such models; empty if they are only used.
+    pub trained_by: &'static str,
+    /// The implementation that it is compared with in tests, and what is compared.
+    pub compared_with: &'static str,
+}
+
+impl ModelFamily {
+    /// All families.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let lines = include_str!("families.txt").lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| {
+            let mut fields = line.split('|').map(str::trim);
+            let mut field = || fields.next().unwrap_or_default();
+            let list =
+                |field: &'static str| field.split(", ").filter(|item| !item.is_empty()).collect();
+            Self {
+                name: field(),
+                model_types: list(field()),
+                task: field(),
+                examples: list(field()),
+                trained_by: field(),
+                compared_with: field(),
+            }
+        })
+    }
+
+    /// The family of the model in a folder. Checks that the folder has the files of the family, but
+    /// does not read the weights.
+    ///
+    /// # Errors
+    /// [`InferError::Encoder`] for an unknown `model_type`; [`InferError::Data`] for a missing
+    /// file, and the errors of weights and tokenizers in other formats, with the remedy.
+    pub fn of_folder(folder: &PretrainedFolder) -> Result<Self> {
+        let (config, model) = match config(folder) {
+            Err(_) if folder.optional(mobilenet::WEIGHTS_FILE)?.is_some() => {
+                (Map::new(), folder.clone())
+            }
+            found => found?,
+        };
+        let found = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        let is_found = |family: &Self| match config.is_empty() {
+            true => family.model_types.is_empty(),
+            false => family.model_types.contains(&found),
+        };
+        let Some(family) = Self::all().find(is_found) else {
+            let known: Vec<&str> = Self::all().flat_map(|family| family.model_types).collect();
+            let known = known.join(", ");
+            let reason = format!("`model_type` is {found:?}; give a model of one of: {known}");
+            return Err(InferError::Encoder { name: model.name_of("config.json"), reason });
+        };
+        if !family.model_types.is_empty() {
+            model.weights_path()?;
+        }
+        if family.task != "images" {
+            model.tokenizer()?;
+        }
+        Ok(family)
+    }
+
+    /// Loads the model of a folder. Returns its sizes, and what determines its vectors: the modules,
+    /// the maximum length of a text, and the prompts.
+    ///
+    /// # Errors
+    /// The errors of the model that is loaded.
+    pub fn load(&self, location: &str, compute: &Compute) -> Result<Map<String, Value>> {
+        let folder = PretrainedFolder::open(location)?;
+        let config = config(&folder).map(|(config, _)| config).unwrap_or_default();
+        let mut facts = Map::new();
+        let mut add = |name: &str, value: Value| facts.insert(name.to_owned(), value);
+        for (name, keys) in SIZES {
+            if let Some(size) = keys.iter().find_map(|key| config.get(*key)) {
+                add(name, size.clone());
+            }
+        }
+        match self.task {
+            "speech" => {
+                add(
+                    "longest_clip_seconds",
+                    AsrModel::open(location, compute)?.max_seconds().into(),
+                );
+            }
+            "text to text" => {
+                let config = folder.file("config.json")?;
+                let builder = ParameterBuilder::frozen(compute);
+                T5::load(config.parent().unwrap_or(&config), &builder)?;
+            }
+            _ => {
+                let encoder = Encoder::open(location, compute)?;
+                add("vector_width", encoder.width().into());
+                if !encoder.modalities().images {
+                    add("modules", encoder.modules().into());
+                }
+                if let Some(length) = encoder.max_length() {
+                    let (prompts, default) = encoder.prompts().all();
+                    add("max_length", length.into());
+                    add("prompts", serde_json::to_value(prompts).unwrap_or_default());
+                    add("default_prompt", default.into());
+                }
+            }
+        }
+        Ok(facts)
+    }
+}
+
+/// The sizes of a model, and their names in the configurations of all families.
+const SIZES: [(&str, &[&str]); 4] = [
+    ("width", &["hidden_size", "d_model", "dim"]),
+    ("blocks", &["num_hidden_layers", "n_layers", "num_layers", "encoder_layers"]),
+    ("heads", &["num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads"]),
+    ("vocabulary", &["vocab_size"]),
+];
+
+/// The configuration, and the folder that has it: that of the first module in `modules.json`.
+fn config(folder: &PretrainedFolder) -> Result<(Map<String, Value>, PretrainedFolder)> {
+    folder.refuse_ctranslate2()?;
+    let modules = folder.optional_text("modules.json")?;
+    let modules = modules.and_then(|(text, _)| serde_json::from_str(&text).ok());
+    let modules: Value = modules.unwrap_or_default();
+    let model = folder.within(modules[0]["path"].as_str().unwrap_or_default());
+    let path = model.file("config.json")?;
+    let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
+    let config = serde_json::from_str(&text).map_err(|error| InferError::Encoder {
+        name: path.display().to_string(),
+        reason: format!("is not a configuration: {error}; download the file again"),
+    })?;
+    Ok((config, model))
+}
+
+#[cfg(test)]
+mod tests {
+    use engram_models::text_encoder::Family;
+
+    use super::*;
+
+    #[test]
+    fn every_family_of_text_encoders_has_a_row() {
+        let rows: Vec<ModelFamily> = ModelFamily::all().collect();
+        assert!(rows.iter().all(|row| !row.compared_with.is_empty()), "{rows:?}");
+        for model_type in Family::model_types().split(", ") {
+            let row = rows.iter().find(|row| row.model_types.contains(&model_type));
+            assert_eq!(row.map(|row| row.task), Some("texts"), "{model_type}");
+        }
+    }
+}

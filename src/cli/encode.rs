@@ -1,0 +1,318 @@
+//! `engram encode`: writes the vectors of texts or images to a file.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use engram_data::folder::{FolderFiles, SkippedFiles, files};
+use engram_data::messages::counted;
+use engram_infer::encode::{Encoder, Item, PromptChoice, to_unit_length};
+use engram_memory::vectors::npy_header;
+use engram_textfile::{
+    Input, Lines, ONE_OBJECT, Table, TextError, base_folder, check_line_ends, lines,
+    parse_json_line, read_text,
+};
+use rayon::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::compute::ComputeOptions;
+use super::memory::prompt_choice;
+use super::output::{AtomicFile, STDOUT, not_written};
+use super::paths::{InputFile, ModelName, OutputFile, check_not_overwritten};
+use super::{Outcome, output};
+
+/// The number of texts that are tokenized at a time, and of images that are in memory.
+const BATCH: usize = 256;
+const IMAGE_BATCH: usize = 64;
+/// The endings of the image files in a folder.
+const IMAGE_ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
+
+/// Write the vectors of texts or images to a .npy or safetensors file.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The output has one f32 row per text or image, in the order of the input: the vectors that `encode` of
+sentence-transformers gives. A .safetensors file has them as the tensor `embeddings`. The bytes do not
+depend on the number of threads.
+
+Of a .csv or .tsv file, the column of --column is read, and of a .jsonl file, the field; ids are the
+column or field `id`, otherwise numbers. Of other files, each line is a text, and its id is the number
+of the line. The images of a folder are sorted by path, and the path is the id.
+
+Examples:
+  engram encode notes.txt --model hf://sentence-transformers/all-MiniLM-L6-v2 --out notes.npy
+  engram encode notes.csv --column body --model minilm --ids ids.txt --out notes.safetensors
+  engram encode questions.jsonl --model hf://intfloat/e5-small-v2 --prompt-text 'query: ' --out q.npy
+  engram encode photographs --model hf://openai/clip-vit-base-patch32 --normalize --out images.npy
+  echo 'a bridge at night' | engram encode - --model minilm --out - > bridge.npy
+  engram memory build --keys notes.npy --texts notes.txt --out memory")]
+pub struct Encode {
+    /// Texts: a file, - is standard input; or images: a folder, or an image file
+    #[arg(value_name = "INPUT")]
+    input: InputFile,
+    /// The encoder: a folder, hf://owner/name, or the run of `engram train clip` or `similarity`
+    #[arg(long, value_name = "MODEL")]
+    model: ModelName,
+    /// Output file: .npy or .safetensors; - is standard output, as .npy
+    #[arg(long, value_name = "FILE")]
+    out: OutputFile,
+    /// Write the id of each row to this file, one on each line
+    #[arg(long, value_name = "FILE")]
+    ids: Option<OutputFile>,
+    /// Column of a .csv or .tsv file, or field of a .jsonl file; default: `text`
+    #[arg(long, value_name = "NAME")]
+    column: Option<String>,
+    /// The texts are paths of image files, relative to the folder of the input
+    #[arg(long)]
+    images: bool,
+    /// Name of the prompt before each text, from config_sentence_transformers.json; '' for no
+    /// prompt; default: the model's default prompt
+    #[arg(long, value_name = "NAME")]
+    prompt: Option<String>,
+    /// A text to put before each text, instead of a named prompt
+    #[arg(long, value_name = "TEXT", conflicts_with = "prompt")]
+    prompt_text: Option<String>,
+    /// Cut texts to N tokens, with the special tokens; default: the model's maximum
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..))]
+    max_length: Option<u32>,
+    /// Keep only the first N components of each vector, for models that were trained for it
+    /// (Matryoshka)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    dimensions: Option<u32>,
+    /// Scale the vectors to unit length, after --dimensions
+    #[arg(long)]
+    normalize: bool,
+    /// Print a summary as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    compute: ComputeOptions,
+}
+
+/// What is encoded.
+enum Inputs {
+    Texts(Vec<String>),
+    Images(Vec<PathBuf>),
+}
+
+impl Encode {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        let is_npy = match self.out.extension().and_then(OsStr::to_str) {
+            Some("npy") => true,
+            Some("safetensors") => false,
+            _ if *self.out == *Path::new(STDOUT) => true,
+            _ => bail!("{}: name a .npy or .safetensors file", self.out.display()),
+        };
+        let (ids, inputs) = self.read()?;
+        if let Some(id) = ids.iter().find(|id| self.ids.is_some() && id.contains(char::is_control))
+        {
+            bail!("{}: the id {id:?} does not fit on a line; omit --ids", self.input.display());
+        }
+        let prompt = match &self.prompt_text {
+            Some(text) => PromptChoice::Text(text.clone()),
+            None => prompt_choice(self.prompt.as_deref(), PromptChoice::Default),
+        };
+        let mut encoder = Encoder::with_prompt(&self.model, &prompt, &self.compute.open()?)?;
+        let (modalities, input) = (encoder.modalities(), self.input.display());
+        let (is_encodable, what, remedy) = match &inputs {
+            Inputs::Texts(_) => (modalities.text, "texts", "give images, or --images"),
+            Inputs::Images(_) => (modalities.images, "images", "give texts, or CLIP as --model"),
+        };
+        ensure!(
+            is_encodable,
+            "{input}: has {what}, which {} does not encode; {remedy}",
+            self.model
+        );
+        if let Some(length) = self.max_length {
+            encoder.set_max_length(length as usize)?;
+        }
+        let width = self.dimensions.map_or(encoder.width(), |dimensions| dimensions as usize);
+        ensure!(
+            width <= encoder.width(),
+            "--dimensions is {width}, but {} has vectors of width {}",
+            self.model,
+            encoder.width()
+        );
+        let shape = [ids.len(), width];
+        let header = if is_npy { npy_header::<f32>(&shape) } else { safetensors_header(&shape) };
+        self.write(&header, &ids, &inputs, &encoder, width)?;
+        if let Some(path) = &self.ids {
+            output::write_atomic(path, (ids.join("\n") + "\n").as_bytes())?;
+        }
+        let empty = match &inputs {
+            Inputs::Texts(texts) => texts.iter().filter(|text| text.trim().is_empty()).count(),
+            Inputs::Images(_) => 0,
+        };
+        if empty > 0 {
+            output::warn(&format!("{input}: has {}", counted(empty, "empty text")));
+        }
+        let (rows, out) = (ids.len(), &*self.out);
+        if self.json {
+            output::print_json(&json!({
+                "out": out, "rows": rows, "width": width, "truncated": encoder.truncated_texts(), "empty": empty,
+                "model": encoder.name(), "sha256": encoder.sha256(), "prompt": encoder.prompt(),
+            }))?;
+        } else {
+            let vectors = counted(rows, "vector");
+            output::note(&format!("{vectors} of width {width} written to {}", out.display()));
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Encodes the inputs batch by batch, and writes the output.
+    fn write(
+        &self,
+        header: &[u8],
+        ids: &[String],
+        inputs: &Inputs,
+        encoder: &Encoder,
+        width: usize,
+    ) -> anyhow::Result<()> {
+        let error = |error| not_written(&self.out, error);
+        let mut file = AtomicFile::create(&self.out).map_err(error)?;
+        file.write_all(header).map_err(error)?;
+        let (batch, unit) = match inputs {
+            Inputs::Texts(_) => (BATCH, "texts"),
+            Inputs::Images(_) => (IMAGE_BATCH, "images"),
+        };
+        let bar = output::progress_bar(ids.len(), unit);
+        let rows: Vec<usize> = (0..ids.len()).collect();
+        for rows in rows.chunks(batch) {
+            let prepare = |row: &usize| {
+                let item = match inputs {
+                    Inputs::Texts(texts) => Item { text: Some(&texts[*row]), image: None },
+                    Inputs::Images(files) => Item { text: None, image: Some(&files[*row]) },
+                };
+                let location = || format!("{}: {}", self.input.display(), ids[*row]);
+                encoder.prepare(item).with_context(location)
+            };
+            let prepared: Vec<_> = rows.par_iter().map(prepare).collect();
+            let prepared = prepared.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+            let vectors = encoder.embed(&prepared.iter().collect::<Vec<_>>())?;
+            let mut bytes = Vec::with_capacity(rows.len() * width * size_of::<f32>());
+            for (row, vector) in rows.iter().zip(vectors.chunks(encoder.width())) {
+                let mut vector = vector[..width].to_vec();
+                if self.normalize {
+                    to_unit_length(&mut vector);
+                }
+                ensure!(
+                    vector.iter().all(|x| x.is_finite()),
+                    "{}: {}: the vector is not finite; check the weights of {}",
+                    self.input.display(),
+                    ids[*row],
+                    self.model
+                );
+                bytes.extend(vector.into_iter().flat_map(f32::to_le_bytes));
+            }
+            file.write_all(&bytes).map_err(error)?;
+            bar.inc(rows.len() as u64);
+        }
+        bar.finish_and_clear();
+        file.commit().map_err(error)
+    }
+
+    /// Reads the input: the id of each row, and the texts or the paths of the images.
+    fn read(&self) -> anyhow::Result<(Vec<String>, Inputs)> {
+        let is_image = |path: &Path| {
+            let ending = path.extension().unwrap_or_default();
+            IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known))
+        };
+        let (path, input) = (&*self.input, self.input.display());
+        let (ids, inputs): (Vec<String>, Inputs) = if path.is_dir() || is_image(path) {
+            ensure!(self.column.is_none(), "{input}: has no columns; omit --column");
+            let images = if path.is_dir() {
+                let FolderFiles { files, skipped } = files(path, &is_image)?;
+                if skipped != SkippedFiles::default() {
+                    output::note(&format!("{input}: skipped {skipped}"));
+                }
+                files
+            } else {
+                vec![path.to_owned()]
+            };
+            let base = if path.is_dir() { path } else { base_folder(path) };
+            let id =
+                |image: &PathBuf| image.strip_prefix(base).unwrap_or(image).display().to_string();
+            (images.iter().map(id).collect(), Inputs::Images(images))
+        } else {
+            let (ids, texts): (_, Vec<String>) = self.read_texts()?.into_iter().unzip();
+            let image = |text: &String| base_folder(path).join(text.trim());
+            let images = self.images.then(|| texts.iter().map(image).collect());
+            (ids, images.map_or(Inputs::Texts(texts), Inputs::Images))
+        };
+        ensure!(!ids.is_empty(), "{input}: has no texts and no images; give another input");
+        if let Inputs::Images(images) = &inputs {
+            for output in [Some(&self.out), self.ids.as_ref()].into_iter().flatten() {
+                check_not_overwritten(output, images.iter().map(PathBuf::as_path))?;
+            }
+        }
+        Ok((ids, inputs))
+    }
+
+    /// Reads the texts with their ids.
+    fn read_texts(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let path = &*self.input;
+        let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
+        let column = self.column.as_deref().unwrap_or("text");
+        let mut rows: Vec<(String, String)> = Vec::new();
+        match ending.to_str() {
+            Some("jsonl") => {
+                let mut lines = Lines::new(Input::open(path)?);
+                while lines.advance()? {
+                    let (file, line) = (path.display().to_string(), lines.number());
+                    let mut object: Map<String, Value> =
+                        parse_json_line(&file, line, lines.text(), ONE_OBJECT)?;
+                    let id = match object.get("id") {
+                        Some(Value::String(id)) => id.clone(),
+                        Some(id) => id.to_string(),
+                        None => line.to_string(),
+                    };
+                    let Some(Value::String(text)) = object.remove(column) else {
+                        let remedy = "name the field of the texts with --column";
+                        return Err(lines.error(format!("has no text `{column}`"), remedy).into());
+                    };
+                    rows.push((id, text));
+                }
+            }
+            Some(kind @ ("csv" | "tsv")) => {
+                let input = Input::open(path)?;
+                let mut table =
+                    if kind == "csv" { Table::csv(input) } else { Table::tsv(input, true) }?;
+                let text = table.column(column).map_err(|error| match error {
+                    TextError::MissingColumn { .. } if self.column.is_none() => {
+                        anyhow::anyhow!("{error}, or name another with --column")
+                    }
+                    error => error.into(),
+                })?;
+                let id = table.optional_column("id")?;
+                while table.advance()? {
+                    let number = || (rows.len() + 1).to_string();
+                    let id = id.map_or_else(number, |id| table.field(id).trim().to_owned());
+                    rows.push((id, table.field(text).to_owned()));
+                }
+            }
+            _ => {
+                let name = path.display().to_string();
+                ensure!(
+                    self.column.is_none(),
+                    "{name}: --column needs a .csv, .tsv or .jsonl file; rename the file"
+                );
+                let text = read_text(path)?;
+                check_line_ends(&name, &text)?;
+                rows.extend(lines(&text).map(|(line, text)| (line.to_string(), text.to_owned())));
+            }
+        }
+        Ok(rows)
+    }
+}
+
+/// The bytes of a safetensors file before the values of its only tensor, `embeddings`.
+fn safetensors_header(shape: &[usize; 2]) -> Vec<u8> {
+    let end = shape[0] * shape[1] * size_of::<f32>();
+    let tensor = json!({"dtype": "F32", "shape": shape, "data_offsets": [0, end]});
+    let mut header = json!({"embeddings": tensor}).to_string();
+    // Values start at a multiple of 8.
+    header.extend(std::iter::repeat_n(' ', header.len().next_multiple_of(8) - header.len()));
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat()
+}

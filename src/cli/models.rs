@@ -1,0 +1,150 @@
+//! `engram models`: the families of models, and what is in a model's folder.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use engram_data::hub::{HubSettings, cached_models};
+use engram_infer::families::ModelFamily;
+use engram_infer::pretrained::PretrainedFolder;
+use engram_models::compute::Compute;
+use serde_json::{Map, Value, json};
+
+use super::paths::ModelName;
+use super::{Outcome, output};
+
+/// List the families of models that can be loaded, and the models in the cache, or explain a model.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without MODEL, models in the cache of the hub, and in the folder of the variable ENGRAM_CACHE, are
+listed with their family, or with the reason why they cannot be used. With MODEL, the model is loaded,
+and the exit code is 1 if it does not load. An address on the hub is downloaded.
+
+Examples:
+  engram models
+  engram models hf://sentence-transformers/all-MiniLM-L6-v2
+  engram models train/bundled/clip --json")]
+pub struct Models {
+    /// A folder, hf://owner/name, or a run
+    #[arg(value_name = "MODEL")]
+    model: Option<ModelName>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Print the families as a Markdown page
+    #[arg(long, conflicts_with_all = ["model", "json"])]
+    markdown: bool,
+}
+
+impl Models {
+    /// Runs the command.
+    pub fn run(self) -> anyhow::Result<Outcome> {
+        match &self.model {
+            Some(model) => return self.explain(model),
+            None if self.markdown => output::print(&markdown())?,
+            None => self.list()?,
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Loads a model and prints what it contains.
+    fn explain(&self, model: &str) -> anyhow::Result<Outcome> {
+        let family = ModelFamily::of_folder(&PretrainedFolder::open(model)?)?;
+        let loaded = family.load(model, &Compute::cpu());
+        let error = loaded.as_ref().err().map(ToString::to_string);
+        let (facts, files) = (loaded.unwrap_or_default(), file_sizes(Path::new(model)));
+        let report = json!({"model": model, "family": family, "facts": facts, "files": files,
+            "error": error});
+        output::print_report(self.json, &report, || {
+            let mut text = format!("{model}\n{}, for {}\n", family.name, family.task);
+            for (name, value) in facts.iter().chain(&files) {
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let _ = writeln!(text, "  {name:<22}  {value}");
+            }
+            text + &error
+                .as_ref()
+                .map_or("loads".to_owned(), |error| format!("does not load: {error}"))
+        })?;
+        Ok(if error.is_some() { Outcome::CheckFailed } else { Outcome::Done })
+    }
+
+    /// Prints the families and the models in the cache.
+    fn list(&self) -> anyhow::Result<()> {
+        let cached = cached_models(&HubSettings::from_env()?).into_iter();
+        let mut cached: Vec<(String, PathBuf)> =
+            cached.map(|(location, folder)| (location.to_string(), folder)).collect();
+        if let Some(cache) = std::env::var_os("ENGRAM_CACHE") {
+            let folders = std::fs::read_dir(cache).into_iter().flatten().flatten();
+            let folders = folders.map(|entry| entry.path()).filter(|path| path.is_dir());
+            let mut folders: Vec<_> =
+                folders.map(|path| (path.display().to_string(), path)).collect();
+            folders.sort();
+            cached.extend(folders);
+        }
+        let models = cached.into_iter().map(|(model, folder)| {
+            let folder = PretrainedFolder::open(&folder.display().to_string());
+            let family = folder.and_then(|folder| ModelFamily::of_folder(&folder));
+            (model, family.map(|family| family.name).map_err(|error| error.to_string()))
+        });
+        let models: Vec<(String, Result<&str, String>)> = models.collect();
+        let families: Vec<ModelFamily> = ModelFamily::all().collect();
+        let as_json = |(model, family): &(String, Result<&str, String>)| json!({"model": model, "family": family.as_ref().ok(), "error": family.as_ref().err()});
+        let report = json!({"families": families,
+            "cached": models.iter().map(as_json).collect::<Vec<_>>()});
+        output::print_report(self.json, &report, || {
+            let mut text = String::from("Families\n");
+            for ModelFamily { name, task, examples, .. } in families {
+                let _ = writeln!(text, "  {name:<26}{task:<18}{}", examples.join(", "));
+            }
+            text.push_str("\nModels in the cache\n");
+            for (model, family) in &models {
+                let _ = match family {
+                    Ok(family) => writeln!(text, "  {model}  {family}"),
+                    Err(error) => writeln!(text, "  {model}  cannot be used: {error}"),
+                };
+            }
+            text
+        })
+    }
+}
+
+/// The names and sizes in bytes of the files in a folder; empty for an address on the hub.
+fn file_sizes(folder: &Path) -> Map<String, Value> {
+    let listing = engram_data::folder::files(folder, &|_| true).unwrap_or_default();
+    let entry = |path: PathBuf| {
+        let bytes = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        (path.strip_prefix(folder).unwrap_or(&path).display().to_string(), bytes.into())
+    };
+    listing.files.into_iter().map(entry).collect()
+}
+
+/// The families as a page.
+fn markdown() -> String {
+    let mut page = String::from(
+        "# Models\n\nThe families of models that can be loaded. The family follows from `model_type` \
+         in `config.json`. Models for texts and images give vectors (`engram encode`, `engram \
+         memory`); those for speech, transcripts (`engram transcribe`). A family that no command \
+         trains is only used. `engram models FOLDER` explains a model.\n\n\
+         | family | `model_type` | for | examples on the hub | trained by | compared with |\n\
+         |---|---|---|---|---|---|\n",
+    );
+    for family in ModelFamily::all() {
+        let codes = |names: &[&str]| {
+            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+        };
+        let cells = [
+            family.name.to_owned(),
+            codes(&family.model_types),
+            family.task.to_owned(),
+            codes(&family.examples),
+            family.trained_by.to_owned(),
+            family.compared_with.to_owned(),
+        ];
+        let _ = writeln!(
+            page,
+            "| {} |",
+            cells.map(|cell| if cell.is_empty() { "–".into() } else { cell }).join(" | ")
+        );
+    }
+    page
+}
