@@ -265,7 +265,7 @@ impl SegmentTokenizer {
         let tokens = TextTokenizer::parse(path.as_ref(), bytes)?;
         let pad = tokens.special("padding", &[padding])?;
         let special = SpecialTokens { cls: pad, sep: pad, pad, mask: None };
-        Ok(Self { tokens, special, cache: Mutex::default() })
+        Ok(Self { tokens, special, cache: Mutex::default(), truncated: AtomicUsize::default() })
     }
 
     fn new(tokens: TextTokenizer) -> Result<Self, DataError> {

@@ -24,10 +24,9 @@ mod positions;
 mod source;
 mod texts;
 
-use std::path::Path;
-
 use candle_core::{Device, Tensor};
 use engram_models::Result;
+use engram_models::weights::WeightsFiles;
 use serde_json::Value;
 
 use config::Config;
@@ -128,7 +127,7 @@ impl Family {
         self,
         config: &str,
         name: &str,
-        weights: &Path,
+        weights: &WeightsFiles,
         image_size: Option<(usize, usize)>,
     ) -> Result<FrozenEncoder> {
         let config = Config::parse(config, name)?;
@@ -142,7 +141,7 @@ impl Family {
             Self::NomicBert => texts::nomic_bert(&config, &source),
             Self::Gte => texts::gte(&config, &source),
         }?;
-        source.refuse_unread(weights)?;
+        source.refuse_unread(&weights.path)?;
         Ok(encoder)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use candle_core::{DType, Device, Error, Shape, Tensor};
 use candle_nn::var_builder::SimpleBackend;
 use candle_nn::{Init, VarBuilder};
-use engram_models::weights::Weights;
+use engram_models::weights::{Weights, WeightsFiles};
 use engram_models::{ModelError, Result};
 
 /// Reads the tensor that a model asks for by this shape and name.
@@ -37,9 +37,12 @@ const UNUSED: [&str; 9] = [
 ];
 
 impl Source {
-    /// Opens a weights file.
-    pub(crate) fn open(path: &Path, prefixes: &'static [&'static str]) -> Result<Arc<Self>> {
-        let mut weights = Weights::open(path)?;
+    /// Opens the weights.
+    pub(crate) fn open(
+        files: &WeightsFiles,
+        prefixes: &'static [&'static str],
+    ) -> Result<Arc<Self>> {
+        let mut weights = files.open()?;
         for prefix in prefixes {
             weights = weights.with_optional_prefix(prefix)?;
         }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{DType, Device, Tensor};
 use engram_frozen::{Family, FrozenEncoder};
 use engram_models::Result;
+use engram_models::weights::WeightsFiles;
 use serde_json::{Value, json};
 
 /// Values of random weights, normed in the last step, differ from the reference in f64 by less.
@@ -30,7 +31,7 @@ fn open(name: &str, config: &Value, size: Option<usize>) -> Result<FrozenEncoder
     let text = config.to_string();
     let family = Family::of(&text).expect("a family");
     let weights = fixture(name, "model.safetensors");
-    family.open(&text, "config.json", &weights, size.map(|size| (size, size)))
+    family.open(&text, "config.json", &WeightsFiles::from(&*weights), size.map(|size| (size, size)))
 }
 
 fn assert_close(case: &str, actual: &Tensor, expected: &Tensor) {
@@ -93,7 +94,11 @@ fn vit_gives_the_state_of_the_class_token() {
     let text = fs::read_to_string(folder.join("config.json")).unwrap();
     let family = Family::of(&text).unwrap();
     let weights = folder.join("model.safetensors");
-    let images = family.open(&text, "config.json", &weights, None).unwrap().images.unwrap();
+    let images = family
+        .open(&text, "config.json", &WeightsFiles::from(&*weights), None)
+        .unwrap()
+        .images
+        .unwrap();
     let path = folder.join("expected.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
     let first = tensors["hidden"].narrow(1, 0, 1).unwrap().squeeze(1).unwrap();

@@ -75,7 +75,7 @@ impl ModelFamily {
             return Err(InferError::Encoder { name: model.name_of("config.json"), reason });
         };
         if !family.model_types.is_empty() {
-            model.weights_path()?;
+            model.weights_files()?;
         }
         if family.task != "images" {
             model.tokenizer()?;

@@ -49,7 +49,7 @@ pub(super) fn open(
         inputs = inputs.images(&preprocessing);
         processor = Some((preprocessing, (height as usize, width as usize)));
     }
-    let encoder = family.open(config, &name, &weights.path, processor.as_ref().map(|it| it.1))?;
+    let encoder = family.open(config, &name, &weights.files, processor.as_ref().map(|it| it.1))?;
     let mut texts = None;
     if let Some(model) = encoder.texts {
         let (tokens, json) = tokenizer(family, layout, &folder, &model)?;
