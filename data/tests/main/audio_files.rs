@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use engram_data::audio::{AudioReader, read_audio};
-use engram_data::speech::manifest::{clips, clips_and_skipped};
+use engram_data::speech::manifest::{InputClips, input_clips};
 use engram_data::speech::{SpeechFormat, SpeechSource, read};
 
 const RATE: u32 = 16_000;
@@ -298,9 +298,9 @@ fn files_left_by_macos_are_skipped() {
     let data_set = read(SpeechFormat::LibriSpeech, &source).expect("clips");
     assert_eq!((data_set.clips.len(), data_set.clips[0].frames.len()), (1, 2));
     assert_eq!(data_set.skipped.hidden, 2 + 3);
-    let (found_clips, skipped) = clips_and_skipped(&source.path).expect("clips");
+    let InputClips { clips: found_clips, skipped, .. } = input_clips(&source.path).expect("clips");
     assert_eq!((found_clips.len(), skipped.hidden, skipped.others), (1, 2, 1));
     fs::remove_file(folder.join("84-121123-0000.flac")).expect("a file");
-    let error = clips(&source.path).expect_err("none is left").to_string();
+    let error = input_clips(&source.path).expect_err("none is left").to_string();
     assert!(error.contains("skipped 2 hidden files"), "{error}");
 }
