@@ -41,6 +41,10 @@ pub(crate) fn siglip(
     let (d, vocab_size) = (sizes.hidden_size, sizes.vocab_size);
     let max_tokens = text.size(&["max_position_embeddings"], Some(64))?;
     let width = text.size(&["projection_size"], Some(d))?;
+    if width != images.width {
+        let reason = format!("texts get the width {width}, but images {}", images.width);
+        return Err(config.error(reason));
+    }
     // candle-transformers asks for a head from D to D, but computes with any head.
     let builder = source.builder(Box::new(move |source, shape, name| match name {
         "text_model.head.weight" => source.read(&[width, d], name),

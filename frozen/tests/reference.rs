@@ -128,6 +128,7 @@ fn variants_that_differ_from_the_published_implementation_are_refused_by_name() 
         ("dinov2", "patch_size", json!(0), "`patch_size` is not a size"),
         ("dinov2", "hidden_act", json!("tanhexp"), "hidden_act"),
         ("siglip", "text_config", json!({"max_position_embeddings": 0}), "position"),
+        ("siglip", "text_config", json!({"projection_size": 8}), "the width 8, but images 16"),
     ] {
         let mut config = config(name);
         config[field] = value.clone();
