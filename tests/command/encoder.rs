@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::own_data::write_pairs;
 use crate::running::{
     Folder, engram, engram_reading, errors, json, printed, refusal, refused, succeeds,
 };
@@ -110,6 +111,23 @@ fn every_command_gives_the_embeddings_of_the_reference() {
         let score: f64 = scores.lines().nth(1).unwrap().split(',').nth(1).unwrap().parse().unwrap();
         let expected = fixture.cosine(name, (0, "default"), (1, "default"));
         assert!((score - expected).abs() < 1e-4, "{name}: {score}, expected {expected}");
+    }
+}
+
+#[test]
+fn branches_of_a_modern_bert_are_trained() {
+    let (_, folder) = &model_folder("modernbert cls, normalize");
+    write_pairs(&folder.join("pairs.csv"));
+    let low_rank = r#"low_rank=[{match="**.Wqkv", rank=4, alpha=16.0, dropout=0.1}]"#;
+    let train = "train similarity --csv pairs.csv --columns left,right,rating --model model \
+                 --set optimiser.learning_rate=1e-2";
+    for (run, set) in [("all", "compute.recompute=\"block\""), ("branches", low_rank)] {
+        let arguments: Vec<&str> =
+            train.split_whitespace().chain(["--run", run, "--set", set]).collect();
+        let comparison = &json(folder, &arguments)["comparison"];
+        let [trained, untrained] = ["a", "b"].map(|it| comparison[it]["value"].as_f64().unwrap());
+        assert!(trained > untrained + 0.05, "{run}: {trained}, untrained {untrained}");
+        succeeds(folder, &format!("score phrases.csv --model {run} --out {run}.csv --quiet"));
     }
 }
 
