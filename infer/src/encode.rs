@@ -3,7 +3,7 @@
 //!
 //! | file in the model folder | encoder of texts | encoder of images |
 //! |---|---|---|
-//! | `config.json` of BERT or DeBERTa | pooling from `modules.json`, else mean pooling | – |
+//! | `config.json` of a text encoder (BERT, ModernBERT, …) | pooling from `modules.json`, else mean pooling | – |
 //! | `config.json` of CLIP | the text encoder | the vision encoder |
 //! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
 //! | `config.json` of SigLIP, DINOv2, jina-embeddings-v2 and others | as in [`engram_frozen`] | as in [`engram_frozen`] |

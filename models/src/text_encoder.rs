@@ -5,7 +5,9 @@
 //!   of their table;
 //! - DistilBERT (1910.01108), which has no token types;
 //! - MPNet (2004.09297), which adds a learned bias for each relative position to attention scores;
-//! - DeBERTa-v2 and v3 (2006.03654, 2111.09543), which have disentangled attention.
+//! - DeBERTa-v2 and v3 (2006.03654, 2111.09543), which have disentangled attention;
+//! - ModernBERT (2412.13663), which has other blocks: pre-norm, with rotary positions, local attention
+//!   and gated feed-forward parts.
 //!
 //! References: `transformers` 5, `models/*/modeling_*.py` of these families. Parameter names are the published names. Sequences
 //! are packed, not padded, so no work is spent on padding. Poolers and task heads are omitted. The
@@ -16,6 +18,7 @@
 mod block;
 mod config;
 mod family;
+mod modern;
 
 use std::sync::Arc;
 
@@ -33,6 +36,8 @@ use block::{Block, Relative};
 use config::MAX_BIAS_DISTANCE;
 pub use config::{DisentangledConfig, PositionTerms, TextEncoderConfig};
 pub use family::Family;
+pub use modern::ModernBertConfig;
+use modern::ModernBlocks;
 
 /// An encoder of packed token sequences.
 #[derive(Debug, Clone)]
@@ -47,7 +52,9 @@ pub struct TextEncoder {
     relative_bias: Option<RelativeBias>,
     relative_embeddings: Option<Tensor>,
     relative_norm: Option<LayerNorm>,
+    /// Empty in ModernBERT.
     blocks: Vec<Block>,
+    modern: Option<ModernBlocks>,
 }
 
 /// The relative positions of a batch.
@@ -67,7 +74,7 @@ impl TextEncoderConfig {
     pub fn build(&self, builder: &ParameterBuilder) -> Result<TextEncoder> {
         self.validate()?;
         let (d, std, eps) = (self.hidden_size, self.initializer_range, self.layer_norm_eps());
-        let e = self.embedding_size();
+        let (e, names) = (self.embedding_size(), &self.family.names);
         let (embeddings, encoder) = (builder.pp("embeddings"), builder.pp("encoder"));
         let table = |name: &str, rows: usize| {
             embeddings.pp(name).embedding_table("weight", [rows, e], Init::Normal(std))
@@ -82,9 +89,14 @@ impl TextEncoderConfig {
             let builder = encoder.pp("relative_attention_bias");
             RelativeBias::with_shape(shape, MAX_BIAS_DISTANCE, std, true, &builder)
         };
-        let blocks = builder.pp(self.family.names.blocks);
+        let blocks = builder.pp(names.blocks);
+        let norm = |builder: &ParameterBuilder| match &self.modern {
+            Some(modern) if !modern.norm_bias => LayerNorm::without_bias(d, eps, builder),
+            _ => LayerNorm::new(d, eps, builder),
+        };
+        let modern = |modern| ModernBlocks::new(self, modern, norm, builder);
         Ok(TextEncoder {
-            word_embeddings: table("word_embeddings", self.vocab_size)?,
+            word_embeddings: table(names.word_embeddings, self.vocab_size)?,
             position_embeddings: self
                 .max_positions()
                 .map(|_| table("position_embeddings", self.max_position_embeddings))
@@ -95,14 +107,15 @@ impl TextEncoderConfig {
             embedding_projection: (e != d)
                 .then(|| Linear::without_bias(e, d, std, &embeddings.pp("embed_proj")))
                 .transpose()?,
-            embedding_norm: LayerNorm::new(d, eps, &embeddings.pp("LayerNorm"))?,
+            embedding_norm: norm(&embeddings.pp(names.embedding_norm))?,
             relative_bias: self.family.has_relative_bias.then(relative_bias).transpose()?,
             relative_embeddings: relative.map(relative_table).transpose()?,
             relative_norm: relative
                 .filter(|relative| relative.has_norm())
                 .map(|_| LayerNorm::new(d, eps, &encoder.pp("LayerNorm")))
                 .transpose()?,
-            blocks: (0..self.num_hidden_layers)
+            modern: self.modern.as_ref().map(modern).transpose()?,
+            blocks: (0..if self.modern.is_some() { 0 } else { self.num_hidden_layers })
                 .map(|i| Block::new(self, &blocks.pp(i)))
                 .collect::<Result<_>>()?,
             config: self.clone(),
@@ -157,6 +170,9 @@ impl TextEncoder {
         let x = self.embed(tokens, mode)?;
         let x = dropout(&x, mode.dropout(self.config.hidden_dropout_prob))?;
         let mut state = mode.detach(x);
+        if let (Some(blocks), Some(modern)) = (&self.modern, &self.config.modern) {
+            return blocks.run(state, &self.config, modern, tokens, mode, on_state);
+        }
         let relative = self.relative_positions(tokens)?;
         let bias = self.relative_bias(tokens)?;
         for block in &self.blocks {
@@ -251,10 +267,11 @@ impl TextEncoder {
     }
 }
 
-/// Returns an error for sequences with branches, whose positions relative attention does not know.
+/// Returns an error for sequences with branches, whose positions relative and local attention do not
+/// know.
 fn check_no_branches(tokens: &PackedTokens) -> Result<()> {
     if tokens.segments.branches().is_some() {
-        bail!("branching sequences are not supported with relative attention");
+        bail!("branching sequences are not supported with relative or local attention");
     }
     Ok(())
 }

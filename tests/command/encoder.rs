@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use engram::memory::vectors::VectorFile;
 use serde_json::{Value, json};
 
+use crate::own_data::write_pairs;
 use crate::running::{
     Folder, command, copy, engram, engram_reading, errors, hits, json, printed, refusal, refused,
     succeeds,
@@ -176,7 +177,7 @@ fn texts_of_each_format_have_the_same_vectors() {
     let bytes = |name: &str| fs::read(folder.join(name)).unwrap();
     assert!(bytes("d.npy") == bytes("e.npy") && bytes("d.npy") != bytes("a.npy"));
     let log = encode("t.txt --max-length 8 --out f.npy");
-    assert!(log.contains("t.txt: cut 1 text to 8 tokens"), "{log}");
+    assert!(log.contains("cut 1 text to 8 tokens"), "{log}");
     for (arguments, part) in [
         ("t.txt --out g.csv", "g.csv: name a .npy or .safetensors file"),
         ("t.txt --column body --out g.npy", "--column needs a .csv, .tsv or .jsonl file"),
@@ -263,6 +264,23 @@ fn models_are_explained() {
     let output = engram(folder, "models model");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.code() == Some(1) && text.contains("does not load: "), "{text}");
+}
+
+#[test]
+fn branches_of_a_modern_bert_are_trained() {
+    let (_, folder) = &model_folder("modernbert cls, normalize");
+    write_pairs(&folder.join("pairs.csv"));
+    let low_rank = r#"low_rank=[{match="**.Wqkv", rank=4, alpha=16.0, dropout=0.1}]"#;
+    let train = "train similarity --csv pairs.csv --columns left,right,rating --model model \
+                 --set optimiser.learning_rate=1e-2";
+    for (run, set) in [("all", "compute.recompute=\"block\""), ("branches", low_rank)] {
+        let arguments: Vec<&str> =
+            train.split_whitespace().chain(["--run", run, "--set", set]).collect();
+        let comparison = &json(folder, &arguments)["comparison"];
+        let [trained, untrained] = ["a", "b"].map(|it| comparison[it]["value"].as_f64().unwrap());
+        assert!(trained > untrained + 0.05, "{run}: {trained}, untrained {untrained}");
+        succeeds(folder, &format!("score phrases.csv --model {run} --out {run}.csv --quiet"));
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn a_model_name_without_hf_is_suggested() {
 }
 
 /// Writes 200 pairs with scores from 1 to 4: the more words two texts share, the higher.
-fn write_pairs(path: &Path) {
+pub fn write_pairs(path: &Path) {
     let words = ["bolt", "glass", "door", "wheel", "valve", "sensor", "blade", "panel"];
     let mut text = "left,right,rating,comment\n".to_owned();
     for pair in 0..200 {

@@ -33,6 +33,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer, models
 from sentence_transformers.sentence_transformer.modules import LayerNorm
+from tokenizers import AddedToken, Tokenizer, decoders, models as tokenizer_models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertConfig,
     BertModel,
@@ -48,9 +49,12 @@ from transformers import (
     DistilBertConfig,
     DistilBertModel,
     DistilBertTokenizer,
+    ModernBertConfig,
+    ModernBertForMaskedLM,
     MPNetConfig,
     MPNetModel,
     MPNetTokenizer,
+    PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
     RobertaTokenizer,
@@ -162,6 +166,26 @@ def published_others():
     xlm_roberta = XLMRobertaTokenizer(vocab=scored, model_max_length=64)
     model = XLMRobertaModel(XLMRobertaConfig(vocab_size=len(xlm_roberta), **sizes), add_pooling_layer=False)
     yield published("xlm_roberta", model, xlm_roberta)
+
+    # Like the published tokenizer, which adds its special tokens to a vocabulary of bytes. The model has its head.
+    pieces = ["<|endoftext|>", "\u0120", *LETTERS, *(l.upper() for l in LETTERS), ",", "\u0120p", "ip", "\u0120pip"]
+    specials = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+    merges = [("\u0120", "p"), ("i", "p"), ("\u0120p", "ip")]
+    bytes_of = Tokenizer(tokenizer_models.BPE(vocab=vocabulary(pieces), merges=merges))
+    bytes_of.add_special_tokens([AddedToken(name, special=True, lstrip=name == "[MASK]") for name in specials])
+    bytes_of.normalizer = normalizers.NFC()
+    bytes_of.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_of.decoder = decoders.ByteLevel()
+    ids = [(name, bytes_of.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    bytes_of.post_processor = processors.TemplateProcessing("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]", ids)
+    roles = {name.strip("[]").lower() + "_token": name for name in specials}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bytes_of, model_max_length=64, **roles)
+    sizes = {**SIZES, "num_hidden_layers": 3, "local_attention": 10, "layer_norm_eps": 1e-5,
+             "pad_token_id": tokenizer.pad_token_id}
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        del sizes[name]
+    model = ModernBertForMaskedLM(ModernBertConfig(vocab_size=len(tokenizer), **sizes))
+    yield published("modernbert", model, tokenizer)
 
 
 def published_clip():
@@ -434,6 +458,14 @@ def add_others():
             def cased(json):
                 json["normalizer"]["lowercase"] = False
             add(f"{name} tokenizer_config against tokenizer.json", changed(folder, files={"tokenizer.json": cased}))
+        if name == "modernbert":
+            def older(config):
+                for field in ("layer_types", "rope_parameters"):
+                    del config[field]
+                config |= {"global_attn_every_n_layers": 2, "global_rope_theta": 200.0, "local_rope_theta": 20.0}
+            folder = saved(folder, models.Pooling(32, "mean"), models.Normalize())
+            add("modernbert older configuration, prompts", changed(folder, files={
+                "config.json": older, "config_sentence_transformers.json": prompts(query="q: ", document="d: ")}))
 
 
 def add_clips():

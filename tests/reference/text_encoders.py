@@ -1,8 +1,8 @@
 """Reference fixtures for the text encoders of engram-models, made by `transformers`.
 
 Writes to models/tests/fixtures:
-- bert/, deberta_v2/, deberta_v3/, distilbert/, mpnet/, roberta/, xlm_roberta/: tiny random encoders, each with `config.json`,
-  `model.safetensors` (published names; f16, in which every value is exact) and
+- bert/, deberta_v2/, deberta_v3/, distilbert/, modernbert/, modernbert_biased/, mpnet/, roberta/, xlm_roberta/: tiny
+  random encoders, each with `config.json`, `model.safetensors` (published names; f16, in which every value is exact) and
   `expected.safetensors` (inputs, last hidden states `[T, D]` of the real tokens, and the gradient
   of every parameter for the loss `sum(hidden[n] * sin(1.7 n + 0.3))` over flat elements n);
 - deberta_buckets.json: the position buckets of the published DeBERTa-v3 models (256 buckets, 512
@@ -30,6 +30,8 @@ from transformers import (
     DebertaV2Model,
     DistilBertConfig,
     DistilBertModel,
+    ModernBertConfig,
+    ModernBertModel,
     MPNetConfig,
     MPNetModel,
     RobertaConfig,
@@ -119,11 +121,63 @@ DISTILBERT = {
 }
 
 
+# Like the published models, with the names of transformers 4.
+MODERNBERT = {
+    "model_type": "modernbert",
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 64,
+    "hidden_activation": "gelu",
+    "norm_eps": 1e-5,
+    "layer_norm_eps": 1e-3,
+    "pad_token_id": 0,
+    "global_attn_every_n_layers": 3,
+    "global_rope_theta": 160000.0,
+    "local_attention": 8,
+    "local_rope_theta": 10000.0,
+    "attention_bias": False,
+    "mlp_bias": False,
+    "norm_bias": False,
+    "attention_dropout": 0.0,
+    "embedding_dropout": 0.0,
+    "mlp_dropout": 0.0,
+    "position_embedding_type": "absolute",
+    "reference_compile": None,
+    "sparse_prediction": False,
+}
+# The opposite of each setting above, with the names of transformers 5.
+MODERNBERT_BIASED = {
+    "model_type": "modernbert",
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 40,
+    "max_position_embeddings": 64,
+    "hidden_activation": "silu",
+    "norm_eps": 1e-3,
+    "pad_token_id": 0,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "global_attn_every_n_layers": 1,
+    "local_attention": 13,
+    "rope_parameters": {
+        "full_attention": {"rope_theta": 300.0, "rope_type": "default"},
+        "sliding_attention": {"rope_theta": 20.0, "rope_type": "default"},
+    },
+    "attention_bias": True,
+    "mlp_bias": True,
+    "norm_bias": True,
+}
+
+
 def randomise(model, generator):
     """Sets every parameter to random values, also biases and norms, so that no parameter is trivially 0 or 1."""
     for name, parameter in model.named_parameters():
         values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        if name.endswith(("LayerNorm.weight", "layer_norm.weight")):
+        if name.lower().endswith("norm.weight"):
             values = 1 + 0.2 * values
         elif name.endswith("bias"):
             values = 0.2 * values
@@ -214,6 +268,10 @@ def main():
     # 150 positions: beyond the last bucket (128).
     mpnet = MPNetModel(MPNetConfig(**MPNET), add_pooling_layer=False)
     write("mpnet", mpnet, MPNET, [3, 150, 1, 11])
+    modern = ModernBertModel(ModernBertConfig(**MODERNBERT))
+    write("modernbert", modern, MODERNBERT, [5, 1, 40, 13, 4], prefix="model.")
+    modern = ModernBertModel(ModernBertConfig(**MODERNBERT_BIASED))
+    write("modernbert_biased", modern, MODERNBERT_BIASED, [3, 30, 7, 1])
 
     buckets = make_log_bucket_position(torch.arange(601), 256, 512).long().tolist()
     (FIXTURES / "deberta_buckets.json").write_text(json.dumps(buckets) + "\n")

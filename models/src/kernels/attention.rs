@@ -146,7 +146,12 @@ impl AttentionKernel {
         if width == 0 || heads == 0 || width % heads != 0 || !matches_width {
             candle_core::bail!("attention: {heads} heads do not fit input {:?}", dims[0]);
         }
-        self.options.segments.check(query_rows, key_rows)?;
+        let segments = &self.options.segments;
+        segments.check(query_rows, key_rows)?;
+        let is_plain = !self.options.causal && self.bias.is_none();
+        if segments.window().is_some() && !(is_plain && segments.queries == segments.keys) {
+            candle_core::bail!("attention: a window is for self-attention without mask and bias");
+        }
         let shared_bias = match self.bias {
             None => None,
             Some(shared) => self.check_bias(dims[dims.len() - 1], shared)?,
@@ -291,7 +296,8 @@ impl Kernel for AttentionKernel {
     }
 
     fn device(&self) -> Option<&dyn DeviceKernel> {
-        self.options.segments.branches().is_none().then_some(self)
+        let segments = &self.options.segments;
+        (segments.branches().is_none() && segments.window().is_none()).then_some(self)
     }
 
     fn composite(&self, inputs: &[Tensor]) -> Result<Tensor> {

@@ -19,6 +19,7 @@ use super::linear::{LinearParameters, StackedLinear};
 use super::norm::{Norm, NormKernel};
 use super::operation::{Kernel, apply, run};
 use super::residual::Residual;
+use super::rotary::Rotary;
 use super::scaled_rows::ScaledRows;
 use super::windows::Windows;
 use steps::{Source, Step, Steps};
@@ -100,6 +101,12 @@ impl Chain {
         let mut sources = qkv.to_vec();
         sources.extend(bias.map(|bias| self.input(bias.tensor())));
         self.push(AttentionKernel::new(options, qkv.len() == 3, bias), sources)
+    }
+
+    /// Adds [`super::rotary`]: `[T, 3 D]` → `[T, 3 D]`.
+    pub fn rotary(&mut self, qkv: Value, angles: &Tensor) -> Value {
+        let sources = vec![qkv, self.input(angles)];
+        self.push(Rotary, sources)
     }
 
     /// Adds [`super::norm`]: `[.., D]` → `[.., D]`.

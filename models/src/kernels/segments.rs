@@ -19,32 +19,36 @@ pub struct Segments {
     /// The spans of key rows, one for each of `queries`.
     pub(crate) keys: Arc<[Span]>,
     branches: Option<Arc<[u32]>>,
+    window: Option<usize>,
 }
 
 impl Segments {
     /// Self-attention within packed sequences of these lengths.
     pub fn packed(lengths: &[usize]) -> Self {
         let spans: Arc<[Span]> = packed_spans(lengths).into();
-        Self { queries: spans.clone(), keys: spans, branches: None }
+        Self::new(spans.clone(), spans)
     }
 
     /// Cross-attention from packed queries to packed keys. Query sequence `i` attends to key
     /// sequence `i`.
     pub fn cross(query_lengths: &[usize], key_lengths: &[usize]) -> Self {
-        let queries = packed_spans(query_lengths).into();
-        Self { queries, keys: packed_spans(key_lengths).into(), branches: None }
+        Self::new(packed_spans(query_lengths).into(), packed_spans(key_lengths).into())
     }
 
     /// Cross-attention from packed queries: query sequence `i` attends to span `i` of the keys.
     /// There may be unused rows between spans.
     pub(crate) fn to_key_spans(query_lengths: &[usize], keys: Arc<[Span]>) -> Self {
-        Self { queries: packed_spans(query_lengths).into(), keys, branches: None }
+        Self::new(packed_spans(query_lengths).into(), keys)
     }
 
     /// Attention pooling: query row `i` attends to span `i` of the keys.
     pub fn pooling(spans: Arc<[Span]>) -> Self {
         let queries = (0..spans.len()).map(|start| Span { start, length: 1 }).collect();
-        Self { queries, keys: spans, branches: None }
+        Self::new(queries, spans)
+    }
+
+    fn new(queries: Arc<[Span]>, keys: Arc<[Span]>) -> Self {
+        Self { queries, keys, branches: None, window: None }
     }
 
     /// Adds branches to self-attention segments: `branches` `[T]` holds the branch of each row.
@@ -52,6 +56,17 @@ impl Segments {
     /// branch, but no other branch.
     pub fn with_branches(self, branches: Arc<[u32]>) -> Self {
         Self { branches: Some(branches), ..self }
+    }
+
+    /// Makes self-attention local: a row sees the rows of its segment at most `distance` rows away.
+    pub fn with_window(self, distance: usize) -> Self {
+        let hides = self.queries.iter().any(|span| span.length > distance.saturating_add(1));
+        Self { window: hides.then_some(distance), ..self }
+    }
+
+    /// Returns the largest distance that a row sees, if a row does not see its whole segment.
+    pub(super) fn window(&self) -> Option<usize> {
+        self.window
     }
 
     /// Returns the branch of each row, if there are branches.

@@ -22,6 +22,16 @@ impl LayerNorm {
         Ok(Self { bias: Some(builder.get("bias", &[size], Init::Zeros)?), ..norm })
     }
 
+    /// A layer norm over `size` channels `D` that does not shift. The initial scale is 1.
+    pub(crate) fn without_bias(
+        size: usize,
+        epsilon: f64,
+        builder: &ParameterBuilder,
+    ) -> Result<Self> {
+        let norm = Self::rms(size, epsilon, builder)?;
+        Ok(Self { bias: Some(norm.weight.zeros_like()?), ..norm })
+    }
+
     /// An RMS norm over `size` channels `D`. The initial scale is 1.
     pub fn rms(size: usize, epsilon: f64, builder: &ParameterBuilder) -> Result<Self> {
         let weight = builder.get("weight", &[size], Init::Ones)?;

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 
 use super::family::Family;
+use super::modern::{self, ModernBertConfig};
 use crate::config::{
     bad_field, check_buckets, check_dropout, check_heads, check_layers, check_sizes, in_file,
     refuse_quantised, require,
@@ -67,6 +68,9 @@ pub struct TextEncoderConfig {
     /// The fields of DeBERTa; `None` for the other families.
     #[serde(skip)]
     pub disentangled: Option<DisentangledConfig>,
+    /// The fields of ModernBERT; `None` for the other families.
+    #[serde(skip)]
+    pub modern: Option<ModernBertConfig>,
 }
 
 /// The fields that only a DeBERTa's configuration has.
@@ -212,11 +216,17 @@ impl TextEncoderConfig {
         } else {
             None
         };
-        let mut config: Self = serde_json::from_str(text).map_err(bad_json)?;
+        let modern = family.is_modern.then(|| serde_json::from_str(text)).transpose();
+        let modern = modern.map_err(bad_json)?;
+        let text = match family.is_modern {
+            true => modern::renamed(text).map_err(|reason| bad_field(name, reason))?,
+            false => text.into(),
+        };
+        let mut config: Self = serde_json::from_str(&text).map_err(bad_json)?;
         if !family.has_types {
             config.type_vocab_size = 0;
         }
-        let config = Self { family, disentangled, ..config };
+        let config = Self { family, disentangled, modern, ..config };
         in_file(Path::new(name), config.validate())?;
         Ok(config)
     }
@@ -246,6 +256,9 @@ impl TextEncoderConfig {
         if let Some(positions) = self.max_positions() {
             check_sizes(&[("max_position_embeddings", positions)])?;
         }
+        if let Some(modern) = &self.modern {
+            return modern.validate(self);
+        }
         check_dropout(self.hidden_dropout_prob, self.attention_probs_dropout_prob)?;
         if let Some(disentangled) = &self.disentangled {
             return disentangled.validate(self);
@@ -273,7 +286,8 @@ impl TextEncoderConfig {
     /// The largest number of tokens that the position table allows. `None` if the model has no
     /// position table: any length is accepted.
     pub fn max_positions(&self) -> Option<usize> {
-        let has_table = self.disentangled.as_ref().is_none_or(|it| it.position_biased_input);
+        let has_table = self.disentangled.as_ref().is_none_or(|it| it.position_biased_input)
+            && !self.family.is_modern;
         has_table.then_some(self.max_tokens())
     }
 
@@ -286,6 +300,9 @@ impl TextEncoderConfig {
     pub fn set_dropout(&mut self, hidden: f64, attention: f64) {
         self.hidden_dropout_prob = hidden;
         self.attention_probs_dropout_prob = attention;
+        if let Some(modern) = &mut self.modern {
+            modern.mlp_dropout = hidden;
+        }
     }
 
     /// The fields of relative attention, if the model has it.

@@ -15,16 +15,21 @@ pub struct Family {
     pub(super) has_relative_bias: bool,
     /// Whether attention may be disentangled, as in DeBERTa.
     pub(super) has_disentangled_attention: bool,
+    /// Whether the blocks are those of ModernBERT.
+    pub(super) is_modern: bool,
     /// The epsilon of the layer norms, if `config.json` has none.
     pub(super) default_epsilon: f64,
     pub(super) names: Names,
 }
 
-/// The names of a block's layers in published files.
+/// The names of the embeddings' and a block's layers in published files.
 #[derive(Debug)]
 pub(super) struct Names {
+    pub(super) word_embeddings: &'static str,
+    pub(super) embedding_norm: &'static str,
     /// The list of all blocks.
     pub(super) blocks: &'static str,
+    /// The query projection. ModernBERT's projects to queries, keys and values.
     pub(super) query: &'static str,
     pub(super) key: &'static str,
     pub(super) value: &'static str,
@@ -32,10 +37,13 @@ pub(super) struct Names {
     pub(super) attention_norm: &'static str,
     pub(super) intermediate: &'static str,
     pub(super) output: &'static str,
+    /// The norm after the feed-forward part, or before it in ModernBERT.
     pub(super) output_norm: &'static str,
 }
 
 const BERT_NAMES: Names = Names {
+    word_embeddings: "word_embeddings",
+    embedding_norm: "LayerNorm",
     blocks: "encoder.layer",
     query: "attention.self.query",
     key: "attention.self.key",
@@ -54,11 +62,12 @@ const BERT: Family = Family {
     positions_follow_padding: false,
     has_relative_bias: false,
     has_disentangled_attention: false,
+    is_modern: false,
     default_epsilon: 1e-12,
     names: BERT_NAMES,
 };
 
-static FAMILIES: [&Family; 5] = [
+static FAMILIES: [&Family; 6] = [
     &BERT,
     &Family {
         model_types: &["roberta", "xlm-roberta", "camembert"],
@@ -80,6 +89,7 @@ static FAMILIES: [&Family; 5] = [
             intermediate: "ffn.lin1",
             output: "ffn.lin2",
             output_norm: "output_layer_norm",
+            ..BERT_NAMES
         },
         ..BERT
     },
@@ -108,6 +118,26 @@ static FAMILIES: [&Family; 5] = [
             query: "attention.self.query_proj",
             key: "attention.self.key_proj",
             value: "attention.self.value_proj",
+            ..BERT_NAMES
+        },
+        ..BERT
+    },
+    &Family {
+        model_types: &["modernbert"],
+        weights_prefix: "model.",
+        has_types: false,
+        is_modern: true,
+        default_epsilon: 1e-5,
+        names: Names {
+            word_embeddings: "tok_embeddings",
+            embedding_norm: "norm",
+            blocks: "layers",
+            query: "attn.Wqkv",
+            attention_output: "attn.Wo",
+            attention_norm: "attn_norm",
+            intermediate: "mlp.Wi",
+            output: "mlp.Wo",
+            output_norm: "mlp_norm",
             ..BERT_NAMES
         },
         ..BERT

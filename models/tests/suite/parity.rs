@@ -24,8 +24,17 @@ use super::reference::{
     weighted_sum,
 };
 
-const ENCODERS: [&str; 7] =
-    ["bert", "deberta_v2", "deberta_v3", "distilbert", "mpnet", "roberta", "xlm_roberta"];
+const ENCODERS: [&str; 9] = [
+    "bert",
+    "deberta_v2",
+    "deberta_v3",
+    "distilbert",
+    "modernbert",
+    "modernbert_biased",
+    "mpnet",
+    "roberta",
+    "xlm_roberta",
+];
 
 /// The configuration of a fixture, with changes.
 fn config(name: &str, changes: Value) -> Result<TextEncoderConfig> {
@@ -188,8 +197,10 @@ fn a_sequence_beyond_the_position_table_is_an_error() -> Result<()> {
         let text = encoder.encode(&too_long, &Mode::evaluate()).unwrap_err().to_string();
         assert!(text.contains("25 tokens") && text.contains("takes at most 24"), "{text}");
     }
-    let (without_positions, _) = load_plain("deberta_v3")?;
-    assert_eq!(without_positions.encode(&too_long, &Mode::evaluate())?.dims(), [28, 32]);
+    for name in ["deberta_v3", "modernbert"] {
+        let (without_positions, _) = load_plain(name)?;
+        assert_eq!(without_positions.encode(&too_long, &Mode::evaluate())?.dims(), [28, 32]);
+    }
     Ok(())
 }
 
@@ -224,8 +235,11 @@ fn mismatched_weights_give_an_error_with_their_shapes() -> Result<()> {
 #[test]
 fn exactly_the_trainable_parameters_have_gradients_and_change() -> Result<()> {
     for name in ENCODERS {
-        let blocks =
-            if name == "distilbert" { "transformer.layer.0.**" } else { "encoder.layer.0.**" };
+        let blocks = match name {
+            "distilbert" => "transformer.layer.0.**",
+            "modernbert" | "modernbert_biased" => "layers.0.**",
+            _ => "encoder.layer.0.**",
+        };
         for frozen in [&[][..], &["embeddings.**", blocks]] {
             let group = |pattern: &&str| ParameterGroup { pattern: pattern.to_string(), rate: 0.0 };
             let groups = frozen.iter().map(group).collect();
@@ -307,6 +321,16 @@ fn invalid_configurations_are_errors() {
         ("deberta_v3", "position_buckets", json!(1)),
         ("deberta_v3", "position_buckets", json!(64)),
         ("deberta_v3", "max_relative_positions", json!(i64::MAX)),
+        ("modernbert", "num_attention_heads", json!(32)),
+        ("modernbert", "attention_dropout", json!(1.0)),
+        ("modernbert", "mlp_dropout", json!(-0.1)),
+        ("modernbert", "norm_eps", json!(0)),
+        ("modernbert", "global_attn_every_n_layers", json!(0)),
+        ("modernbert", "local_rope_theta", json!(null)),
+        ("modernbert", "rope_scaling", json!({"type": "linear", "factor": 2.0})),
+        ("modernbert_biased", "layer_types", json!(["full_attention"])),
+        ("modernbert_biased", "rope_parameters", json!({"full_attention": {"rope_type": "yarn"}})),
+        ("modernbert_biased", "hidden_dropout_prob", json!(0.1)),
     ] {
         match config(name, json!({ field: value })).expect_err("an error") {
             ModelError::BadConfig { what, reason } => {
@@ -315,6 +339,14 @@ fn invalid_configurations_are_errors() {
             }
             other => panic!("{field}: {other}"),
         }
+    }
+    for (field, value, part) in [
+        ("layer_types", json!(["full_attention", "chunked_attention"]), "`chunked_attention`"),
+        ("rope_parameters", json!({"rope_theta": 20.0}), "`rope_theta`"),
+        ("hidden_activation", json!("swiglu"), "`swiglu`"),
+    ] {
+        let text = config("modernbert", json!({ field: value })).expect_err(field).to_string();
+        assert!(text.contains(part), "{text}");
     }
 }
 

@@ -274,8 +274,8 @@ Examples:
   engram memory build --csv facts.csv --columns id=ID,text=Body,source=Topic \\
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out memory
 
---model is a folder or a Hugging Face model (BERT, RoBERTa, XLM-R, DistilBERT, MPNet, DeBERTa, CLIP,
-SigLIP, DINOv2, Jina, Nomic, Stella, MobileNetV2 and others), or the folder of a run: of
+--model is a folder or a Hugging Face model (BERT, RoBERTa, XLM-R, DistilBERT, MPNet, DeBERTa,
+ModernBERT, CLIP, SigLIP, DINOv2, Jina, Nomic, Stella, MobileNetV2 and others), or the folder of a run: of
 `engram train clip` for images, or of `engram train similarity` for texts. It computes keys only.
 docs/explanation/memory.md lists the models for texts and for images.
 `engram memory reencode` encodes the entries of an existing memory with another model.

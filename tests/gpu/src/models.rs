@@ -50,8 +50,11 @@ pub type Outputs = Vec<Tensor>;
 pub type Run = fn(&ParameterBuilder) -> Result<Outputs>;
 
 /// The model families.
-pub const MODELS: [(&str, Run); 14] = [
-    ("BERT bi-encoder", bi_encoder),
+pub const MODELS: [(&str, Run); 15] = [
+    ("BERT bi-encoder", |builder| {
+        bi_encoder(r#""model_type": "bert", "type_vocab_size": 2"#, builder)
+    }),
+    ("ModernBERT bi-encoder", modern_bert),
     ("DeBERTa cross-encoder", deberta),
     ("listwise cross-encoder", listwise),
     ("T5", t5),
@@ -173,9 +176,15 @@ fn text_encoder(config: &str) -> Result<TextEncoderConfig> {
     TextEncoderConfig::parse(&format!("{{{common}, {config}}}"), "config")
 }
 
-fn bi_encoder(builder: &ParameterBuilder) -> Result<Outputs> {
-    let config = text_encoder(r#""model_type": "bert", "type_vocab_size": 2"#)?;
-    let encoder = config.build(&builder.pp("encoder"))?;
+fn modern_bert(builder: &ParameterBuilder) -> Result<Outputs> {
+    let config = r#""model_type": "modernbert", "hidden_activation": "gelu", "norm_eps": 1e-5,
+        "embedding_dropout": 0.1, "attention_dropout": 0.1, "mlp_dropout": 0.1,
+        "local_attention": 4"#;
+    bi_encoder(config, builder)
+}
+
+fn bi_encoder(encoder: &str, builder: &ParameterBuilder) -> Result<Outputs> {
+    let encoder = text_encoder(encoder)?.build(&builder.pp("encoder"))?;
     let model = BiEncoder::new(Pooling::Mean, encoder, builder)?;
     let phrases = PackedTokens::new(&[vec![1, 5, 7], vec![1, 9], vec![2, 40, 41, 42, 43]]);
     let scores = model.score(&phrases, &[(0, 1), (1, 2), (0, 2)], &mode())?;

@@ -85,12 +85,13 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
     let usual_names = Columns::default();
     let nemo = "{\"audio_filepath\": \"a.wav\", \"duration\": 1.5, \"text\": \"x\", \
                 \"pred_text\": \"y\"}\n";
+    let with_offset = nemo.replace("duration", "offset");
     let common_voice = "client_id\tpath\tsentence\nc\ta.mp3\tx\nc\tb.mp3\ty\n";
     let csv = "Utterance_ID,Transcript\nu1,\"a, b\"\nu2,\n";
     for (text, format, side, expected) in [
         (nemo, Jsonl, Reference, "a.wav=x"),
         (nemo, Jsonl, Hypothesis, "a.wav=y"),
-        (&*nemo.replace("duration", "offset"), Jsonl, Reference, "a.wav-1.5=x"),
+        (&with_offset, Jsonl, Reference, "a.wav-1.5=x"),
         ("id\ttext\n1\t\"say \"\"a\"\"\"\n", Tsv, Reference, "1=say \"a\""),
         ("1\t\"say \"\"a\"\"\"\n", Tsv, Reference, "1=say \"a\""),
         ("1\t\"a\" b\n", Tsv, Reference, "1=\"a\" b"),

@@ -25,12 +25,15 @@ pub(super) struct Composite<'a> {
     pub options: &'a Attention,
 }
 
-/// A segment, and the index of its first score among the scores of all segments.
+/// A segment, or some of its queries with the keys that they see, and the index of its first score
+/// among the scores of all segments.
 #[derive(Clone, Copy)]
 struct Segment {
     query: Span,
     key: Span,
     first_score: usize,
+    /// The numbers of scores from one head to the next, and from one query to the next.
+    strides: [usize; 2],
 }
 
 /// Segments that are padded to the same lengths.
@@ -130,7 +133,8 @@ impl Batch {
             let (queries, keys) = (segment.query.length, segment.key.length);
             (0..self.num_heads * self.query_length).flat_map(move |row| {
                 let (head, i) = (row / self.query_length, row % self.query_length);
-                let first = segment.first_score + (head * queries + i) * keys;
+                let [of_head, of_query] = segment.strides;
+                let first = segment.first_score + head * of_head + i * of_query;
                 (0..self.key_length).map(move |j| (i < queries && j < keys).then_some(first + j))
             })
         })
@@ -158,7 +162,7 @@ impl Batch {
     /// Applies a dropout mask to the weights `[S, H, L_q, L_k]`.
     fn masked(&self, weights: &Tensor, dropout: Dropout) -> Result<Tensor> {
         #[cfg(feature = "cuda")]
-        if weights.device().is_cuda() {
+        if weights.device().is_cuda() && self.segments.iter().all(Segment::is_whole) {
             let numbers = |segment: &Segment| {
                 [segment.first_score, segment.query.length, segment.key.length].map(|n| n as i64)
             };
@@ -191,7 +195,11 @@ impl Batch {
                     false => key.length,
                 };
                 let row = mask.len();
-                mask.extend((0..self.key_length).map(|j| hidden(j >= visible)));
+                let is_far = |j: usize| {
+                    let distance = (key.start + j).abs_diff(query.start + i);
+                    options.segments.window().is_some_and(|window| distance > window)
+                };
+                mask.extend((0..self.key_length).map(|j| hidden(j >= visible || is_far(j))));
                 if i < query.length {
                     let keys = key.start..key.start + key.length;
                     let others = options.segments.hidden_keys(query.start + i, keys).enumerate();
@@ -209,23 +217,53 @@ fn hidden(is_hidden: bool) -> f32 {
     if is_hidden { f32::NEG_INFINITY } else { 0.0 }
 }
 
+impl Segment {
+    /// Whether all queries and keys of a segment are here.
+    #[cfg(feature = "cuda")]
+    fn is_whole(&self) -> bool {
+        self.strides == [self.query.length * self.key.length, self.key.length]
+    }
+
+    /// Splits a segment whose rows see the keys within `window`, so that the number of scores does
+    /// not grow with the square of the length.
+    fn windows(self, window: usize) -> impl Iterator<Item = Self> {
+        let rows = window.max(MIN_ROWS);
+        (0..self.query.length).step_by(rows).map(move |i| {
+            let (first, length) = (i.saturating_sub(window), rows.min(self.query.length - i));
+            let end = (i + length).saturating_add(window).min(self.key.length);
+            Self {
+                query: Span { start: self.query.start + i, length },
+                key: Span { start: self.key.start + first, length: end - first },
+                first_score: self.first_score + i * self.strides[1] + first,
+                ..self
+            }
+        })
+    }
+}
+
+/// The fewest queries of a part of a segment.
+const MIN_ROWS: usize = 16;
+
 /// Groups the segments by the powers of two that bound their lengths. Segments without queries or
 /// without keys are left out: their outputs are zeros.
 fn batches(segments: &Segments, num_heads: usize) -> Vec<Batch> {
     let mut groups: BTreeMap<[usize; 2], Batch> = BTreeMap::new();
     let mut first_score = 0;
     for (query, key) in segments.iter() {
-        let segment = Segment { query, key, first_score };
-        first_score += num_heads * query.length * key.length;
-        if query.length == 0 || key.length == 0 {
+        let strides = [query.length * key.length, key.length];
+        let segment = Segment { query, key, first_score, strides };
+        first_score += num_heads * strides[0];
+        if strides[0] == 0 {
             continue;
         }
-        let bounds = [query.length, key.length].map(usize::next_power_of_two);
-        let empty = Batch { segments: Vec::new(), num_heads, query_length: 0, key_length: 0 };
-        let batch = groups.entry(bounds).or_insert(empty);
-        batch.query_length = batch.query_length.max(query.length);
-        batch.key_length = batch.key_length.max(key.length);
-        batch.segments.push(segment);
+        for part in segment.windows(segments.window().unwrap_or(usize::MAX)) {
+            let bounds = [part.query.length, part.key.length].map(usize::next_power_of_two);
+            let empty = Batch { segments: Vec::new(), num_heads, query_length: 0, key_length: 0 };
+            let batch = groups.entry(bounds).or_insert(empty);
+            batch.query_length = batch.query_length.max(part.query.length);
+            batch.key_length = batch.key_length.max(part.key.length);
+            batch.segments.push(part);
+        }
     }
     groups.into_values().collect()
 }

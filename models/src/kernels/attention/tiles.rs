@@ -1,5 +1,7 @@
 //! One head of one segment, forward and backward, one tile of scores at a time.
 
+use std::ops::Range;
+
 use super::super::dropout::Dropout;
 use super::super::math::{exp, max, sum, sum2};
 use super::super::matmul::{Matrix, matmul};
@@ -61,10 +63,12 @@ impl Sources<'_> {
                 add(&bias[start..start + tile.columns], scores);
             }
         }
-        if self.options.causal {
+        if self.options.causal || self.options.segments.window().is_some() {
             for (row, scores) in scores.chunks_mut(tile.columns).enumerate() {
-                let visible = visible_keys(head, tile.i + row).saturating_sub(tile.j);
-                scores[visible.min(tile.columns)..].fill(f32::NEG_INFINITY);
+                let keys = self.keys(head, tile.i + row, 1);
+                let column = |key: usize| key.saturating_sub(tile.j).min(tile.columns);
+                scores[..column(keys.start)].fill(f32::NEG_INFINITY);
+                scores[column(keys.end)..].fill(f32::NEG_INFINITY);
             }
         }
         if self.options.segments.branches().is_some() {
@@ -89,9 +93,9 @@ impl Sources<'_> {
             let rows = QUERY_TILE.min(l_q - i);
             let output = &mut output[i * size..(i + rows) * size];
             let mut maxima_and_sums = vec![(f32::NEG_INFINITY, 0.0f32); rows];
-            let end = self.num_keys(head, i + rows - 1);
-            for j in (0..end).step_by(KEY_TILE) {
-                let tile = Tile { i, rows, j, columns: KEY_TILE.min(end - j) };
+            let keys = self.keys(head, i, rows);
+            for j in keys.clone().step_by(KEY_TILE) {
+                let tile = Tile { i, rows, j, columns: KEY_TILE.min(keys.end - j) };
                 let scores = &mut scores[..rows * tile.columns];
                 self.tile_scores(head, tile, scores);
                 scores_to_weights(
@@ -143,9 +147,9 @@ impl Sources<'_> {
             let means = row_products(output, gradient, self.width, head, i, rows);
             let dy = head_rows(gradient, self.width, head.query, head, i, rows);
             let q = head_rows(self.q, self.stride, head.query, head, i, rows);
-            let end = self.num_keys(head, i + rows - 1);
-            for j in (0..end).step_by(KEY_TILE) {
-                let tile = Tile { i, rows, j, columns: KEY_TILE.min(end - j) };
+            let keys = self.keys(head, i, rows);
+            for j in keys.clone().step_by(KEY_TILE) {
+                let tile = Tile { i, rows, j, columns: KEY_TILE.min(keys.end - j) };
                 let columns = tile.columns;
                 let (weights, score_gradients) =
                     (&mut weights[..rows * columns], &mut score_gradients[..rows * columns]);
@@ -180,9 +184,15 @@ impl Sources<'_> {
         head_gradients
     }
 
-    /// Returns the number of keys that query row `i` attends to.
-    fn num_keys(&self, head: Head, i: usize) -> usize {
-        if self.options.causal { visible_keys(head, i) } else { head.key.length }
+    /// Returns the keys that some of the `rows` query rows from `i` on attend to.
+    fn keys(&self, head: Head, i: usize, rows: usize) -> Range<usize> {
+        match self.options.segments.window() {
+            Some(window) => {
+                i.saturating_sub(window)..(i + rows).saturating_add(window).min(head.key.length)
+            }
+            None if self.options.causal => 0..visible_keys(head, i + rows - 1),
+            None => 0..head.key.length,
+        }
     }
 }
 

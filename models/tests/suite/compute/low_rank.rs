@@ -19,8 +19,9 @@ use super::models::{MODELS, Run, loss, numbers, relative_error};
 
 /// For each model family, in the order of [`MODELS`]: a pattern, and the number of linear layers
 /// that it matches.
-const PATTERNS: [(&str, usize); 14] = [
+const PATTERNS: [(&str, usize); 15] = [
     ("**.self.*", 6),
+    ("**.Wqkv", 2),
     ("**.attention.**", 8),
     ("**.intermediate.dense", 2),
     ("**.SelfAttention.*", 16),

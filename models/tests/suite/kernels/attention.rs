@@ -68,19 +68,26 @@ fn disentangled_biases_have_correct_gradients() -> Result<()> {
 /// For sequences longer than a tile, the kernel and the composite have equal values and gradients.
 #[test]
 fn attention_over_many_tiles_equals_its_composite() -> Result<()> {
-    for causal in [false, true] {
+    let packed = || Segments::packed(&[300, 65, 530]);
+    for (causal, segments) in [
+        (false, packed()),
+        (true, packed()),
+        (false, packed().with_window(0)),
+        (false, packed().with_window(70)),
+        (false, packed().with_window(299)),
+    ] {
         let options = Attention {
             num_heads: 2,
             scale: 0.3,
             causal,
-            segments: Segments::packed(&[300, 65, 530]),
+            segments,
             dropout: Some(Dropout::new(0.1, 4)),
         };
         let inputs = [(numbers(895 * 48, 1), vec![895, 48])];
         let f = |t: &[Tensor]| Ok(self_attention(&t[0], None, &options)?);
         let expected = run(&inputs, (DType::F32, DType::F64), &f)?;
         let found = run(&inputs, (DType::F32, DType::F32), &f)?;
-        assert_near(&found, &expected, 2e-5, &format!("causal {causal}"));
+        assert_near(&found, &expected, 2e-5, &format!("{options:?}"));
     }
     Ok(())
 }

@@ -89,6 +89,10 @@ pub fn all() -> Vec<Case> {
             cross_entropy(&t[0], options.clone())
         }));
     }
+    cases.push(case("rotary", &[&[5, 24]], |t| {
+        let angles = (0..20).map(|i| (0.7 * i as f32).sin()).collect();
+        rotary(&t[0], &Tensor::from_vec(angles, (5, 4), t[0].device())?)
+    }));
     for mask in [None, Some(Dropout::new(0.3, 5))] {
         cases.push(case("dropout", &[&[3, 5]], move |t| dropout(&t[0], mask)));
         cases.push(case("residual", &[&[3, 5], &[3, 5]], move |t| residual(&t[0], &t[1], mask)));
@@ -128,10 +132,11 @@ fn norms(mask: Option<Dropout>) -> [Case; 4] {
     ]
 }
 
-fn attentions(dropout: Option<Dropout>) -> [Case; 3] {
+fn attentions(dropout: Option<Dropout>) -> [Case; 4] {
     let options =
         |segments| Attention { num_heads: 2, scale: 0.7, causal: false, segments, dropout };
     let packed = options(Segments::packed(&[4, 1, 3]));
+    let window = options(Segments::packed(&[4, 1, 3]).with_window(1));
     let cross = Attention { causal: true, ..options(Segments::cross(&[3, 2], &[4, 5])) };
     let segments = Segments::packed(&[4, 1, 3]);
     let rows = [0, 0, 1, 2, 3, 4, 4, 4, 5].into();
@@ -140,6 +145,7 @@ fn attentions(dropout: Option<Dropout>) -> [Case; 3] {
         case("self_attention", &[&[8, 12], &[2, 4, 5]], move |t| {
             self_attention(&t[0], Some(AttentionBias::Shared(&t[1])), &packed)
         }),
+        case("self_attention", &[&[8, 12]], move |t| self_attention(&t[0], None, &window)),
         case("attention", &[&[5, 6], &[9, 6], &[9, 6]], move |t| {
             attention(&t[0], &t[1], &t[2], None, &cross)
         }),

@@ -42,6 +42,9 @@ fn block(chain: &mut Chain, t: &[Tensor], mask: Option<Dropout>) {
     let norm = Norm { weight: &t[1], bias: Some(&t[2]), epsilon: 1e-5 };
     let x = chain.input(&t[0]);
     let qkv = chain.stacked_linear(x, &[LinearParameters::new(&t[3], Some(&t[4]))]);
+    let angles = (0..10).map(|i| (0.7 * i as f32).sin()).collect();
+    let angles = Tensor::from_vec(angles, (5, 2), t[0].device()).expect("angles");
+    let qkv = chain.rotary(qkv, &angles);
     let y = chain.self_attention(qkv, None, &options(Segments::packed(&lengths)));
     let x = chain.residual_norm(y, x, norm, mask);
 
