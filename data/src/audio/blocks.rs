@@ -93,9 +93,7 @@ fn unsupported(head: &[u8]) -> Option<&'static str> {
         _ if head.starts_with(b"OggS") => match head.get(28..47)? {
             [b'S', b'p', b'e', b'e', b'x', ..] => Some("Speex"),
             // Symphonia does not demux the other channel mappings.
-            [b'O', b'p', b'u', b's', .., mapping] if *mapping >= 2 => {
-                Some("Opus of an unusual channel mapping")
-            }
+            [b'O', b'p', b'u', b's', .., (2..)] => Some("Opus of an unusual channel mapping"),
             _ => None,
         },
         _ => UNSUPPORTED.iter().find(|(magic, _)| head.starts_with(magic)).map(|(_, name)| *name),
