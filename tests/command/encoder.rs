@@ -279,7 +279,7 @@ fn branches_of_a_modern_bert_are_trained() {
         let comparison = &json(folder, &arguments)["comparison"];
         let [trained, untrained] = ["a", "b"].map(|it| comparison[it]["value"].as_f64().unwrap());
         assert!(trained > untrained + 0.05, "{run}: {trained}, untrained {untrained}");
-        succeeds(folder, &format!("score phrases.csv --model {run} --out {run}.csv --quiet"));
+        succeeds(folder, &format!("score pairs.csv --model {run} --out {run}.csv --quiet"));
     }
 }
 

@@ -13,7 +13,7 @@ The reference runs in f64, on a padded batch with an attention mask.
 
     python tests/reference/text_encoders.py [--minilm FOLDER]
 
-Made with Python 3.11, torch 2.15.0, transformers 5.23.0, safetensors 0.8.0.
+Made with Python 3.11, torch 2.15.0, transformers 5.24.0, safetensors 0.8.0.
 """
 
 import argparse

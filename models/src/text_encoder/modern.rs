@@ -72,7 +72,7 @@ pub(super) fn renamed(text: &str) -> Result<String, String> {
         match fields.remove(name) {
             Some(value) => _ = fields.insert(other.into(), value),
             None if fields.contains_key(other) => {
-                return Err(format!("`{other}` is a field of BERT; a ModernBERT has `{name}`"));
+                return Err(format!("`{other}` is a field of BERT; rename it to `{name}`"));
             }
             None => {}
         }
