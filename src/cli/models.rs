@@ -41,7 +41,7 @@ impl Models {
     pub fn run(self) -> anyhow::Result<Outcome> {
         match &self.model {
             Some(model) => return self.explain(model),
-            None if self.markdown => output::print(&markdown())?,
+            None if self.markdown => output::print(ModelFamily::PAGE)?,
             None => self.list()?,
         }
         Ok(Outcome::Done)
@@ -116,35 +116,4 @@ fn file_sizes(folder: &Path) -> Map<String, Value> {
         (path.strip_prefix(folder).unwrap_or(&path).display().to_string(), bytes.into())
     };
     listing.files.into_iter().map(entry).collect()
-}
-
-/// The families as a page.
-fn markdown() -> String {
-    let mut page = String::from(
-        "# Models\n\nThe families of models that can be loaded. The family follows from `model_type` \
-         in `config.json`. Models for texts and images give vectors (`engram encode`, `engram \
-         memory`); those for speech, transcripts (`engram transcribe`). A family that no command \
-         trains is only used. `engram models FOLDER` explains a model.\n\n\
-         | family | `model_type` | for | examples on the hub | trained by | compared with |\n\
-         |---|---|---|---|---|---|\n",
-    );
-    for family in ModelFamily::all() {
-        let codes = |names: &[&str]| {
-            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-        };
-        let cells = [
-            family.name.to_owned(),
-            codes(&family.model_types),
-            family.task.to_owned(),
-            codes(&family.examples),
-            family.trained_by.to_owned(),
-            family.compared_with.to_owned(),
-        ];
-        let _ = writeln!(
-            page,
-            "| {} |",
-            cells.map(|cell| if cell.is_empty() { "–".into() } else { cell }).join(" | ")
-        );
-    }
-    page
 }

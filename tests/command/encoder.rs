@@ -257,7 +257,7 @@ fn models_are_explained() {
         (&json!("hf://me/mine"), &json!("BERT"))
     );
     let error = cached[1]["error"].as_str().unwrap();
-    assert!(error.contains("`model_type` is \"llama\"; give a model of one of: bert, "), "{error}");
+    assert!(error.contains("model_type `llama` is not one of: bert, roberta, "), "{error}");
     assert!(succeeds(folder, "models --markdown").contains("| T5 v1.1 | `t5` |"));
     // A model that does not load is a failed check.
     fs::write(folder.join("model/tokenizer.json"), "{}").unwrap();

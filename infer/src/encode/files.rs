@@ -56,7 +56,7 @@ impl EncoderFiles {
             let reason = format!(
                 "this encoder can only be used frozen, not trained; to train one, use a model with \
                  one of these values of model_type: {}",
-                TextEncoderConfig::model_types()
+                engram_models::text_encoder::Family::model_types()
             );
             return Err(InferError::Encoder { name: config.display().to_string(), reason });
         }
