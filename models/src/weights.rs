@@ -151,10 +151,8 @@ impl Weights {
     /// name that [`Weights::get`] looks up. Models with a task head have such a prefix; bare
     /// encoders do not.
     pub fn with_optional_prefix(mut self, prefix: &str) -> Result<Self> {
-        for shard in &self.shards {
-            if shard.names().any(|name| name.starts_with(prefix)) {
-                self.prefix = prefix.to_string();
-            }
+        if self.names().any(|name| name.starts_with(prefix)) {
+            self.prefix = prefix.to_string();
         }
         Ok(self)
     }
@@ -187,9 +185,9 @@ impl Weights {
         }
         let Some((view, path)) = self.view(&stored_name) else {
             let similar = nearest(&stored_name, self.names().collect());
-            let similar =
-                similar.map(|name| format!(" (the most similar name in the file is `{name}`)"));
-            let similar = similar.unwrap_or_default();
+            let similar = similar.map_or(String::new(), |name| {
+                format!(" (the most similar name in the file is `{name}`)")
+            });
             let reason = format!("tensor `{stored_name}` of shape {shape:?} is missing{similar}");
             return Err(ModelError::BadFile { path: self.path.clone(), reason });
         };
@@ -224,15 +222,19 @@ impl Weights {
     /// # Errors
     /// [`ModelError::BadFile`] for an unsupported data type.
     pub fn read_all(&self) -> Result<BTreeMap<String, Tensor>> {
-        let mut tensors = BTreeMap::new();
-        for shard in &self.shards {
-            for name in shard.names() {
-                let Some(view) = shard.find(&name) else { continue };
-                let tensor = load(&view, &shard.path, &name, DType::F32, &Device::Cpu)?;
-                tensors.insert(name, tensor);
-            }
-        }
-        Ok(tensors)
+        let read = |(name, view, path): (String, TensorView<'_>, &Path)| {
+            let tensor = load(&view, path, &name, DType::F32, &Device::Cpu)?;
+            Ok((name, tensor))
+        };
+        self.views().map(read).collect()
+    }
+
+    /// All tensors in the files, with their names and files.
+    fn views(&self) -> impl Iterator<Item = (String, TensorView<'_>, &Path)> {
+        self.shards.iter().flat_map(|shard| {
+            let view = |name: String| Some((shard.find(&name)?, name));
+            shard.names().filter_map(view).map(|(view, name)| (name, view, &*shard.path))
+        })
     }
 
     /// Whether there is a tensor with this name.
@@ -285,10 +287,8 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 pub fn to_f16(path: &Path, omitted_prefix: &str) -> Result<Vec<u8>> {
     let weights = Weights::open(path)?;
     let mut tensors = Vec::new();
-    for shard in &weights.shards {
-        for name in shard.names() {
-            let omit = !omitted_prefix.is_empty() && name.starts_with(omitted_prefix);
-            let Some(view) = shard.find(&name).filter(|_| !omit) else { continue };
+    for (name, view, path) in weights.views() {
+        if omitted_prefix.is_empty() || !name.starts_with(omitted_prefix) {
             let tensor = load(&view, path, &name, DType::F16, &Device::Cpu)?;
             tensors.push((name, tensor));
         }
@@ -296,6 +296,14 @@ pub fn to_f16(path: &Path, omitted_prefix: &str) -> Result<Vec<u8>> {
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let io = |source| ModelError::Io { path: path.to_path_buf(), source };
     safetensors::serialize(tensors, None).map_err(|e| io(std::io::Error::other(e)))
+}
+
+/// Returns the name of the weight that a tensor belongs to, which may have codes of the weight.
+fn weight_name(name: String) -> String {
+    match name.strip_suffix(".qweight") {
+        Some(layer) => format!("{layer}.weight"),
+        None => name,
+    }
 }
 
 /// Returns the name of a LayerNorm's parameter in the first BERT weights: `gamma` for `weight`,
