@@ -329,10 +329,16 @@ mod tests {
 
     use super::*;
 
+    /// A path in a temporary folder.
+    fn file() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join(WEIGHTS_FILE);
+        (folder, path)
+    }
+
     #[test]
     fn saved_tensors_load_equal_and_errors_name_missing_and_misshapen_tensors() -> Result<()> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("w.safetensors");
+        let (_folder, path) = file();
         let tensor = Tensor::arange(0f32, 6f32, &Device::Cpu)?.reshape((2, 3))?;
         save(&path, [("bert.dense.weight", &tensor)].into_iter())?;
         let weights = Weights::open(&path)?.with_optional_prefix("bert.")?;
@@ -349,13 +355,12 @@ mod tests {
 
     #[test]
     fn weights_in_another_format_give_an_error_with_the_remedy() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (folder, path) = file();
         let error = || Weights::open_folder(folder.path()).err().expect("an error").to_string();
         assert!(error().contains("model.safetensors: "), "{}", error());
         std::fs::write(folder.path().join("pytorch_model.bin"), "").expect("a file");
         assert!(error().contains("pytorch_model.bin") && error().contains("Python"), "{}", error());
         let tensor = Tensor::ones(3, DType::F32, &Device::Cpu).expect("a tensor");
-        let path = folder.path().join("model.safetensors");
         save(&path, [("a", &tensor)].into_iter()).expect("a file");
         assert!(Weights::open_folder(folder.path()).is_ok());
     }
@@ -374,8 +379,7 @@ mod tests {
 
     #[test]
     fn gamma_and_beta_are_read_as_weight_and_bias() -> Result<()> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("w.safetensors");
+        let (_folder, path) = file();
         let tensor = Tensor::ones(3, DType::F32, &Device::Cpu)?;
         save(&path, [("a.LayerNorm.gamma", &tensor)].into_iter())?;
         let weights = Weights::open(&path)?;
@@ -386,8 +390,7 @@ mod tests {
 
     #[test]
     fn an_unsupported_dtype_is_an_error_that_names_the_tensor() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("w.safetensors");
+        let (_folder, path) = file();
         let view = TensorView::new(Dtype::BOOL, vec![2], &[0, 1]).unwrap();
         std::fs::write(&path, safetensors::serialize([("mask", view)], None).unwrap()).unwrap();
         let weights = Weights::open(&path).unwrap();
@@ -398,8 +401,7 @@ mod tests {
 
     #[test]
     fn a_truncated_file_is_an_error() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("w.safetensors");
+        let (_folder, path) = file();
         let tensor = Tensor::zeros(100, DType::F32, &Device::Cpu).unwrap();
         save(&path, [("a", &tensor)].into_iter()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
@@ -411,8 +413,7 @@ mod tests {
 
     #[test]
     fn conversion_to_f16_rounds_values_and_omits_the_prefix() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("model.safetensors");
+        let (_folder, path) = file();
         let tensor = Tensor::new(&[1f32 / 3.0, -2.0, 1e-9], &Device::Cpu).expect("a tensor");
         let named = [("b.included", &tensor), ("a.included", &tensor), ("omitted.a", &tensor)];
         save(&path, named.into_iter()).expect("saved");
