@@ -165,11 +165,11 @@ impl Encoder {
     /// Builds the encoders and computes their identity.
     fn build(folder: &PretrainedFolder, layout: &Layout, compute: &Compute) -> Result<Parts> {
         let transformer = layout.transformer();
-        let config = match transformer.find("config.json") {
+        let config = match transformer.file("config.json") {
             Ok(config) => config,
             // Without a configuration file, only the layout of MobileNetV2 is supported.
             Err(missing) if is_missing(&missing) => {
-                let weights = folder.find(mobilenet::WEIGHTS_FILE);
+                let weights = folder.file(mobilenet::WEIGHTS_FILE);
                 let weights =
                     weights.map_err(|error| if is_missing(&error) { missing } else { error })?;
                 let (images, identity) = Images::mobilenet(&weights)?;

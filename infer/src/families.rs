@@ -174,10 +174,9 @@ fn config(folder: &PretrainedFolder) -> Result<(Map<String, Value>, PretrainedFo
     let modules = modules.and_then(|(text, _)| serde_json::from_str(&text).ok());
     let modules: Value = modules.unwrap_or_default();
     let model = folder.within(modules[0]["path"].as_str().unwrap_or_default());
-    let path = model.file("config.json")?;
-    let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
+    let (text, name) = model.text("config.json")?;
     let config = serde_json::from_str(&text).map_err(|error| InferError::Encoder {
-        name: path.display().to_string(),
+        name,
         reason: format!("is not a configuration: {error}; download the file again"),
     })?;
     Ok((config, model))

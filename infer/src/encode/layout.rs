@@ -88,9 +88,8 @@ impl Layout {
 
     /// The configuration of a Pooling module.
     fn pooling(&self, module: &Module) -> Result<PoolingConfig> {
-        let path = self.folder.within(&module.path).file("config.json")?;
-        let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
-        Ok(PoolingConfig::parse(&text, &path.display().to_string())?)
+        let (text, name) = self.folder.within(&module.path).text("config.json")?;
+        Ok(PoolingConfig::parse(&text, &name)?)
     }
 
     /// The folder of the Transformer module.
@@ -154,14 +153,9 @@ impl Layout {
         let (mut modules, mut identity) = (Vec::new(), String::new());
         for module in &self.modules[1..] {
             let folder = self.folder.within(&module.path);
-            let read_config = || -> Result<(String, String)> {
-                let path = folder.file("config.json")?;
-                let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
-                Ok((text, path.display().to_string()))
-            };
             modules.push(match module.kind {
                 ModuleKind::Pooling => {
-                    let (text, name) = read_config()?;
+                    let (text, name) = folder.text("config.json")?;
                     let pooling = PoolingConfig::parse(&text, &name)?;
                     if pooling != PoolingConfig::default() {
                         identity.push_str(&format!("{pooling:?}\n"));
@@ -169,13 +163,13 @@ impl Layout {
                     SentenceModule::pooling(pooling, &name)
                 }
                 ModuleKind::Dense => {
-                    let ((text, name), weights) = (read_config()?, folder.weights()?);
+                    let ((text, name), weights) = (folder.text("config.json")?, folder.weights()?);
                     let dense = DenseConfig::parse(&text, &name)?;
                     identity.push_str(&format!("{dense:?} {}\n", weights.sha256));
                     SentenceModule::dense(dense, &weights.files.path, &name)?
                 }
                 ModuleKind::LayerNorm => {
-                    let ((text, name), weights) = (read_config()?, folder.weights()?);
+                    let ((text, name), weights) = (folder.text("config.json")?, folder.weights()?);
                     identity.push_str(&format!("LayerNorm {}\n", weights.sha256));
                     SentenceModule::layer_norm(&text, &weights.files.path, &name)?
                 }
