@@ -1,17 +1,14 @@
 //! Pretrained encoders: texts and images as unit vectors, for the keys and queries of a retrieval
 //! memory.
 //!
-//! | file in the model folder | encoder of texts | encoder of images |
-//! |---|---|---|
-//! | `config.json` of a text encoder (BERT, ModernBERT, …) | pooling from `modules.json`, else mean pooling | – |
-//! | `config.json` of CLIP | the text encoder | the vision encoder |
-//! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
-//! | `config.json` of SigLIP, DINOv2, jina-embeddings-v2 and others | as in [`engram_frozen`] | as in [`engram_frozen`] |
-//! | `mobilenet_v2_1.0_224.safetensors` | – | the average-pooled features of MobileNetV2 |
+//! `config.json` tells the family ([`ModelFamily`]); MobileNetV2 has none, but only
+//! `mobilenet_v2_1.0_224.safetensors`. A text encoder pools as its `modules.json` says, or by mean
+//! pooling without this file.
 //!
-//! For a text with an image, CLIP and SigLIP add the unit vectors of both and normalise the sum. (REVEAL
-//! encodes text and image together in one network, which is part of its model.) [`Encoder::embed`]
-//! gives the vectors as the model publishes them, most of which have other lengths.
+//! For a text with an image, CLIP and SigLIP add the unit vectors of both and normalise the sum.
+//! (REVEAL encodes text and image together in one network, which is part of its model.)
+//! [`Encoder::embed`] gives the vectors as the model publishes them, most of which have other
+//! lengths.
 
 mod clip;
 mod files;

@@ -8,6 +8,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use engram_data::folder::{FolderFiles, SkippedFiles, files};
 use engram_data::messages::counted;
+use engram_eval::wer::read::TextFormat;
 use engram_infer::encode::{Encoder, Item, PromptChoice, to_unit_length};
 use engram_memory::vectors::npy_header;
 use engram_textfile::{
@@ -247,11 +248,10 @@ impl Encode {
     /// Reads the texts with their ids.
     fn read_texts(&self) -> anyhow::Result<Vec<(String, String)>> {
         let path = &*self.input;
-        let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
         let column = self.column.as_deref().unwrap_or("text");
         let mut rows: Vec<(String, String)> = Vec::new();
-        match ending.to_str() {
-            Some("jsonl") => {
+        match TextFormat::of_path(path) {
+            TextFormat::Jsonl => {
                 let mut lines = Lines::new(Input::open(path)?);
                 while lines.advance()? {
                     let (file, line) = (path.display().to_string(), lines.number());
@@ -269,10 +269,12 @@ impl Encode {
                     rows.push((id, text));
                 }
             }
-            Some(kind @ ("csv" | "tsv")) => {
+            format @ (TextFormat::Csv | TextFormat::Tsv) => {
                 let input = Input::open(path)?;
-                let mut table =
-                    if kind == "csv" { Table::csv(input) } else { Table::tsv(input, true) }?;
+                let mut table = match format {
+                    TextFormat::Csv => Table::csv(input),
+                    _ => Table::tsv(input, true),
+                }?;
                 let text = table.column(column).map_err(|error| match error {
                     TextError::MissingColumn { .. } if self.column.is_none() => {
                         anyhow::anyhow!("{error}, or name another with --column")

@@ -29,7 +29,7 @@ pub(super) fn open_both(
     config_json: &str,
     compute: &Compute,
 ) -> Result<Parts> {
-    layout.check_clip()?;
+    layout.check_image_encoder()?;
     let (folder, settings) = (layout.transformer(), layout.settings(true)?);
     let clip_config = ClipConfig::read(config_path)?;
     let config = TokenizerConfig::read(&folder)?;

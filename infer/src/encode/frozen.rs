@@ -38,7 +38,7 @@ pub(super) fn open(
     let mut sha256 = weights.sha256.clone();
     let mut processor = None;
     if matches!(family, Family::Siglip | Family::VisionTransformer) {
-        layout.check_clip()?;
+        layout.check_image_encoder()?;
         let (path, preprocessing) = folder.image_processor()?;
         let Some((height, width)) = preprocessing.output_size() else {
             let reason = "does not produce images of one size; use both files of the same model";

@@ -102,11 +102,11 @@ impl Layout {
         self.modules_json.is_some()
     }
 
-    /// The settings of the Transformer module. `is_clip` is true for a CLIP model.
+    /// The settings of the Transformer module. `is_clip` is true for CLIP and SigLIP.
     ///
     /// # Errors
-    /// [`InferError::Model`] for an unsupported setting; [`InferError::Encoder`] for a CLIP model
-    /// that sentence-transformers would load as a text encoder.
+    /// [`InferError::Model`] for an unsupported setting; [`InferError::Encoder`] for a model
+    /// with images that sentence-transformers would load as a text encoder.
     pub(super) fn settings(&self, is_clip: bool) -> Result<TransformerSettings> {
         let settings = self.settings_file()?;
         let has_modality_config =
@@ -116,7 +116,7 @@ impl Layout {
         if needs_modality_config && !has_modality_config {
             let file = TransformerSettings::FILES[0];
             return Err(self.unsupported(&format!(
-                "the Transformer module is CLIP, but {file} has no `modality_config`, so \
+                "the Transformer module encodes images, but {file} has no `modality_config`, so \
                  sentence-transformers would load a text encoder; download {file} of the same model"
             )));
         }
@@ -207,25 +207,24 @@ impl Layout {
         })
     }
 
-    /// Returns an error if a module after CLIP does more than normalise vectors to unit length, or
-    /// if `truncate_dim` is set.
+    /// For an encoder of images: returns an error if a module after it does more than normalise
+    /// vectors to unit length, or if `truncate_dim` is set.
     ///
     /// # Errors
     /// [`InferError::Encoder`] with the file and the module.
-    pub(super) fn check_clip(&self) -> Result<()> {
+    pub(super) fn check_image_encoder(&self) -> Result<()> {
         for module in &self.modules[1..] {
             if !matches!(module.kind, ModuleKind::Normalize | ModuleKind::Dropout) {
-                let reason = format!(
-                    "the module {:?} after CLIP is not supported; use another model",
+                return Err(self.unsupported(&format!(
+                    "the module {:?} after an encoder of images is not supported; use another model",
                     module.kind
-                );
-                return Err(self.unsupported(&reason));
+                )));
             }
         }
         match self.prompts.truncate_dim {
-            Some(_) => {
-                Err(self.unsupported("`truncate_dim` is not supported for CLIP; use another model"))
-            }
+            Some(_) => Err(self.unsupported(
+                "`truncate_dim` is not supported for encoders of images; use another model",
+            )),
             None => Ok(()),
         }
     }
