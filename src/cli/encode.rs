@@ -39,7 +39,8 @@ depend on the number of threads.
 
 Of a .csv or .tsv file, the column of --column is read, and of a .jsonl file, the field; ids are the
 column or field `id`, otherwise numbers. Of other files, each line is a text, and its id is the number
-of the line. The images of a folder are sorted by path, and the path is the id.
+of the line. These files may be gzipped. The images of a folder are sorted by path, and the path is
+the id.
 
 Examples:
   engram encode notes.txt --model hf://sentence-transformers/all-MiniLM-L6-v2 --out notes.npy

@@ -157,6 +157,9 @@ fn texts_of_each_format_have_the_same_vectors() {
     encode("t.csv --column body --out b.safetensors --ids b.txt --threads 1");
     assert_eq!(fs::read_to_string(folder.join("b.txt")).unwrap(), "id 0\nid 1\nid 2\nid 3\n");
     assert_eq!(vectors(&folder.join("b.safetensors")), (shape, first.clone()));
+    fs::copy(folder.join("t.csv"), folder.join("t.CSV.gz")).unwrap();
+    encode("t.CSV.gz --column body --out b.npy");
+    assert_eq!(vectors(&folder.join("b.npy")).1, first);
     let arguments = "encode - --model model --out -";
     let output = engram_reading(folder, arguments, fs::read(folder.join("t.txt")).unwrap());
     assert_eq!(output.stdout, fs::read(folder.join("a.npy")).unwrap());

@@ -43,13 +43,12 @@ const MERGE: &str = "merge it into its base model with peft (`merge_and_unload`)
 #[derive(Deserialize)]
 struct Config {
     peft_type: String,
-    #[serde(default)]
-    lora_alpha: f64,
+    /// 8 if it is missing.
+    lora_alpha: Option<f64>,
     #[serde(default)]
     use_rslora: bool,
-    #[serde(default)]
-    alpha_pattern: Option<BTreeMap<String, f64>>,
-    #[serde(default)]
+    /// The first fitting pattern decides.
+    alpha_pattern: Option<Map<String, Value>>,
     modules_to_save: Option<Vec<String>>,
     #[serde(default)]
     init_lora_weights: Value,
@@ -81,7 +80,7 @@ impl Config {
         let start = self.init_lora_weights.as_str().unwrap_or_default();
         let start = Some(start.to_lowercase());
         let start = start.filter(|start| CHANGES_BASE.iter().any(|name| start.starts_with(name)));
-        let mut patterns = self.alpha_pattern.iter().flat_map(BTreeMap::keys);
+        let mut patterns = self.alpha_pattern.iter().flat_map(Map::keys);
         let pattern = patterns.find(|pattern| pattern.contains(META));
         let kind = Some(&self.peft_type).filter(|kind| *kind != "LORA");
         kind.map(|kind| format!("an adapter of the type {kind}"))
@@ -98,7 +97,8 @@ impl Config {
     fn scale(&self, layer: &str, rank: usize) -> f64 {
         let mut patterns = self.alpha_pattern.iter().flatten();
         let own = patterns.find(|(pattern, _)| is_end(layer, pattern));
-        let alpha = own.map_or(self.lora_alpha, |(_, alpha)| *alpha);
+        let own = own.and_then(|(_, alpha)| alpha.as_f64());
+        let alpha = own.or(self.lora_alpha).unwrap_or(8.0);
         let rank = rank as f64;
         alpha / if self.use_rslora { rank.sqrt() } else { rank }
     }
@@ -231,4 +231,16 @@ fn base_name<'a>(target: &str, names: &'a [String]) -> Option<&'a String> {
 /// Whether the parts of `end` are the last parts of `name`.
 fn is_end(name: &str, end: &str) -> bool {
     name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_fitting_pattern_gives_the_factor() {
+        let text = r#"{"peft_type": "LORA", "alpha_pattern": {"query": 3, "a.query": 5}}"#;
+        let config: Config = serde_json::from_str(text).expect("a configuration");
+        assert_eq!(["b.a.query", "b.a.key"].map(|layer| config.scale(layer, 2)), [1.5, 4.0]);
+    }
 }
