@@ -131,10 +131,8 @@ impl ModelFamily {
         }
         match self.task {
             "speech" => {
-                add(
-                    "longest_clip_seconds",
-                    AsrModel::open(location, compute)?.max_seconds().into(),
-                );
+                let seconds = AsrModel::open(location, compute)?.max_seconds();
+                add("longest_clip_seconds", seconds.into());
             }
             "text to text" => {
                 let config = folder.file("config.json")?;

@@ -83,11 +83,6 @@ impl PretrainedFolder {
         Self { subfolder: self.path_of(path), ..self.clone() }
     }
 
-    /// Whether this is a folder on disk.
-    fn is_local(&self) -> bool {
-        matches!(self.location, WeightsLocation::Folder(_))
-    }
-
     /// Refuses a folder that may have a CTranslate2 model.
     ///
     /// # Errors
@@ -151,7 +146,7 @@ impl PretrainedFolder {
             return found;
         }
         // The Hub is asked only if the model lacks the file, or was just downloaded.
-        let looks_for_adapter = self.is_local()
+        let looks_for_adapter = matches!(self.location, WeightsLocation::Folder(_))
             || matches!(found, Err(DataError::MissingFile { .. }))
             || has_responded(&self.settings.endpoint);
         if looks_for_adapter && file(ADAPTER_CONFIG).is_ok() {

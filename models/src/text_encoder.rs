@@ -127,7 +127,7 @@ impl TextEncoderConfig {
     /// `bert.`, as in files of models with a task head.
     pub fn open_weights(&self, files: &WeightsFiles) -> Result<Arc<Weights>> {
         let weights = files.open()?;
-        Ok(Arc::new(weights.with_optional_prefix(self.family.weights_prefix)?))
+        Ok(Arc::new(weights.with_optional_prefix(self.family.weights_prefix)))
     }
 }
 

@@ -55,7 +55,7 @@ impl TextModel {
         let encoder = files.build(&ParameterBuilder::frozen(compute))?;
         let width = encoder.hidden_size();
         let states: Forward = Box::new(move |batch| Ok(encoder.encode(batch, &Mode::inference())?));
-        let weights = files.weights_sha256().unwrap_or_default();
+        let weights = files.weights.as_ref().map_or("", |weights| weights.sha256.as_str());
         let (model, sha256) = Self::with_modules(layout, &tokens, weights, width, states)?;
         let identity = Inputs::of_config(&files.config_json)
             .texts(&files.tokenizer_json, &tokens.forms(), &layout.prompts)
