@@ -77,20 +77,19 @@ impl Config {
             None | Some(Value::Null | Value::Bool(false)) => false,
             Some(value) => *value != Value::Array(Vec::new()),
         };
-        let start = self.init_lora_weights.as_str().unwrap_or_default();
-        let start = Some(start.to_lowercase());
-        let start = start.filter(|start| CHANGES_BASE.iter().any(|name| start.starts_with(name)));
+        if self.peft_type != "LORA" {
+            return Some(format!("an adapter of the type {}", self.peft_type));
+        }
+        if let Some(key) = UNSUPPORTED.iter().find(is_set) {
+            return Some(format!("`{key}`"));
+        }
+        let start = self.init_lora_weights.as_str().unwrap_or_default().to_lowercase();
+        if CHANGES_BASE.iter().any(|name| start.starts_with(name)) {
+            return Some(format!("`init_lora_weights` {start}, which changes the base model,"));
+        }
         let mut patterns = self.alpha_pattern.iter().flat_map(Map::keys);
-        let pattern = patterns.find(|pattern| pattern.contains(META));
-        let kind = Some(&self.peft_type).filter(|kind| *kind != "LORA");
-        kind.map(|kind| format!("an adapter of the type {kind}"))
-            .or_else(|| Some(format!("`{}`", UNSUPPORTED.iter().find(is_set)?)))
-            .or_else(|| {
-                Some(format!("`init_lora_weights` {}, which changes the base model,", start?))
-            })
-            .or_else(|| {
-                Some(format!("`alpha_pattern` {:?}, which is not the end of a name,", pattern?))
-            })
+        let pattern = patterns.find(|pattern| pattern.contains(META))?;
+        Some(format!("`alpha_pattern` {pattern:?}, which is not the end of a name,"))
     }
 
     /// The factor on the product of a layer's matrices of rank `rank`.
