@@ -91,8 +91,9 @@ pub(crate) fn vision_transformer(
     let (height, width) = image_size.unwrap_or((sizes.image_size, sizes.image_size));
     let patches = (height / patch_size, width / patch_size);
     if (patches.0 * patch_size, patches.1 * patch_size) != (height, width) || height * width == 0 {
-        let size = format!("{patch_size} pixels do not fit images of {height} x {width}");
-        return Err(config.error(format!("patches of {size}")));
+        return Err(config.error(format!(
+            "patches of {patch_size} pixels do not fit images of {height} x {width}"
+        )));
     }
 
     let lookup: Lookup = Box::new(if is_vit { Source::read } else { dinov2_tensor });

@@ -1,16 +1,7 @@
 //! Frozen encoders: published encoders that run with the models of `candle-transformers`.
 //!
-//! | `model_type` in `config.json` | published models, for example | vector of a text or an image |
-//! |---|---|---|
-//! | `siglip` | SigLIP; SigLIP 2 of a fixed resolution | the heads of both encoders |
-//! | `dinov2`, `dinov2_with_registers` | DINOv2 small, base and large | class token, after the last norm |
-//! | `vit` | ViT, DINO | class token, after the last norm |
-//! | `bert` with `alibi` positions | jina-embeddings-v2 | states of the tokens, to be pooled |
-//! | `nomic_bert` | nomic-embed-text v1 and v1.5 | states of the tokens, to be pooled |
-//! | `new`, `gte` | stella_en_400M_v5, gte-base-en-v1.5, gte-multilingual-base | states of the tokens, to be pooled |
-//!
-//! Tests compare each line with the published implementation (`tests/reference/frozen.py`). A model
-//! of `candle-transformers` that differs from it is not in the table, or is corrected here.
+//! Tests compare each [`Family`] with the published implementation (`tests/reference/frozen.py`). A
+//! model of `candle-transformers` that differs from it is not here, or is corrected here.
 //!
 //! The models compute on the CPU in f32. Some of their operations give no gradient without an
 //! error, so they cannot be trained. Each text is computed alone, without padding, so its states do
@@ -32,18 +23,19 @@ use serde_json::Value;
 use config::Config;
 use source::Source;
 
-/// A family of frozen encoders.
+/// A family of frozen encoders, and the vector of a text or an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// SigLIP.
+    /// SigLIP, and SigLIP 2 of a fixed resolution: the output of the head of each encoder.
     Siglip,
-    /// DINOv2 and ViT.
+    /// DINOv2 with or without registers, ViT, DINO: the class token, after the last norm.
     VisionTransformer,
-    /// jina-embeddings-v2.
+    /// jina-embeddings-v2: the states of the tokens, to be pooled.
     JinaBert,
-    /// Nomic's BERT.
+    /// nomic-embed-text v1 and v1.5: the states of the tokens, to be pooled.
     NomicBert,
-    /// GTE and Stella: the architecture that was published as `new`.
+    /// GTE and Stella, whose architecture was published as `new`: the states of the tokens, to be
+    /// pooled.
     Gte,
 }
 
@@ -99,10 +91,6 @@ impl Images {
 }
 
 impl Family {
-    /// The `model_type` of every family, for messages.
-    pub const MODEL_TYPES: &'static str = "siglip, dinov2, dinov2_with_registers, vit, \
-         nomic_bert, new, gte, bert with alibi positions";
-
     /// The family of a `config.json`; `None` for all other models.
     pub fn of(config: &str) -> Option<Self> {
         let config: Value = serde_json::from_str(config).ok()?;
@@ -120,8 +108,8 @@ impl Family {
     /// weights. `image_size` is the height and width of the images that the model will get.
     ///
     /// # Errors
-    /// [`BadConfig`](engram_models::ModelError::BadConfig) for a variant that is not supported, for code of the model's own
-    /// (`auto_map`), and for images of a size that the model does not take.
+    /// [`BadConfig`](engram_models::ModelError::BadConfig) for a variant that is not supported, for
+    /// code of the model's own (`auto_map`), and for images of a size that the model does not take.
     /// [`BadFile`](engram_models::ModelError::BadFile) for weights that do not fit the configuration.
     pub fn open(
         self,

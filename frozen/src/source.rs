@@ -44,7 +44,7 @@ impl Source {
     ) -> Result<Arc<Self>> {
         let mut weights = files.open()?;
         for prefix in prefixes {
-            weights = weights.with_optional_prefix(prefix)?;
+            weights = weights.with_optional_prefix(prefix);
         }
         Ok(Arc::new(Self { weights, prefixes, read: Mutex::default() }))
     }

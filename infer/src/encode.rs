@@ -1,17 +1,14 @@
 //! Pretrained encoders: texts and images as unit vectors, for the keys and queries of a retrieval
 //! memory.
 //!
-//! | file in the model folder | encoder of texts | encoder of images |
-//! |---|---|---|
-//! | `config.json` of a text encoder (BERT, ModernBERT, …) | pooling from `modules.json`, else mean pooling | – |
-//! | `config.json` of CLIP | the text encoder | the vision encoder |
-//! | `config.json` of a CLIP vision encoder (`clip_vision_model`) | – | the vision encoder |
-//! | `config.json` of SigLIP, DINOv2, jina-embeddings-v2 and others | as in [`engram_frozen`] | as in [`engram_frozen`] |
-//! | `mobilenet_v2_1.0_224.safetensors` | – | the average-pooled features of MobileNetV2 |
+//! `config.json` tells the family ([`ModelFamily`]); MobileNetV2 has none, but only
+//! `mobilenet_v2_1.0_224.safetensors`. A text encoder pools as its `modules.json` says, or by mean
+//! pooling without this file.
 //!
-//! For a text with an image, CLIP and SigLIP add the unit vectors of both and normalise the sum. (REVEAL
-//! encodes text and image together in one network, which is part of its model.) [`Encoder::embed`]
-//! gives the vectors as the model publishes them, most of which have other lengths.
+//! For a text with an image, CLIP and SigLIP add the unit vectors of both and normalise the sum.
+//! (REVEAL encodes text and image together in one network, which is part of its model.)
+//! [`Encoder::embed`] gives the vectors as the model publishes them, most of which have other
+//! lengths.
 
 mod clip;
 mod files;
@@ -25,10 +22,9 @@ mod tokenizer;
 
 use std::path::Path;
 
-use candle_core::Tensor;
-use engram_data::image::{DecodedImage, Preprocessing};
+use engram_data::image::DecodedImage;
 use engram_data::messages::{counted, message};
-use engram_data::tokenizer::{SpecialTokens, TextForm};
+use engram_data::tokenizer::TextForm;
 use engram_frozen::Family;
 use engram_models::clip::CLIP_VISION;
 use engram_models::compute::{Compute, to_host};
@@ -36,18 +32,18 @@ use engram_models::mobilenet;
 use engram_models::packed::PackedTokens;
 pub use engram_models::similarity::sentence_transformer::PromptChoice;
 use engram_models::similarity::sentence_transformer::Prompts;
-use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::error::{InferError, Result};
+use crate::families::ModelFamily;
 use crate::pretrained::{PretrainedFolder, is_missing};
 pub use files::EncoderFiles;
 use identity::Identity;
+use images::Images;
 pub use joint::JointEncoder;
 use layout::Layout;
+use text::TextModel;
 use tokenizer::TextTokens;
-
-/// The `model_type` of CLIP in `config.json`.
-const CLIP: &str = "clip";
 
 /// An input of an encoder: a text, an image, or both. Absent parts are `None`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -82,41 +78,17 @@ impl Prepared {
     }
 }
 
-/// An encoder of token sequences.
-trait TextEncoder: Send + Sync {
-    /// Sets the prompt of all further texts, as token ids with the special tokens.
-    fn set_prompt(&mut self, _ids: &[u32], _special: SpecialTokens) {}
-
-    /// The dimension `D` of the embeddings.
-    fn width(&self) -> usize;
-
-    /// Computes the embeddings of `N` packed texts, `[N, D]`.
-    fn embed(&self, batch: PackedTokens) -> Result<Tensor>;
-}
-
-/// An encoder of images.
-trait ImageEncoder: Send + Sync {
-    /// The dimension `D` of the embeddings.
-    fn width(&self) -> usize;
-
-    /// The preprocessing of images.
-    fn preprocessing(&self) -> &Preprocessing;
-
-    /// Computes the embeddings of `N` images, `[N, D]` in row-major order.
-    fn embed(&self, images: &[&[f32]]) -> Result<Vec<f32>>;
-}
-
 /// A text encoder with its tokenizer and the settings of its texts.
 struct Texts {
-    model: Box<dyn TextEncoder>,
+    model: TextModel,
     tokens: TextTokens,
     form: TextForm,
 }
 
 impl Texts {
-    fn new(model: impl TextEncoder + 'static, tokens: TextTokens) -> Self {
+    fn new(model: TextModel, tokens: TextTokens) -> Self {
         let form = tokens.form(&PromptChoice::Default);
-        Self { model: Box::new(model), tokens, form }
+        Self { model, tokens, form }
     }
 
     /// Sets the prompt `text` for all further texts, with the length limit of queries or documents.
@@ -137,7 +109,7 @@ pub struct Encoder {
     /// `None` for a model that only supports images.
     texts: Option<Texts>,
     /// `None` for a model that only supports texts.
-    images: Option<Box<dyn ImageEncoder>>,
+    images: Option<Images>,
     modules: String,
     prompts: Prompts,
     /// The prompt that is put before each input text; may be empty.
@@ -145,7 +117,7 @@ pub struct Encoder {
 }
 
 /// A model's text encoder, image encoder and identity.
-type Parts = (Option<Texts>, Option<Box<dyn ImageEncoder>>, Identity);
+type Parts = (Option<Texts>, Option<Images>, Identity);
 
 /// At its end, an encoder prints a note if it truncated texts.
 impl Drop for Encoder {
@@ -190,15 +162,15 @@ impl Encoder {
     /// Builds the encoders and computes their identity.
     fn build(folder: &PretrainedFolder, layout: &Layout, compute: &Compute) -> Result<Parts> {
         let transformer = layout.transformer();
-        let config = match transformer.find("config.json") {
+        let config = match transformer.file("config.json") {
             Ok(config) => config,
             // Without a configuration file, only the layout of MobileNetV2 is supported.
             Err(missing) if is_missing(&missing) => {
-                let weights = folder.find(mobilenet::WEIGHTS_FILE);
+                let weights = folder.file(mobilenet::WEIGHTS_FILE);
                 let weights =
                     weights.map_err(|error| if is_missing(&error) { missing } else { error })?;
-                let (model, identity) = images::ImageModel::open(&weights)?;
-                return Ok((None, Some(Box::new(model)), identity));
+                let (images, identity) = Images::mobilenet(&weights)?;
+                return Ok((None, Some(images), identity));
             }
             Err(error) => return Err(error.into()),
         };
@@ -206,21 +178,19 @@ impl Encoder {
         if let Some(family) = Family::of(&text) {
             return frozen::open(family, layout, &config, &text);
         }
-        Ok(match model_type(&text).as_deref() {
-            Some(CLIP) => {
-                let (model, tokens, images, identity) = clip::open_both(layout, &config, compute)?;
-                (Some(Texts::new(model, tokens)), Some(images), identity)
-            }
-            Some(CLIP_VISION) => {
-                let (model, identity) = clip::open_vision(&transformer, &config, compute)?;
-                (None, Some(model), identity)
-            }
+        // Invalid JSON is an error when the whole file is read.
+        let fields: Map<String, Value> = serde_json::from_str(&text).unwrap_or_default();
+        match fields.get("model_type").and_then(Value::as_str) {
+            Some("clip") => clip::open_both(layout, &config, &text, compute),
+            Some(CLIP_VISION) => clip::open_vision(&transformer, &config, &text, compute),
             kind => {
-                frozen::check_known(kind, &config, &text)?;
-                let (model, tokens, identity) = text::TextModel::open(layout, compute)?;
-                (Some(Texts::new(model, tokens)), None, identity)
+                if kind.is_some() {
+                    let name = config.display().to_string();
+                    ModelFamily::of_config(&fields, name, ModelFamily::is_encoder)?;
+                }
+                TextModel::open(layout, compute)
             }
-        })
+        }
     }
 
     /// The prompt that is put before each input text; may be empty.
@@ -306,8 +276,8 @@ impl Encoder {
     /// The dimension `D` of the vectors.
     pub fn width(&self) -> usize {
         match (&self.texts, &self.images) {
-            (_, Some(images)) => images.width(),
-            (Some(texts), None) => texts.model.width(),
+            (_, Some(images)) => images.width,
+            (Some(texts), None) => texts.model.width,
             (None, None) => 0,
         }
     }
@@ -323,21 +293,16 @@ impl Encoder {
     /// # Errors
     /// [`InferError::Data`] for an image that cannot be read, or a text that cannot be tokenized.
     pub fn prepare(&self, item: Item<'_>) -> Result<Prepared> {
-        let prompted;
-        let text = match item.text {
-            Some(text) if !self.prompt.is_empty() => {
-                prompted = format!("{}{text}", self.prompt);
-                Some(prompted.as_str())
+        let tokens = match (&self.texts, item.text) {
+            (Some(texts), Some(text)) => {
+                let text = format!("{}{text}", self.prompt);
+                Some(texts.tokens.tokens(&text, &texts.form)?)
             }
-            text => text,
-        };
-        let tokens = match (&self.texts, text) {
-            (Some(texts), Some(text)) => Some(texts.tokens.tokens(text, &texts.form)?),
             _ => None,
         };
         let pixels = match (&self.images, item.image) {
             (Some(images), Some(path)) => {
-                Some(images.preprocessing().apply(&DecodedImage::open(path)?, path)?)
+                Some(images.preprocessing.apply(&DecodedImage::open(path)?, path)?)
             }
             _ => None,
         };
@@ -355,7 +320,7 @@ impl Encoder {
             let reason = reason.into();
             return Err(InferError::Encoder { name: self.name.clone(), reason });
         };
-        Ok(Prepared { tokens: None, pixels: Some(images.preprocessing().apply(image, name)?) })
+        Ok(Prepared { tokens: None, pixels: Some(images.preprocessing.apply(image, name)?) })
     }
 
     /// Computes unit vectors of `N` items, `[N, D]` in row-major order. The vectors are
@@ -365,12 +330,8 @@ impl Encoder {
     /// # Errors
     /// [`InferError::Model`]
     pub fn encode(&self, items: &[&Prepared]) -> Result<Vec<f32>> {
-        let width = self.width();
-        let mut vectors = vec![0.0; items.len() * width];
-        for (i, vector) in self.vectors(items)? {
-            add_unit(&vector, &mut vectors[i * width..(i + 1) * width]);
-        }
-        vectors.chunks_mut(width).for_each(to_unit_length);
+        let mut vectors = self.sums(items, to_unit_length)?;
+        vectors.chunks_mut(self.width()).for_each(to_unit_length);
         Ok(vectors)
     }
 
@@ -382,17 +343,11 @@ impl Encoder {
     /// # Errors
     /// [`InferError::Model`]
     pub fn embed(&self, items: &[&Prepared]) -> Result<Vec<f32>> {
-        let width = self.width();
-        let mut vectors = vec![0.0; items.len() * width];
-        for (i, vector) in self.vectors(items)? {
-            let sum = vectors[i * width..].iter_mut();
-            sum.zip(vector).for_each(|(sum, x)| *sum += x);
-        }
-        Ok(vectors)
+        self.sums(items, |_| {})
     }
 
-    /// The vectors of the texts, then those of the images, each with the index of its item.
-    fn vectors(&self, items: &[&Prepared]) -> Result<Vec<(usize, Vec<f32>)>> {
+    /// The sum of the vectors of each item's text and image, after `change`, `[N, D]`.
+    fn sums(&self, items: &[&Prepared], change: fn(&mut [f32])) -> Result<Vec<f32>> {
         let (mut with_text, mut texts) = (Vec::new(), Vec::new());
         let (mut with_image, mut images) = (Vec::new(), Vec::new());
         for (i, item) in items.iter().enumerate() {
@@ -405,37 +360,30 @@ impl Encoder {
                 images.push(pixels.as_slice());
             }
         }
-        let mut text_vectors = Vec::new();
+        let mut vectors = Vec::new();
         if let Some(encoder) = &self.texts {
             for batch in text::batches_of_tokens(&texts) {
-                text_vectors.extend(to_host(&encoder.model.embed(PackedTokens::new(batch))?)?);
+                vectors.extend(to_host(&encoder.model.embed(PackedTokens::new(batch))?)?);
             }
         }
-        let image_vectors = match &self.images {
-            Some(encoder) if !images.is_empty() => encoder.embed(&images)?,
-            _ => Vec::new(),
-        };
-        text_vectors.extend(image_vectors);
-        let indices = with_text.into_iter().chain(with_image);
-        Ok(indices.zip(text_vectors.chunks(self.width()).map(<[f32]>::to_vec)).collect())
+        if let Some(encoder) = &self.images {
+            vectors.extend(encoder.embed(&images)?);
+        }
+        let width = self.width();
+        let mut sums = vec![0.0; items.len() * width];
+        let rows = with_text.into_iter().chain(with_image);
+        for (row, vector) in rows.zip(vectors.chunks_mut(width)) {
+            change(vector);
+            sums[row * width..].iter_mut().zip(vector).for_each(|(sum, x)| *sum += *x);
+        }
+        Ok(sums)
     }
-}
-
-/// The factor that normalises a vector to unit length; 0 for a zero vector.
-fn unit_scale(vector: &[f32]) -> f64 {
-    let squared_norm: f64 = vector.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
-    if squared_norm > 0.0 { 1.0 / squared_norm.sqrt() } else { 0.0 }
-}
-
-/// Adds a vector, normalised to unit length, to a sum.
-fn add_unit(vector: &[f32], sum: &mut [f32]) {
-    let scale = unit_scale(vector);
-    sum.iter_mut().zip(vector).for_each(|(sum, v)| *sum += (f64::from(*v) * scale) as f32);
 }
 
 /// Normalises a vector to unit length; a zero vector stays zero.
 pub fn to_unit_length(vector: &mut [f32]) {
-    let scale = unit_scale(vector);
+    let squared_norm: f64 = vector.iter().map(|v| f64::from(*v) * f64::from(*v)).sum();
+    let scale = if squared_norm > 0.0 { 1.0 / squared_norm.sqrt() } else { 0.0 };
     vector.iter_mut().for_each(|v| *v = (f64::from(*v) * scale) as f32);
 }
 
@@ -443,14 +391,4 @@ pub fn to_unit_length(vector: &mut [f32]) {
 fn config_text(config: &Path) -> Result<String> {
     let bytes = engram_durable::read_file(config).map_err(InferError::io(config))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The `model_type` in the text of a `config.json`. Invalid JSON gives `None` here and an error when
-/// the whole file is read.
-fn model_type(config: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Config {
-        model_type: Option<String>,
-    }
-    serde_json::from_str::<Config>(config).ok()?.model_type
 }

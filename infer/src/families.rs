@@ -1,4 +1,4 @@
-//! The families of published models (`families.txt`), and what a model's folder contains.
+//! The families of published models (`families.md`), and what a model's folder contains.
 
 use engram_models::compute::Compute;
 use engram_models::mobilenet;
@@ -31,23 +31,64 @@ pub struct ModelFamily {
 }
 
 impl ModelFamily {
-    /// All families.
+    /// The families as a Markdown page.
+    pub const PAGE: &'static str = include_str!("families.md");
+
+    /// All families: the rows of the table in [`PAGE`](Self::PAGE).
     pub fn all() -> impl Iterator<Item = Self> {
-        let lines = include_str!("families.txt").lines().filter(|line| !line.starts_with('#'));
-        lines.map(|line| {
-            let mut fields = line.split('|').map(str::trim);
-            let mut field = || fields.next().unwrap_or_default();
-            let list =
-                |field: &'static str| field.split(", ").filter(|item| !item.is_empty()).collect();
+        let rows = Self::PAGE.lines().filter_map(|line| line.strip_prefix("| "));
+        rows.skip(1).map(|row| {
+            let mut cells = row.split('|').map(|cell| cell.trim().trim_matches('–'));
+            let mut cell = || cells.next().unwrap_or_default();
+            let list = |cell: &'static str| {
+                let items = cell.split(", ").map(|item| item.trim_matches('`'));
+                items.filter(|item| !item.is_empty()).collect()
+            };
             Self {
-                name: field(),
-                model_types: list(field()),
-                task: field(),
-                examples: list(field()),
-                trained_by: field(),
-                compared_with: field(),
+                name: cell(),
+                model_types: list(cell()),
+                task: cell(),
+                examples: list(cell()),
+                trained_by: cell(),
+                compared_with: cell(),
             }
         })
+    }
+
+    /// Whether the models give vectors.
+    pub(crate) fn is_encoder(&self) -> bool {
+        !["speech", "text to text"].contains(&self.task)
+    }
+
+    /// The first family that `is_possible` and has the `model_type` of `config`, the content of
+    /// `file`. Without a configuration, this is MobileNetV2.
+    ///
+    /// # Errors
+    /// [`InferError::Encoder`] with all possible values of `model_type`.
+    pub(crate) fn of_config(
+        config: &Map<String, Value>,
+        file: String,
+        is_possible: fn(&Self) -> bool,
+    ) -> Result<Self> {
+        let field = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
+        let kind = match (field("model_type"), field("position_embedding_type")) {
+            ("bert", "alibi") => "bert with alibi positions",
+            (kind, _) => kind,
+        };
+        let mut known = Vec::new();
+        for family in Self::all().filter(is_possible) {
+            match config.is_empty() {
+                true if family.model_types.is_empty() => return Ok(family),
+                false if family.model_types.contains(&kind) => return Ok(family),
+                _ => known.extend(family.model_types),
+            }
+        }
+        let code = match config.get("auto_map").and_then(|map| map["AutoModel"].as_str()) {
+            Some(class) => format!("; the model's own code, `{class}` in `auto_map`, is not run"),
+            None => String::new(),
+        };
+        let reason = format!("model_type `{kind}` is not one of: {}{code}", known.join(", "));
+        Err(InferError::Encoder { name: file, reason })
     }
 
     /// The family of the model in a folder. Checks that the folder has the files of the family, but
@@ -63,17 +104,7 @@ impl ModelFamily {
             }
             found => found?,
         };
-        let found = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
-        let is_found = |family: &Self| match config.is_empty() {
-            true => family.model_types.is_empty(),
-            false => family.model_types.contains(&found),
-        };
-        let Some(family) = Self::all().find(is_found) else {
-            let known: Vec<&str> = Self::all().flat_map(|family| family.model_types).collect();
-            let known = known.join(", ");
-            let reason = format!("`model_type` is {found:?}; give a model of one of: {known}");
-            return Err(InferError::Encoder { name: model.name_of("config.json"), reason });
-        };
+        let family = Self::of_config(&config, model.name_of("config.json"), |_| true)?;
         if !family.model_types.is_empty() {
             model.weights_files()?;
         }
@@ -100,10 +131,8 @@ impl ModelFamily {
         }
         match self.task {
             "speech" => {
-                add(
-                    "longest_clip_seconds",
-                    AsrModel::open(location, compute)?.max_seconds().into(),
-                );
+                let seconds = AsrModel::open(location, compute)?.max_seconds();
+                add("longest_clip_seconds", seconds.into());
             }
             "text to text" => {
                 let config = folder.file("config.json")?;
@@ -143,10 +172,9 @@ fn config(folder: &PretrainedFolder) -> Result<(Map<String, Value>, PretrainedFo
     let modules = modules.and_then(|(text, _)| serde_json::from_str(&text).ok());
     let modules: Value = modules.unwrap_or_default();
     let model = folder.within(modules[0]["path"].as_str().unwrap_or_default());
-    let path = model.file("config.json")?;
-    let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
+    let (text, name) = model.text("config.json")?;
     let config = serde_json::from_str(&text).map_err(|error| InferError::Encoder {
-        name: path.display().to_string(),
+        name,
         reason: format!("is not a configuration: {error}; download the file again"),
     })?;
     Ok((config, model))
@@ -165,6 +193,18 @@ mod tests {
         for model_type in Family::model_types().split(", ") {
             let row = rows.iter().find(|row| row.model_types.contains(&model_type));
             assert_eq!(row.map(|row| row.task), Some("texts"), "{model_type}");
+        }
+        assert!(rows.iter().any(|row| row.model_types.is_empty() && row.examples.is_empty()));
+    }
+
+    #[test]
+    fn a_bert_with_alibi_positions_is_of_another_family() {
+        for (positions, name) in [("absolute", "BERT"), ("alibi", "jina-embeddings-v2")] {
+            let fields = [("model_type", "bert"), ("position_embedding_type", positions)];
+            let config = fields.map(|(name, value)| (name.to_owned(), value.into()));
+            let config = Map::from_iter(config);
+            let family = ModelFamily::of_config(&config, String::new(), |_| true);
+            assert_eq!(family.expect("a family").name, name);
         }
     }
 }

@@ -83,11 +83,6 @@ impl PretrainedFolder {
         Self { subfolder: self.path_of(path), ..self.clone() }
     }
 
-    /// Whether this is a folder on disk.
-    fn is_local(&self) -> bool {
-        matches!(self.location, WeightsLocation::Folder(_))
-    }
-
     /// Refuses a folder that may have a CTranslate2 model.
     ///
     /// # Errors
@@ -142,24 +137,16 @@ impl PretrainedFolder {
     /// The path of a required file.
     ///
     /// # Errors
-    /// [`InferError::Data`] for a missing file, and if the Hub cannot be reached.
-    pub fn file(&self, name: &str) -> Result<PathBuf> {
-        Ok(self.find(name)?)
-    }
-
-    /// Like [`file`](Self::file), with the error type of the data crate.
-    ///
-    /// # Errors
     /// [`DataError`] for a missing file, for the configuration of a PEFT adapter, and if the Hub
     /// cannot be reached.
-    pub fn find(&self, name: &str) -> Result<PathBuf, DataError> {
+    pub fn file(&self, name: &str) -> Result<PathBuf, DataError> {
         let file = |name: &str| self.location.file(&self.path_of(name), &self.settings);
         let found = file(name);
         if name != "config.json" || self.adapter.is_some() {
             return found;
         }
         // The Hub is asked only if the model lacks the file, or was just downloaded.
-        let looks_for_adapter = self.is_local()
+        let looks_for_adapter = matches!(self.location, WeightsLocation::Folder(_))
             || matches!(found, Err(DataError::MissingFile { .. }))
             || has_responded(&self.settings.endpoint);
         if looks_for_adapter && file(ADAPTER_CONFIG).is_ok() {
@@ -179,6 +166,16 @@ impl PretrainedFolder {
     /// [`InferError::Data`] if the Hub cannot be reached.
     pub fn optional(&self, name: &str) -> Result<Option<PathBuf>> {
         Ok(self.location.optional_file(&self.path_of(name), &self.settings)?)
+    }
+
+    /// The text of a required file, and its name for messages.
+    ///
+    /// # Errors
+    /// The errors of [`file`](Self::file); [`InferError::Io`].
+    pub(crate) fn text(&self, name: &str) -> Result<(String, String)> {
+        let path = self.file(name)?;
+        let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
+        Ok((text, path.display().to_string()))
     }
 
     /// The text of an optional file, and its name for messages; `None` if it is missing.
@@ -227,7 +224,7 @@ impl PretrainedFolder {
     /// [`InferError::Encoder`] with the commands to create it, if the model only has the files of a
     /// slow tokenizer; otherwise [`InferError::Data`].
     pub fn tokenizer(&self) -> Result<PathBuf> {
-        self.find(TOKENIZER).map_err(|error| self.missing_file_error(error))
+        self.file(TOKENIZER).map_err(|error| self.missing_file_error(error))
     }
 
     /// The files of the weights: `model.safetensors`, or `model.safetensors.index.json` if all its
@@ -255,7 +252,7 @@ impl PretrainedFolder {
     }
 
     fn find_weights(&self) -> Result<PathBuf> {
-        let missing = match self.find(WEIGHTS_FILE) {
+        let missing = match self.file(WEIGHTS_FILE) {
             Ok(path) => return Ok(path),
             Err(missing) if is_missing(&missing) => missing,
             Err(error) => return Err(error.into()),

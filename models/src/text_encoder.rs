@@ -6,14 +6,14 @@
 //! - DistilBERT (1910.01108), which has no token types;
 //! - MPNet (2004.09297), which adds a learned bias for each relative position to attention scores;
 //! - DeBERTa-v2 and v3 (2006.03654, 2111.09543), which have disentangled attention;
-//! - ModernBERT (2412.13663), which has other blocks: pre-norm, with rotary positions, local attention
-//!   and gated feed-forward parts.
+//! - ModernBERT (2412.13663), which has other blocks: pre-norm, with rotary positions, local
+//!   attention and gated feed-forward parts.
 //!
-//! References: `transformers` 5, `models/*/modeling_*.py` of these families. Parameter names are the published names. Sequences
-//! are packed, not padded, so no work is spent on padding. Poolers and task heads are omitted. The
-//! two largest DeBERTa-v2 models have a convolution, which is not supported, so their
-//! configurations are an error. Unlike the reference, only the relative embeddings that a batch
-//! needs are projected, and dropout applies only to these embeddings.
+//! References: `transformers` 5, `models/*/modeling_*.py` of these families. Parameter names are the
+//! published names. Sequences are packed, not padded, so no work is spent on padding. Poolers and
+//! task heads are omitted. The two largest DeBERTa-v2 models have a convolution, which is not
+//! supported, so their configurations are an error. Unlike the reference, only the relative
+//! embeddings that a batch needs are projected, and dropout applies only to these embeddings.
 
 mod block;
 mod config;
@@ -127,7 +127,7 @@ impl TextEncoderConfig {
     /// `bert.`, as in files of models with a task head.
     pub fn open_weights(&self, files: &WeightsFiles) -> Result<Arc<Weights>> {
         let weights = files.open()?;
-        Ok(Arc::new(weights.with_optional_prefix(self.family.weights_prefix)?))
+        Ok(Arc::new(weights.with_optional_prefix(self.family.weights_prefix)))
     }
 }
 

@@ -150,13 +150,11 @@ impl Weights {
     /// If the file has names that begin with `prefix` (for example `bert.`), adds `prefix` to every
     /// name that [`Weights::get`] looks up. Models with a task head have such a prefix; bare
     /// encoders do not.
-    pub fn with_optional_prefix(mut self, prefix: &str) -> Result<Self> {
-        for shard in &self.shards {
-            if shard.names().any(|name| name.starts_with(prefix)) {
-                self.prefix = prefix.to_string();
-            }
+    pub fn with_optional_prefix(mut self, prefix: &str) -> Self {
+        if self.names().any(|name| name.starts_with(prefix)) {
+            self.prefix = prefix.to_string();
         }
-        Ok(self)
+        self
     }
 
     /// Reads one tensor.
@@ -187,9 +185,9 @@ impl Weights {
         }
         let Some((view, path)) = self.view(&stored_name) else {
             let similar = nearest(&stored_name, self.names().collect());
-            let similar =
-                similar.map(|name| format!(" (the most similar name in the file is `{name}`)"));
-            let similar = similar.unwrap_or_default();
+            let similar = similar.map_or(String::new(), |name| {
+                format!(" (the most similar name in the file is `{name}`)")
+            });
             let reason = format!("tensor `{stored_name}` of shape {shape:?} is missing{similar}");
             return Err(ModelError::BadFile { path: self.path.clone(), reason });
         };
@@ -224,15 +222,19 @@ impl Weights {
     /// # Errors
     /// [`ModelError::BadFile`] for an unsupported data type.
     pub fn read_all(&self) -> Result<BTreeMap<String, Tensor>> {
-        let mut tensors = BTreeMap::new();
-        for shard in &self.shards {
-            for name in shard.names() {
-                let Some(view) = shard.find(&name) else { continue };
-                let tensor = load(&view, &shard.path, &name, DType::F32, &Device::Cpu)?;
-                tensors.insert(name, tensor);
-            }
-        }
-        Ok(tensors)
+        let read = |(name, view, path): (String, TensorView<'_>, &Path)| {
+            let tensor = load(&view, path, &name, DType::F32, &Device::Cpu)?;
+            Ok((name, tensor))
+        };
+        self.views().map(read).collect()
+    }
+
+    /// All tensors in the files, with their names and files.
+    fn views(&self) -> impl Iterator<Item = (String, TensorView<'_>, &Path)> {
+        self.shards.iter().flat_map(|shard| {
+            let view = |name: String| Some((shard.find(&name)?, name));
+            shard.names().filter_map(view).map(|(view, name)| (name, view, &*shard.path))
+        })
     }
 
     /// Whether there is a tensor with this name.
@@ -285,10 +287,8 @@ pub fn save<'a>(path: &Path, named: impl Iterator<Item = (&'a str, &'a Tensor)>)
 pub fn to_f16(path: &Path, omitted_prefix: &str) -> Result<Vec<u8>> {
     let weights = Weights::open(path)?;
     let mut tensors = Vec::new();
-    for shard in &weights.shards {
-        for name in shard.names() {
-            let omit = !omitted_prefix.is_empty() && name.starts_with(omitted_prefix);
-            let Some(view) = shard.find(&name).filter(|_| !omit) else { continue };
+    for (name, view, path) in weights.views() {
+        if omitted_prefix.is_empty() || !name.starts_with(omitted_prefix) {
             let tensor = load(&view, path, &name, DType::F16, &Device::Cpu)?;
             tensors.push((name, tensor));
         }
@@ -296,6 +296,14 @@ pub fn to_f16(path: &Path, omitted_prefix: &str) -> Result<Vec<u8>> {
     tensors.sort_by(|(a, _), (b, _)| a.cmp(b));
     let io = |source| ModelError::Io { path: path.to_path_buf(), source };
     safetensors::serialize(tensors, None).map_err(|e| io(std::io::Error::other(e)))
+}
+
+/// Returns the name of the weight that a tensor belongs to, which may have codes of the weight.
+fn weight_name(name: String) -> String {
+    match name.strip_suffix(".qweight") {
+        Some(layer) => format!("{layer}.weight"),
+        None => name,
+    }
 }
 
 /// Returns the name of a LayerNorm's parameter in the first BERT weights: `gamma` for `weight`,
@@ -321,13 +329,19 @@ mod tests {
 
     use super::*;
 
+    /// A path in a temporary folder.
+    fn file() -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join(WEIGHTS_FILE);
+        (folder, path)
+    }
+
     #[test]
     fn saved_tensors_load_equal_and_errors_name_missing_and_misshapen_tensors() -> Result<()> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("w.safetensors");
+        let (_folder, path) = file();
         let tensor = Tensor::arange(0f32, 6f32, &Device::Cpu)?.reshape((2, 3))?;
         save(&path, [("bert.dense.weight", &tensor)].into_iter())?;
-        let weights = Weights::open(&path)?.with_optional_prefix("bert.")?;
+        let weights = Weights::open(&path)?.with_optional_prefix("bert.");
         let loaded = weights.get("dense.weight", &[2, 3], DType::F32, &Device::Cpu)?;
         assert_eq!(loaded.to_vec2::<f32>()?, tensor.to_vec2::<f32>()?);
         let missing = weights.get("dens.weight", &[2, 3], DType::F32, &Device::Cpu);
@@ -341,13 +355,12 @@ mod tests {
 
     #[test]
     fn weights_in_another_format_give_an_error_with_the_remedy() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let (folder, path) = file();
         let error = || Weights::open_folder(folder.path()).err().expect("an error").to_string();
         assert!(error().contains("model.safetensors: "), "{}", error());
         std::fs::write(folder.path().join("pytorch_model.bin"), "").expect("a file");
         assert!(error().contains("pytorch_model.bin") && error().contains("Python"), "{}", error());
         let tensor = Tensor::ones(3, DType::F32, &Device::Cpu).expect("a tensor");
-        let path = folder.path().join("model.safetensors");
         save(&path, [("a", &tensor)].into_iter()).expect("a file");
         assert!(Weights::open_folder(folder.path()).is_ok());
     }
@@ -366,8 +379,7 @@ mod tests {
 
     #[test]
     fn gamma_and_beta_are_read_as_weight_and_bias() -> Result<()> {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("w.safetensors");
+        let (_folder, path) = file();
         let tensor = Tensor::ones(3, DType::F32, &Device::Cpu)?;
         save(&path, [("a.LayerNorm.gamma", &tensor)].into_iter())?;
         let weights = Weights::open(&path)?;
@@ -378,8 +390,7 @@ mod tests {
 
     #[test]
     fn an_unsupported_dtype_is_an_error_that_names_the_tensor() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("w.safetensors");
+        let (_folder, path) = file();
         let view = TensorView::new(Dtype::BOOL, vec![2], &[0, 1]).unwrap();
         std::fs::write(&path, safetensors::serialize([("mask", view)], None).unwrap()).unwrap();
         let weights = Weights::open(&path).unwrap();
@@ -390,8 +401,7 @@ mod tests {
 
     #[test]
     fn a_truncated_file_is_an_error() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("w.safetensors");
+        let (_folder, path) = file();
         let tensor = Tensor::zeros(100, DType::F32, &Device::Cpu).unwrap();
         save(&path, [("a", &tensor)].into_iter()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
@@ -403,8 +413,7 @@ mod tests {
 
     #[test]
     fn conversion_to_f16_rounds_values_and_omits_the_prefix() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("model.safetensors");
+        let (_folder, path) = file();
         let tensor = Tensor::new(&[1f32 / 3.0, -2.0, 1e-9], &Device::Cpu).expect("a tensor");
         let named = [("b.included", &tensor), ("a.included", &tensor), ("omitted.a", &tensor)];
         save(&path, named.into_iter()).expect("saved");

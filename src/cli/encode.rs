@@ -8,6 +8,7 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use engram_data::folder::{FolderFiles, SkippedFiles, files};
 use engram_data::messages::counted;
+use engram_eval::wer::read::TextFormat;
 use engram_infer::encode::{Encoder, Item, PromptChoice, to_unit_length};
 use engram_memory::vectors::npy_header;
 use engram_textfile::{
@@ -24,7 +25,7 @@ use super::paths::{InputFile, ModelName, OutputFile, check_not_overwritten};
 use super::{Outcome, output};
 
 /// The number of texts that are tokenized at a time, and of images that are in memory.
-const BATCH: usize = 256;
+const TEXT_BATCH: usize = 256;
 const IMAGE_BATCH: usize = 64;
 /// The endings of the image files in a folder.
 const IMAGE_ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
@@ -38,7 +39,8 @@ depend on the number of threads.
 
 Of a .csv or .tsv file, the column of --column is read, and of a .jsonl file, the field; ids are the
 column or field `id`, otherwise numbers. Of other files, each line is a text, and its id is the number
-of the line. The images of a folder are sorted by path, and the path is the id.
+of the line. These files may be gzipped. The images of a folder are sorted by path, and the path is
+the id.
 
 Examples:
   engram encode notes.txt --model hf://sentence-transformers/all-MiniLM-L6-v2 --out notes.npy
@@ -90,10 +92,12 @@ pub struct Encode {
     compute: ComputeOptions,
 }
 
-/// What is encoded.
-enum Inputs {
-    Texts(Vec<String>),
-    Images(Vec<PathBuf>),
+/// The rows of the output: their ids, and either their texts or their image files. The other list is
+/// empty.
+struct Rows {
+    ids: Vec<String>,
+    texts: Vec<String>,
+    images: Vec<PathBuf>,
 }
 
 impl Encode {
@@ -105,20 +109,21 @@ impl Encode {
             _ if *self.out == *Path::new(STDOUT) => true,
             _ => bail!("{}: name a .npy or .safetensors file", self.out.display()),
         };
-        let (ids, inputs) = self.read()?;
+        let rows = self.read()?;
+        let (ids, input) = (&rows.ids, self.input.display());
         if let Some(id) = ids.iter().find(|id| self.ids.is_some() && id.contains(char::is_control))
         {
-            bail!("{}: the id {id:?} does not fit on a line; omit --ids", self.input.display());
+            bail!("{input}: the id {id:?} does not fit on a line; omit --ids");
         }
         let prompt = match &self.prompt_text {
             Some(text) => PromptChoice::Text(text.clone()),
             None => prompt_choice(self.prompt.as_deref(), PromptChoice::Default),
         };
         let mut encoder = Encoder::with_prompt(&self.model, &prompt, &self.compute.open()?)?;
-        let (modalities, input) = (encoder.modalities(), self.input.display());
-        let (is_encodable, what, remedy) = match &inputs {
-            Inputs::Texts(_) => (modalities.text, "texts", "give images, or --images"),
-            Inputs::Images(_) => (modalities.images, "images", "give texts, or CLIP as --model"),
+        let modalities = encoder.modalities();
+        let (is_encodable, what, remedy) = match rows.images.is_empty() {
+            true => (modalities.text, "texts", "give images, or --images"),
+            false => (modalities.images, "images", "give texts, or CLIP as --model"),
         };
         ensure!(
             is_encodable,
@@ -137,54 +142,46 @@ impl Encode {
         );
         let shape = [ids.len(), width];
         let header = if is_npy { npy_header::<f32>(&shape) } else { safetensors_header(&shape) };
-        self.write(&header, &ids, &inputs, &encoder, width)?;
+        self.write(&header, &rows, &encoder, width)?;
         if let Some(path) = &self.ids {
             output::write_atomic(path, (ids.join("\n") + "\n").as_bytes())?;
         }
-        let empty = match &inputs {
-            Inputs::Texts(texts) => texts.iter().filter(|text| text.trim().is_empty()).count(),
-            Inputs::Images(_) => 0,
-        };
+        let empty = rows.texts.iter().filter(|text| text.trim().is_empty()).count();
         if empty > 0 {
             output::warn(&format!("{input}: has {}", counted(empty, "empty text")));
         }
-        let (rows, out) = (ids.len(), &*self.out);
         if self.json {
             output::print_json(&json!({
-                "out": out, "rows": rows, "width": width, "truncated": encoder.truncated_texts(), "empty": empty,
-                "model": encoder.name(), "sha256": encoder.sha256(), "prompt": encoder.prompt(),
+                "out": *self.out, "rows": ids.len(), "width": width, "empty": empty,
+                "truncated": encoder.truncated_texts(), "model": encoder.name(),
+                "sha256": encoder.sha256(), "prompt": encoder.prompt(),
             }))?;
         } else {
-            let vectors = counted(rows, "vector");
-            output::note(&format!("{vectors} of width {width} written to {}", out.display()));
+            let (vectors, out) = (counted(ids.len(), "vector"), self.out.display());
+            output::note(&format!("{vectors} of width {width} written to {out}"));
         }
         Ok(Outcome::Done)
     }
 
-    /// Encodes the inputs batch by batch, and writes the output.
+    /// Encodes the rows batch by batch, and writes the first `width` components of the vectors.
     fn write(
         &self,
         header: &[u8],
-        ids: &[String],
-        inputs: &Inputs,
+        Rows { ids, texts, images }: &Rows,
         encoder: &Encoder,
         width: usize,
     ) -> anyhow::Result<()> {
         let error = |error| not_written(&self.out, error);
         let mut file = AtomicFile::create(&self.out).map_err(error)?;
         file.write_all(header).map_err(error)?;
-        let (batch, unit) = match inputs {
-            Inputs::Texts(_) => (BATCH, "texts"),
-            Inputs::Images(_) => (IMAGE_BATCH, "images"),
-        };
+        let (batch, unit) =
+            if images.is_empty() { (TEXT_BATCH, "texts") } else { (IMAGE_BATCH, "images") };
         let bar = output::progress_bar(ids.len(), unit);
         let rows: Vec<usize> = (0..ids.len()).collect();
         for rows in rows.chunks(batch) {
             let prepare = |row: &usize| {
-                let item = match inputs {
-                    Inputs::Texts(texts) => Item { text: Some(&texts[*row]), image: None },
-                    Inputs::Images(files) => Item { text: None, image: Some(&files[*row]) },
-                };
+                let text = texts.get(*row).map(String::as_str);
+                let item = Item { text, image: images.get(*row).map(PathBuf::as_path) };
                 let location = || format!("{}: {}", self.input.display(), ids[*row]);
                 encoder.prepare(item).with_context(location)
             };
@@ -213,51 +210,49 @@ impl Encode {
         file.commit().map_err(error)
     }
 
-    /// Reads the input: the id of each row, and the texts or the paths of the images.
-    fn read(&self) -> anyhow::Result<(Vec<String>, Inputs)> {
+    /// Reads the input.
+    fn read(&self) -> anyhow::Result<Rows> {
         let is_image = |path: &Path| {
             let ending = path.extension().unwrap_or_default();
             IMAGE_ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known))
         };
         let (path, input) = (&*self.input, self.input.display());
-        let (ids, inputs): (Vec<String>, Inputs) = if path.is_dir() || is_image(path) {
+        let mut rows = Rows { ids: Vec::new(), texts: Vec::new(), images: Vec::new() };
+        if path.is_dir() || is_image(path) {
             ensure!(self.column.is_none(), "{input}: has no columns; omit --column");
-            let images = if path.is_dir() {
+            let mut base = base_folder(path);
+            rows.images.push(path.to_owned());
+            if path.is_dir() {
                 let FolderFiles { files, skipped } = files(path, &is_image)?;
                 if skipped != SkippedFiles::default() {
                     output::note(&format!("{input}: skipped {skipped}"));
                 }
-                files
-            } else {
-                vec![path.to_owned()]
-            };
-            let base = if path.is_dir() { path } else { base_folder(path) };
+                (base, rows.images) = (path, files);
+            }
             let id =
                 |image: &PathBuf| image.strip_prefix(base).unwrap_or(image).display().to_string();
-            (images.iter().map(id).collect(), Inputs::Images(images))
+            rows.ids = rows.images.iter().map(id).collect();
         } else {
-            let (ids, texts): (_, Vec<String>) = self.read_texts()?.into_iter().unzip();
-            let image = |text: &String| base_folder(path).join(text.trim());
-            let images = self.images.then(|| texts.iter().map(image).collect());
-            (ids, images.map_or(Inputs::Texts(texts), Inputs::Images))
-        };
-        ensure!(!ids.is_empty(), "{input}: has no texts and no images; give another input");
-        if let Inputs::Images(images) = &inputs {
-            for output in [Some(&self.out), self.ids.as_ref()].into_iter().flatten() {
-                check_not_overwritten(output, images.iter().map(PathBuf::as_path))?;
+            (rows.ids, rows.texts) = self.read_texts()?.into_iter().unzip();
+            if self.images {
+                let texts = std::mem::take(&mut rows.texts).into_iter();
+                rows.images = texts.map(|text| base_folder(path).join(text.trim())).collect();
             }
         }
-        Ok((ids, inputs))
+        ensure!(!rows.ids.is_empty(), "{input}: has no texts and no images; give another input");
+        for output in [Some(&self.out), self.ids.as_ref()].into_iter().flatten() {
+            check_not_overwritten(output, rows.images.iter().map(PathBuf::as_path))?;
+        }
+        Ok(rows)
     }
 
     /// Reads the texts with their ids.
     fn read_texts(&self) -> anyhow::Result<Vec<(String, String)>> {
         let path = &*self.input;
-        let ending = path.extension().unwrap_or_default().to_ascii_lowercase();
         let column = self.column.as_deref().unwrap_or("text");
         let mut rows: Vec<(String, String)> = Vec::new();
-        match ending.to_str() {
-            Some("jsonl") => {
+        match TextFormat::of_path(path) {
+            TextFormat::Jsonl => {
                 let mut lines = Lines::new(Input::open(path)?);
                 while lines.advance()? {
                     let (file, line) = (path.display().to_string(), lines.number());
@@ -275,10 +270,12 @@ impl Encode {
                     rows.push((id, text));
                 }
             }
-            Some(kind @ ("csv" | "tsv")) => {
+            format @ (TextFormat::Csv | TextFormat::Tsv) => {
                 let input = Input::open(path)?;
-                let mut table =
-                    if kind == "csv" { Table::csv(input) } else { Table::tsv(input, true) }?;
+                let mut table = match format {
+                    TextFormat::Csv => Table::csv(input),
+                    _ => Table::tsv(input, true),
+                }?;
                 let text = table.column(column).map_err(|error| match error {
                     TextError::MissingColumn { .. } if self.column.is_none() => {
                         anyhow::anyhow!("{error}, or name another with --column")

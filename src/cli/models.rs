@@ -41,7 +41,7 @@ impl Models {
     pub fn run(self) -> anyhow::Result<Outcome> {
         match &self.model {
             Some(model) => return self.explain(model),
-            None if self.markdown => output::print(&markdown())?,
+            None if self.markdown => output::print(ModelFamily::PAGE)?,
             None => self.list()?,
         }
         Ok(Outcome::Done)
@@ -81,29 +81,28 @@ impl Models {
             folders.sort();
             cached.extend(folders);
         }
-        let models = cached.into_iter().map(|(model, folder)| {
+        let (mut models, mut lines) = (Vec::new(), String::new());
+        for (model, folder) in cached {
             let folder = PretrainedFolder::open(&folder.display().to_string());
             let family = folder.and_then(|folder| ModelFamily::of_folder(&folder));
-            (model, family.map(|family| family.name).map_err(|error| error.to_string()))
-        });
-        let models: Vec<(String, Result<&str, String>)> = models.collect();
+            let (family, error) = match family {
+                Ok(family) => (Some(family.name), None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            let _ = match &error {
+                None => writeln!(lines, "  {model}  {}", family.unwrap_or_default()),
+                Some(error) => writeln!(lines, "  {model}  cannot be used: {error}"),
+            };
+            models.push(json!({"model": model, "family": family, "error": error}));
+        }
         let families: Vec<ModelFamily> = ModelFamily::all().collect();
-        let as_json = |(model, family): &(String, Result<&str, String>)| json!({"model": model, "family": family.as_ref().ok(), "error": family.as_ref().err()});
-        let report = json!({"families": families,
-            "cached": models.iter().map(as_json).collect::<Vec<_>>()});
+        let report = json!({"families": families, "cached": models});
         output::print_report(self.json, &report, || {
             let mut text = String::from("Families\n");
             for ModelFamily { name, task, examples, .. } in families {
                 let _ = writeln!(text, "  {name:<26}{task:<18}{}", examples.join(", "));
             }
-            text.push_str("\nModels in the cache\n");
-            for (model, family) in &models {
-                let _ = match family {
-                    Ok(family) => writeln!(text, "  {model}  {family}"),
-                    Err(error) => writeln!(text, "  {model}  cannot be used: {error}"),
-                };
-            }
-            text
+            text + "\nModels in the cache\n" + &lines
         })
     }
 }
@@ -116,35 +115,4 @@ fn file_sizes(folder: &Path) -> Map<String, Value> {
         (path.strip_prefix(folder).unwrap_or(&path).display().to_string(), bytes.into())
     };
     listing.files.into_iter().map(entry).collect()
-}
-
-/// The families as a page.
-fn markdown() -> String {
-    let mut page = String::from(
-        "# Models\n\nThe families of models that can be loaded. The family follows from `model_type` \
-         in `config.json`. Models for texts and images give vectors (`engram encode`, `engram \
-         memory`); those for speech, transcripts (`engram transcribe`). A family that no command \
-         trains is only used. `engram models FOLDER` explains a model.\n\n\
-         | family | `model_type` | for | examples on the hub | trained by | compared with |\n\
-         |---|---|---|---|---|---|\n",
-    );
-    for family in ModelFamily::all() {
-        let codes = |names: &[&str]| {
-            names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-        };
-        let cells = [
-            family.name.to_owned(),
-            codes(&family.model_types),
-            family.task.to_owned(),
-            codes(&family.examples),
-            family.trained_by.to_owned(),
-            family.compared_with.to_owned(),
-        ];
-        let _ = writeln!(
-            page,
-            "| {} |",
-            cells.map(|cell| if cell.is_empty() { "–".into() } else { cell }).join(" | ")
-        );
-    }
-    page
 }

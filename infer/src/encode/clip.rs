@@ -12,25 +12,24 @@ use engram_models::kernels::Mode;
 use engram_models::packed::PackedTokens;
 use engram_models::params::ParameterBuilder;
 
-use super::identity::{Identity, Inputs};
-use super::images::ProcessedImages;
+use super::identity::Inputs;
+use super::images::Images;
 use super::layout::Layout;
+use super::text::TextModel;
 use super::tokenizer::{TextTokens, TokenizerConfig, adapt_tokenizer_json};
-use super::{ImageEncoder, TextEncoder};
+use super::{Parts, Texts};
 use crate::error::{InferError, Result};
 use crate::pretrained::PretrainedFolder;
 
-/// CLIP's text encoder.
-pub(super) struct ClipTextModel(Clip);
-
-/// Builds both encoders of CLIP from a folder with the configuration `config_path`. Returns them
-/// with the tokenizer and the identity.
+/// Builds both encoders of CLIP from a folder with the configuration `config_path`, whose content is
+/// `config_json`.
 pub(super) fn open_both(
     layout: &Layout,
     config_path: &Path,
+    config_json: &str,
     compute: &Compute,
-) -> Result<(ClipTextModel, TextTokens, Box<dyn ImageEncoder>, Identity)> {
-    layout.check_clip()?;
+) -> Result<Parts> {
+    layout.check_image_encoder()?;
     let (folder, settings) = (layout.transformer(), layout.settings(true)?);
     let clip_config = ClipConfig::read(config_path)?;
     let config = TokenizerConfig::read(&folder)?;
@@ -56,48 +55,41 @@ pub(super) fn open_both(
     let default_limit = clip.config.text_config.max_position_embeddings;
     let (tokenizer, positions) = (Arc::new(tokenizer), Some(default_limit));
     let tokens = TextTokens { tokenizer, settings, config, default_limit, positions };
-    let identity = Inputs::of_config(&read_text(config_path)?)
+    let identity = Inputs::of_config(config_json)
         .texts(&json, &tokens.forms(), &layout.prompts)
         .images(&preprocessing)
         .with_weights(weights.sha256);
     let images = image_encoder(clip.vision.clone(), preprocessing);
-    Ok((ClipTextModel(clip), tokens, images, identity))
+    let width = clip.vision.config.projection_dim;
+    let embed = Box::new(move |batch: &PackedTokens| {
+        Ok(clip.encode_texts(batch, &Mode::inference())?.embeddings)
+    });
+    Ok((Some(Texts::new(TextModel::new(width, embed), tokens)), Some(images), identity))
 }
 
-impl TextEncoder for ClipTextModel {
-    fn width(&self) -> usize {
-        self.0.vision.config.projection_dim
-    }
-
-    fn embed(&self, batch: PackedTokens) -> Result<Tensor> {
-        Ok(self.0.encode_texts(&batch, &Mode::inference())?.embeddings)
-    }
-}
-
-fn read_text(path: &Path) -> Result<String> {
-    engram_durable::read_text(path).map_err(InferError::io(path))
-}
-
-/// Builds a vision encoder without a text encoder. Returns the model and its identity.
+/// Builds a vision encoder without a text encoder, like [`open_both`].
 pub(super) fn open_vision(
     folder: &PretrainedFolder,
     config_path: &Path,
+    config_json: &str,
     compute: &Compute,
-) -> Result<(Box<dyn ImageEncoder>, Identity)> {
+) -> Result<Parts> {
     let config = ClipVisionConfig::read(config_path)?;
     let weights = folder.weights()?;
     let preprocessing = checked_preprocessing(&config, config_path, folder)?;
     let builder = ParameterBuilder::frozen(compute);
     let source = Arc::new(weights.files.open()?);
     let vision = ClipVision::new(&config, &builder.with_weights(source))?;
-    let inputs = Inputs::of_config(&read_text(config_path)?).images(&preprocessing);
-    Ok((image_encoder(vision, preprocessing), inputs.with_weights(weights.sha256)))
+    let inputs = Inputs::of_config(config_json).images(&preprocessing);
+    let images = image_encoder(vision, preprocessing);
+    Ok((None, Some(images), inputs.with_weights(weights.sha256)))
 }
 
-fn image_encoder(vision: ClipVision, preprocessing: Preprocessing) -> Box<dyn ImageEncoder> {
-    let (size, width) = (vision.config.image_size, vision.config.projection_dim);
-    let forward = move |pixels: &Tensor| Ok(vision.forward(pixels, &Mode::inference())?.embeddings);
-    Box::new(ProcessedImages { preprocessing, size: (size, size), width, forward })
+fn image_encoder(vision: ClipVision, preprocessing: Preprocessing) -> Images {
+    let (side, width) = (vision.config.image_size, vision.config.projection_dim);
+    let forward =
+        Box::new(move |pixels: &Tensor| Ok(vision.forward(pixels, &Mode::inference())?.embeddings));
+    Images { preprocessing, size: (side, side), width, batch: Images::BATCH, forward }
 }
 
 /// Reads the image processor of a model and checks that its output size matches the model.

@@ -25,7 +25,7 @@ pub struct EncoderFiles {
     /// of sentence-transformers make.
     pub tokenizer_json: Vec<u8>,
     /// The published weights; `None` to initialise the encoder with random weights.
-    weights: Option<PretrainedWeights>,
+    pub(super) weights: Option<PretrainedWeights>,
     /// The parsed `config.json`.
     pub config: TextEncoderConfig,
     /// The tokenizer, checked against the configuration.
@@ -56,7 +56,7 @@ impl EncoderFiles {
             let reason = format!(
                 "this encoder can only be used frozen, not trained; to train one, use a model with \
                  one of these values of model_type: {}",
-                TextEncoderConfig::model_types()
+                engram_models::text_encoder::Family::model_types()
             );
             return Err(InferError::Encoder { name: config.display().to_string(), reason });
         }
@@ -116,11 +116,6 @@ impl EncoderFiles {
             inputs.insert("published weights".into(), weights.sha256.clone());
         }
         inputs
-    }
-
-    /// The SHA-256 of the published weights; `None` for a random initialisation.
-    pub(super) fn weights_sha256(&self) -> Option<&str> {
-        self.weights.as_ref().map(|weights| weights.sha256.as_str())
     }
 
     /// Builds the encoder from the published weights, or with random weights.

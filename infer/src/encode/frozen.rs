@@ -7,15 +7,14 @@ use candle_core::Tensor;
 use engram_data::tokenizer::SegmentTokenizer;
 use engram_frozen::{Family, Texts as FrozenTexts};
 use engram_models::packed::PackedTokens;
-use engram_models::text_encoder::TextEncoderConfig;
 use serde_json::{Value, json};
 
 use super::identity::Inputs;
-use super::images::ProcessedImages;
+use super::images::Images;
 use super::layout::Layout;
 use super::text::TextModel;
 use super::tokenizer::{TextTokens, TokenizerConfig, adapt_tokenizer_json, with_first};
-use super::{ImageEncoder, Parts, TextEncoder, Texts};
+use super::{Parts, Texts};
 use crate::error::{InferError, Result};
 use crate::pretrained::{PretrainedFolder, TOKENIZER};
 
@@ -39,7 +38,7 @@ pub(super) fn open(
     let mut sha256 = weights.sha256.clone();
     let mut processor = None;
     if matches!(family, Family::Siglip | Family::VisionTransformer) {
-        layout.check_clip()?;
+        layout.check_image_encoder()?;
         let (path, preprocessing) = folder.image_processor()?;
         let Some((height, width)) = preprocessing.output_size() else {
             let reason = "does not produce images of one size; use both files of the same model";
@@ -54,8 +53,8 @@ pub(super) fn open(
     if let Some(model) = encoder.texts {
         let (tokens, json) = tokenizer(family, layout, &folder, &model)?;
         inputs = inputs.texts(&json, &tokens.forms(), &layout.prompts);
-        texts = Some(if family == Family::Siglip {
-            Texts::new(SiglipTexts::new(model, &tokens), tokens)
+        let model = if family == Family::Siglip {
+            siglip_texts(model, &tokens)
         } else {
             let width = model.width;
             let states = Box::new(move |batch: &PackedTokens| {
@@ -67,32 +66,16 @@ pub(super) fn open(
             let (model, hash) =
                 TextModel::with_modules(layout, &tokens, &weights.sha256, width, states)?;
             sha256 = hash;
-            Texts::new(model, tokens)
-        });
+            model
+        };
+        texts = Some(Texts::new(model, tokens));
     }
     let images = encoder.images.zip(processor).map(|(model, (preprocessing, size))| {
-        let (width, forward) = (model.width, move |pixels: &Tensor| Ok(model.encode(pixels)?));
-        Box::new(ProcessedImages { preprocessing, size, width, forward }) as Box<dyn ImageEncoder>
+        let width = model.width;
+        let forward = Box::new(move |pixels: &Tensor| Ok(model.encode(pixels)?));
+        Images { preprocessing, size, width, batch: Images::BATCH, forward }
     });
     Ok((texts, images, inputs.with_weights(sha256)))
-}
-
-/// Returns an error with all known values if no encoder has the `model_type` `kind`.
-pub(super) fn check_known(kind: Option<&str>, config_path: &Path, config: &str) -> Result<()> {
-    let texts = TextEncoderConfig::model_types();
-    let Some(kind) = kind.filter(|kind| texts.split(", ").all(|known| known != *kind)) else {
-        return Ok(());
-    };
-    let config: Value = serde_json::from_str(config).unwrap_or_default();
-    let code = match config["auto_map"]["AutoModel"].as_str() {
-        Some(class) => format!("; the model's own code, `{class}` in `auto_map`, is not run"),
-        None => String::new(),
-    };
-    let reason = format!(
-        "model_type `{kind}` is not one of: {texts}, clip, clip_vision_model, {}{code}",
-        Family::MODEL_TYPES
-    );
-    Err(InferError::Encoder { name: config_path.display().to_string(), reason })
 }
 
 /// The tokenizer of a model, and the content of its `tokenizer.json` with the changes that the
@@ -176,37 +159,23 @@ fn ids<'a>(batch: &'a PackedTokens, span: &engram_models::kernels::Span) -> &'a 
 }
 
 /// SigLIP's text encoder. It was trained with texts of one length, so padding is part of its input.
-struct SiglipTexts {
-    model: FrozenTexts,
-    pad: u32,
-    pads_left: bool,
-}
-
-impl SiglipTexts {
-    fn new(model: FrozenTexts, tokens: &TextTokens) -> Self {
-        // The first SigLIP pads at the end. The tokenizer of SigLIP 2 pads at the start if its file
-        // has no setting.
-        let pads_left = tokens
-            .config
-            .as_ref()
-            .is_some_and(|config| config.pads_left(!config.has_class("SiglipTokenizer")));
-        Self { model, pad: tokens.tokenizer.special().pad, pads_left }
-    }
-}
-
-impl TextEncoder for SiglipTexts {
-    fn width(&self) -> usize {
-        self.model.width
-    }
-
-    fn embed(&self, batch: PackedTokens) -> Result<Tensor> {
+fn siglip_texts(model: FrozenTexts, tokens: &TextTokens) -> TextModel {
+    // The first SigLIP pads at the end. The tokenizer of SigLIP 2 pads at the start if its file
+    // has no setting.
+    let pads_left = tokens
+        .config
+        .as_ref()
+        .is_some_and(|config| config.pads_left(!config.has_class("SiglipTokenizer")));
+    let (pad, width) = (tokens.tokenizer.special().pad, model.width);
+    let embed = move |batch: &PackedTokens| {
         let mut vectors = Vec::new();
         for span in batch.sequences().iter() {
-            let mut padded = vec![self.pad; self.model.max_tokens];
-            let start = if self.pads_left { padded.len() - span.length } else { 0 };
-            padded[start..start + span.length].copy_from_slice(ids(&batch, span));
-            vectors.push(self.model.encode(&padded)?);
+            let mut padded = vec![pad; model.max_tokens];
+            let start = if pads_left { padded.len() - span.length } else { 0 };
+            padded[start..start + span.length].copy_from_slice(ids(batch, span));
+            vectors.push(model.encode(&padded)?);
         }
         Ok(Tensor::cat(&vectors, 0)?)
-    }
+    };
+    TextModel::new(width, Box::new(embed))
 }

@@ -88,9 +88,8 @@ impl Layout {
 
     /// The configuration of a Pooling module.
     fn pooling(&self, module: &Module) -> Result<PoolingConfig> {
-        let path = self.folder.within(&module.path).file("config.json")?;
-        let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
-        Ok(PoolingConfig::parse(&text, &path.display().to_string())?)
+        let (text, name) = self.folder.within(&module.path).text("config.json")?;
+        Ok(PoolingConfig::parse(&text, &name)?)
     }
 
     /// The folder of the Transformer module.
@@ -103,11 +102,11 @@ impl Layout {
         self.modules_json.is_some()
     }
 
-    /// The settings of the Transformer module. `is_clip` is true for a CLIP model.
+    /// The settings of the Transformer module. `is_clip` is true for CLIP and SigLIP.
     ///
     /// # Errors
-    /// [`InferError::Model`] for an unsupported setting; [`InferError::Encoder`] for a CLIP model
-    /// that sentence-transformers would load as a text encoder.
+    /// [`InferError::Model`] for an unsupported setting; [`InferError::Encoder`] for a model
+    /// with images that sentence-transformers would load as a text encoder.
     pub(super) fn settings(&self, is_clip: bool) -> Result<TransformerSettings> {
         let settings = self.settings_file()?;
         let has_modality_config =
@@ -117,7 +116,7 @@ impl Layout {
         if needs_modality_config && !has_modality_config {
             let file = TransformerSettings::FILES[0];
             return Err(self.unsupported(&format!(
-                "the Transformer module is CLIP, but {file} has no `modality_config`, so \
+                "the Transformer module encodes images, but {file} has no `modality_config`, so \
                  sentence-transformers would load a text encoder; download {file} of the same model"
             )));
         }
@@ -154,14 +153,9 @@ impl Layout {
         let (mut modules, mut identity) = (Vec::new(), String::new());
         for module in &self.modules[1..] {
             let folder = self.folder.within(&module.path);
-            let read_config = || -> Result<(String, String)> {
-                let path = folder.file("config.json")?;
-                let text = engram_durable::read_text(&path).map_err(InferError::io(&path))?;
-                Ok((text, path.display().to_string()))
-            };
             modules.push(match module.kind {
                 ModuleKind::Pooling => {
-                    let (text, name) = read_config()?;
+                    let (text, name) = folder.text("config.json")?;
                     let pooling = PoolingConfig::parse(&text, &name)?;
                     if pooling != PoolingConfig::default() {
                         identity.push_str(&format!("{pooling:?}\n"));
@@ -169,13 +163,13 @@ impl Layout {
                     SentenceModule::pooling(pooling, &name)
                 }
                 ModuleKind::Dense => {
-                    let ((text, name), weights) = (read_config()?, folder.weights()?);
+                    let ((text, name), weights) = (folder.text("config.json")?, folder.weights()?);
                     let dense = DenseConfig::parse(&text, &name)?;
                     identity.push_str(&format!("{dense:?} {}\n", weights.sha256));
                     SentenceModule::dense(dense, &weights.files.path, &name)?
                 }
                 ModuleKind::LayerNorm => {
-                    let ((text, name), weights) = (read_config()?, folder.weights()?);
+                    let ((text, name), weights) = (folder.text("config.json")?, folder.weights()?);
                     identity.push_str(&format!("LayerNorm {}\n", weights.sha256));
                     SentenceModule::layer_norm(&text, &weights.files.path, &name)?
                 }
@@ -213,25 +207,24 @@ impl Layout {
         })
     }
 
-    /// Returns an error if a module after CLIP does more than normalise vectors to unit length, or
-    /// if `truncate_dim` is set.
+    /// For an encoder of images: returns an error if a module after it does more than normalise
+    /// vectors to unit length, or if `truncate_dim` is set.
     ///
     /// # Errors
     /// [`InferError::Encoder`] with the file and the module.
-    pub(super) fn check_clip(&self) -> Result<()> {
+    pub(super) fn check_image_encoder(&self) -> Result<()> {
         for module in &self.modules[1..] {
             if !matches!(module.kind, ModuleKind::Normalize | ModuleKind::Dropout) {
-                let reason = format!(
-                    "the module {:?} after CLIP is not supported; use another model",
+                return Err(self.unsupported(&format!(
+                    "the module {:?} after an encoder of images is not supported; use another model",
                     module.kind
-                );
-                return Err(self.unsupported(&reason));
+                )));
             }
         }
         match self.prompts.truncate_dim {
-            Some(_) => {
-                Err(self.unsupported("`truncate_dim` is not supported for CLIP; use another model"))
-            }
+            Some(_) => Err(self.unsupported(
+                "`truncate_dim` is not supported for encoders of images; use another model",
+            )),
             None => Ok(()),
         }
     }

@@ -10,32 +10,40 @@ use engram_models::packed::PackedTokens;
 use engram_models::params::ParameterBuilder;
 use engram_models::similarity::sentence_transformer::{SentenceBatch, SentenceHead};
 
-use super::identity::{Identity, Inputs};
+use super::identity::Inputs;
 use super::layout::Layout;
 use super::tokenizer::{TextTokens, TokenizerConfig};
-use super::{EncoderFiles, TextEncoder};
+use super::{EncoderFiles, Parts, Texts};
 use crate::digest;
 use crate::error::Result;
 
 /// The maximum number of tokens in a forward pass.
 const BATCH_TOKENS: usize = 4096;
 
-/// Computes the states of packed texts, `[T, D]`.
-type States = Box<dyn Fn(&PackedTokens) -> Result<Tensor> + Send + Sync>;
+/// Computes the states of packed texts, `[T, D]`, or the embeddings of `N` packed texts, `[N, D]`.
+type Forward = Box<dyn Fn(&PackedTokens) -> Result<Tensor> + Send + Sync>;
 
-/// A sentence encoder.
+/// An encoder of token sequences.
 pub(super) struct TextModel {
-    states: States,
-    head: SentenceHead,
+    forward: Forward,
+    /// The dimension `D` of the embeddings.
+    pub(super) width: usize,
+    /// The modules that make embeddings of the states that `forward` gives; `None` if it gives
+    /// embeddings.
+    head: Option<SentenceHead>,
     /// The number of prompt tokens, if a module excludes them from pooling; otherwise 0.
     prompt_length: usize,
 }
 
 impl TextModel {
-    /// Builds the model of a folder. Returns the model with its tokenizer and its identity. The
-    /// identity's `sha256` covers the weights, the modules and `do_lower_case`. For mean pooling
-    /// without `do_lower_case`, it is the hash of the weights file.
-    pub(super) fn open(layout: &Layout, compute: &Compute) -> Result<(Self, TextTokens, Identity)> {
+    /// A model whose forward pass gives embeddings of width `D`.
+    pub(super) fn new(width: usize, forward: Forward) -> Self {
+        Self { forward, width, head: None, prompt_length: 0 }
+    }
+
+    /// Builds the model of a folder. The identity's `sha256` covers the weights, the modules and
+    /// `do_lower_case`. For mean pooling without `do_lower_case`, it is the hash of the weights file.
+    pub(super) fn open(layout: &Layout, compute: &Compute) -> Result<Parts> {
         let files = EncoderFiles::of_layout(layout)?;
         let tokens = TextTokens {
             tokenizer: Arc::clone(&files.tokenizer),
@@ -46,13 +54,13 @@ impl TextModel {
         };
         let encoder = files.build(&ParameterBuilder::frozen(compute))?;
         let width = encoder.hidden_size();
-        let states: States = Box::new(move |batch| Ok(encoder.encode(batch, &Mode::inference())?));
-        let weights = files.weights_sha256().unwrap_or_default();
+        let states: Forward = Box::new(move |batch| Ok(encoder.encode(batch, &Mode::inference())?));
+        let weights = files.weights.as_ref().map_or("", |weights| weights.sha256.as_str());
         let (model, sha256) = Self::with_modules(layout, &tokens, weights, width, states)?;
         let identity = Inputs::of_config(&files.config_json)
             .texts(&files.tokenizer_json, &tokens.forms(), &layout.prompts)
             .with_weights(sha256);
-        Ok((model, tokens, identity))
+        Ok((Some(Texts::new(model, tokens)), None, identity))
     }
 
     /// Adds the modules of a folder to an encoder of width `D`. `weights` is the hash of its
@@ -62,7 +70,7 @@ impl TextModel {
         tokens: &TextTokens,
         weights: &str,
         width: usize,
-        states: States,
+        states: Forward,
     ) -> Result<(Self, String)> {
         let (modules, mut module_identity) = layout.modules()?;
         if tokens.settings.do_lower_case {
@@ -74,13 +82,13 @@ impl TextModel {
         } else {
             digest::of_bytes(format!("{weights}\n{module_identity}"))
         };
-        Ok((Self { states, head, prompt_length: 0 }, sha256))
+        let model = Self { width: head.width(), head: Some(head), ..Self::new(width, states) };
+        Ok((model, sha256))
     }
-}
 
-impl TextEncoder for TextModel {
-    fn set_prompt(&mut self, ids: &[u32], special: SpecialTokens) {
-        if self.head.needs_prompt_length() {
+    /// Sets the prompt of all further texts, as token ids with the special tokens.
+    pub(super) fn set_prompt(&mut self, ids: &[u32], special: SpecialTokens) {
+        if self.head.as_ref().is_some_and(SentenceHead::needs_prompt_length) {
             let ends_with_special = ids
                 .last()
                 .is_some_and(|last| [special.sep, special.cls, special.pad].contains(last));
@@ -88,14 +96,11 @@ impl TextEncoder for TextModel {
         }
     }
 
-    fn width(&self) -> usize {
-        self.head.width()
-    }
-
-    fn embed(&self, batch: PackedTokens) -> Result<Tensor> {
-        let states = (self.states)(&batch)?;
-        let batch = SentenceBatch { tokens: batch, prompt_length: self.prompt_length };
-        Ok(self.head.embed(states, &batch)?)
+    /// Computes the embeddings of `N` packed texts, `[N, D]`.
+    pub(super) fn embed(&self, tokens: PackedTokens) -> Result<Tensor> {
+        let states = (self.forward)(&tokens)?;
+        let Some(head) = &self.head else { return Ok(states) };
+        Ok(head.embed(states, &SentenceBatch { tokens, prompt_length: self.prompt_length })?)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Errors for folders and files that are not a model here, with what to do.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use engram_data::DataError;
 use engram_data::hub::WeightsLocation;
 use engram_models::weights::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, INDEX_FILE, WEIGHTS_FILE};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::{PretrainedFolder, TOKENIZER, WITH_ADAPTER, is_missing};
 use crate::error::{InferError, Result};
@@ -56,9 +57,11 @@ fn foreign_format(path: &Path) -> Option<&'static str> {
 
 /// Whether a file has the extension of a model's weights, which no text file has.
 pub fn is_model_file(path: &Path) -> bool {
-    let is_binary = path.extension().is_some_and(|extension| extension == "bin");
-    let is_safetensors = path.extension().is_some_and(|extension| extension == "safetensors");
-    path.is_file() && (is_safetensors || foreign_format(path).is_some() && !is_binary)
+    match path.extension().and_then(OsStr::to_str) {
+        Some("safetensors") => true,
+        Some("bin") => false,
+        _ => foreign_format(path).is_some(),
+    }
 }
 
 /// The error for a file that is given in the place of a model's folder.
@@ -83,7 +86,7 @@ impl PretrainedFolder {
 
     /// The weights of the adapter in this folder.
     pub(super) fn adapter_weights(&self) -> Result<PathBuf> {
-        match self.find(ADAPTER_WEIGHTS) {
+        match self.file(ADAPTER_WEIGHTS) {
             Err(missing) if is_missing(&missing) => match self.optional("adapter_model.bin")? {
                 None => Err(missing.into()),
                 Some(file) => Err(InferError::Encoder {
@@ -101,20 +104,15 @@ impl PretrainedFolder {
     /// The error for a folder with a PEFT adapter that is given as a model. It has the name of the
     /// base model with the adapter.
     pub(super) fn adapter_error(&self) -> DataError {
-        #[derive(Default, Deserialize)]
-        struct Config {
-            base_model_name_or_path: Option<String>,
-        }
-        let text = self.optional_text(ADAPTER_CONFIG).ok().flatten().unwrap_or_default().0;
-        let config: Config = serde_json::from_str(&text).unwrap_or_default();
+        let config = self.json(ADAPTER_CONFIG);
         let has = |name| matches!(self.optional(name), Ok(Some(_)));
         let base = if has("config.json") && [WEIGHTS_FILE, INDEX_FILE].into_iter().any(has) {
             Some(self.display_name())
         } else {
-            config.base_model_name_or_path.and_then(|name| {
+            config["base_model_name_or_path"].as_str().and_then(|name| {
                 let hub = WeightsLocation::parse(&format!("hf://{name}")).ok();
-                let is_folder = Path::new(&name).is_dir();
-                if is_folder { Some(name) } else { hub.map(|hub| hub.to_string()) }
+                let is_folder = Path::new(name).is_dir();
+                if is_folder { Some(name.to_owned()) } else { hub.map(|hub| hub.to_string()) }
             })
         };
         let remedy = match base {
@@ -213,16 +211,15 @@ impl PretrainedFolder {
 
     /// The transformers class in `config.json`, or `AutoModel` if it names none.
     fn python_class(&self) -> String {
-        #[derive(Deserialize)]
-        struct Config {
-            architectures: Option<Vec<String>>,
-        }
-        let text = self.optional_text("config.json").ok().flatten();
-        let config = text.and_then(|(text, _)| serde_json::from_str::<Config>(&text).ok());
-        let class = config.and_then(|config| config.architectures?.into_iter().next());
-        let is_identifier = |class: &String| {
-            !class.is_empty() && class.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-        };
-        class.filter(is_identifier).unwrap_or_else(|| "AutoModel".to_owned())
+        let config = self.json("config.json");
+        let class = config["architectures"][0].as_str().unwrap_or_default();
+        let is_identifier = class.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if is_identifier && !class.is_empty() { class.to_owned() } else { "AutoModel".to_owned() }
+    }
+
+    /// The content of a JSON file; null if it cannot be read.
+    fn json(&self, name: &str) -> Value {
+        let text = self.optional_text(name).ok().flatten();
+        text.and_then(|(text, _)| serde_json::from_str(&text).ok()).unwrap_or_default()
     }
 }

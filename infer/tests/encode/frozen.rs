@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use candle_core::Device;
-use engram_infer::encode::{Encoder, EncoderFiles, Item, PromptChoice};
+use engram_infer::encode::{Encoder, EncoderFiles, Item, PromptChoice, to_unit_length};
 use engram_models::compute::Compute;
 use serde_json::{Value, json};
 
-use crate::{copied, edit_json, error_of, fixture_path};
+use crate::{compare, copied, edit_json, error_of, fixture_path};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../frozen/tests/fixtures").join(name)
@@ -34,27 +34,14 @@ fn texts(name: &str) -> Vec<String> {
 fn expected(name: &str, key: &str) -> Vec<Vec<f32>> {
     let path = fixture(name).join("expected.safetensors");
     let tensors = candle_core::safetensors::load(path, &Device::Cpu).unwrap();
-    let rows = tensors[key].to_vec2::<f32>().unwrap();
-    let unit = |row: &Vec<f32>| {
-        let norm = row.iter().map(|x| x * x).sum::<f32>().sqrt();
-        row.iter().map(|x| x / norm).collect()
-    };
-    rows.iter().map(unit).collect()
+    let mut rows = tensors[key].to_vec2::<f32>().unwrap();
+    rows.iter_mut().for_each(|row| to_unit_length(row));
+    rows
 }
 
-fn encode(encoder: &Encoder, items: &[Item]) -> Vec<Vec<f32>> {
+fn encode(encoder: &Encoder, items: &[Item]) -> Vec<f32> {
     let prepared: Vec<_> = items.iter().map(|item| encoder.prepare(*item).unwrap()).collect();
-    let vectors = encoder.encode(&prepared.iter().collect::<Vec<_>>()).unwrap();
-    vectors.chunks(encoder.width()).map(<[f32]>::to_vec).collect()
-}
-
-fn assert_close(case: &str, actual: &[Vec<f32>], expected: &[Vec<f32>]) {
-    assert_eq!(actual.len(), expected.len(), "{case}");
-    for (i, (actual, expected)) in actual.iter().zip(expected).enumerate() {
-        for (a, b) in actual.iter().zip(expected) {
-            assert!((a - b).abs() < 1e-4, "{case}, vector {i}: {actual:?} is not {expected:?}");
-        }
-    }
+    encoder.encode(&prepared.iter().collect::<Vec<_>>()).unwrap()
 }
 
 fn open(name: &str, choice: &PromptChoice) -> Encoder {
@@ -64,10 +51,11 @@ fn open(name: &str, choice: &PromptChoice) -> Encoder {
 #[test]
 fn frozen_encoders_equal_the_published_pipelines() {
     let image = fixture_path("image.png");
+    let mut failures = Vec::new();
     for name in ["siglip", "dinov2"] {
         let encoder = open(name, &PromptChoice::Default);
         let vectors = encode(&encoder, &[Item { image: Some(&image), text: None }]);
-        assert_close(name, &vectors, &expected(name, "image"));
+        compare(name, &vectors, &expected(name, "image"), &mut failures);
     }
     for (name, key, choice) in [
         ("siglip", "texts", PromptChoice::Default),
@@ -77,10 +65,12 @@ fn frozen_encoders_equal_the_published_pipelines() {
         let encoder = open(name, &choice);
         let texts = texts(name);
         let items: Vec<_> = texts.iter().map(|it| Item { text: Some(it), image: None }).collect();
-        assert_close(key, &encode(&encoder, &items), &expected(name, key));
+        let vectors = encode(&encoder, &items);
+        compare(key, &vectors, &expected(name, key), &mut failures);
         // Alone, a text has the same vector.
-        assert_eq!(encode(&encoder, &items[..1])[0], encode(&encoder, &items)[0], "{key}");
+        assert_eq!(encode(&encoder, &items[..1]), vectors[..encoder.width()], "{key}");
     }
+    assert!(failures.is_empty(), "{failures:?}");
 }
 
 #[test]
@@ -93,7 +83,7 @@ fn siglip_2_lowercases_texts_and_pads_them_on_the_side_of_its_settings() {
         });
         let path = folder.path().to_str().unwrap();
         let encoder = Encoder::open(path, &Compute::cpu()).unwrap();
-        encode(&encoder, &[Item { text: Some(text), image: None }]).remove(0)
+        encode(&encoder, &[Item { text: Some(text), image: None }])
     };
     let right = vector(Some("right"), "a photo");
     assert_eq!(vector(Some("right"), "A PHOTO"), right);

@@ -61,7 +61,7 @@ impl PublishedWeights {
 }
 
 fn open_weights(files: &WeightsFiles) -> Result<Weights> {
-    files.open()?.with_optional_prefix("vit.")
+    Ok(files.open()?.with_optional_prefix("vit."))
 }
 
 /// Returns T5's name of a parameter; `None` if it is not a T5 parameter.

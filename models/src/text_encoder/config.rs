@@ -231,11 +231,6 @@ impl TextEncoderConfig {
         Ok(config)
     }
 
-    /// All values of `model_type`, separated by commas.
-    pub fn model_types() -> String {
-        Family::model_types()
-    }
-
     /// Checks that the values are valid and fit together.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use candle_core::Tensor;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Weights;
+use super::{Weights, weight_name};
 use crate::error::{ModelError, Result};
 use crate::layers::add_product;
 
@@ -43,13 +43,12 @@ const MERGE: &str = "merge it into its base model with peft (`merge_and_unload`)
 #[derive(Deserialize)]
 struct Config {
     peft_type: String,
-    #[serde(default)]
-    lora_alpha: f64,
+    /// 8 if it is missing.
+    lora_alpha: Option<f64>,
     #[serde(default)]
     use_rslora: bool,
-    #[serde(default)]
-    alpha_pattern: Option<BTreeMap<String, f64>>,
-    #[serde(default)]
+    /// The first fitting pattern decides.
+    alpha_pattern: Option<Map<String, Value>>,
     modules_to_save: Option<Vec<String>>,
     #[serde(default)]
     init_lora_weights: Value,
@@ -66,40 +65,39 @@ impl Config {
         let config: Self = serde_json::from_str(&text).map_err(|e| {
             invalid(format!("is not the configuration of an adapter: {e}; download it again"))
         })?;
-        if config.peft_type != "LORA" {
-            let kind = &config.peft_type;
-            return Err(invalid(format!(
-                "an adapter of the type {kind} is not supported; {MERGE}"
-            )));
+        match config.unsupported() {
+            Some(setting) => Err(invalid(format!("{setting} is not supported; {MERGE}"))),
+            None => Ok(config),
         }
-        let is_set = |key: &&&str| match config.others.get(**key) {
+    }
+
+    /// A setting with which the adapter cannot be merged here.
+    fn unsupported(&self) -> Option<String> {
+        let is_set = |key: &&&str| match self.others.get(**key) {
             None | Some(Value::Null | Value::Bool(false)) => false,
             Some(value) => *value != Value::Array(Vec::new()),
         };
+        if self.peft_type != "LORA" {
+            return Some(format!("an adapter of the type {}", self.peft_type));
+        }
         if let Some(key) = UNSUPPORTED.iter().find(is_set) {
-            return Err(invalid(format!("`{key}` is not supported; {MERGE}")));
+            return Some(format!("`{key}`"));
         }
-        let start = config.init_lora_weights.as_str().unwrap_or_default().to_lowercase();
+        let start = self.init_lora_weights.as_str().unwrap_or_default().to_lowercase();
         if CHANGES_BASE.iter().any(|name| start.starts_with(name)) {
-            let key = "init_lora_weights";
-            let reason = format!("`{key}` {start} changes the base model; {MERGE}");
-            return Err(invalid(reason));
+            return Some(format!("`init_lora_weights` {start}, which changes the base model,"));
         }
-        let mut patterns = config.alpha_pattern.iter().flatten();
-        if let Some((pattern, _)) = patterns.find(|(pattern, _)| pattern.contains(META)) {
-            return Err(invalid(format!(
-                "`alpha_pattern` has {pattern:?}, which is not supported as \
-                                        it is not the end of a name; {MERGE}"
-            )));
-        }
-        Ok(config)
+        let mut patterns = self.alpha_pattern.iter().flat_map(Map::keys);
+        let pattern = patterns.find(|pattern| pattern.contains(META))?;
+        Some(format!("`alpha_pattern` {pattern:?}, which is not the end of a name,"))
     }
 
     /// The factor on the product of a layer's matrices of rank `rank`.
     fn scale(&self, layer: &str, rank: usize) -> f64 {
         let mut patterns = self.alpha_pattern.iter().flatten();
         let own = patterns.find(|(pattern, _)| is_end(layer, pattern));
-        let alpha = own.map_or(self.lora_alpha, |(_, alpha)| *alpha);
+        let own = own.and_then(|(_, alpha)| alpha.as_f64());
+        let alpha = own.or(self.lora_alpha).unwrap_or(8.0);
         let rank = rank as f64;
         alpha / if self.use_rslora { rank.sqrt() } else { rank }
     }
@@ -136,7 +134,7 @@ impl Adapter {
     /// Reads the adapter for `base` from its two files.
     pub(super) fn read(config: &Path, file: &Path, base: &Weights) -> Result<Self> {
         let config = Config::read(config)?;
-        let names: Vec<String> = base.names().map(|name| weight_name(&name)).collect();
+        let names: Vec<String> = base.names().map(weight_name).collect();
         let mut changes: BTreeMap<String, Change> = BTreeMap::new();
         for (full_name, tensor) in Weights::open(file)?.read_all()? {
             let invalid = |reason: &str| {
@@ -152,33 +150,29 @@ impl Adapter {
                 None => (name.clone(), ""),
             };
             let Some(base_name) = base_name(&target, &names) else {
-                let saved = config.modules_to_save.iter().flatten();
+                let mut saved = config.modules_to_save.iter().flatten();
                 // A task head, which the base model lacks.
-                if part.is_empty()
-                    && saved.clone().any(|module| target.split('.').any(|p| p == module))
-                {
+                if part.is_empty() && saved.any(|module| target.split('.').any(|p| p == module)) {
                     continue;
                 }
                 return Err(invalid(
-                    "changes a weight that the base model lacks; give the model that \
-                                    the adapter was trained on",
+                    "changes a weight that the base model lacks; give the model that the adapter \
+                     was trained on",
                 ));
             };
             let change = changes.entry(base_name.clone()).or_default();
             (change.file, change.name) = (file.to_path_buf(), full_name.clone());
             match part {
                 "" => change.replacement = Some(tensor),
-                "A" => {
+                "A" | "embedding_A" => {
                     let layer = target.trim_end_matches(".weight");
                     change.scale = config.scale(layer, tensor.dim(0)?);
-                    change.down = Some(tensor);
+                    match part {
+                        "A" => change.down = Some(tensor),
+                        _ => change.up = Some(tensor.t()?),
+                    }
                 }
                 "B" => change.up = Some(tensor),
-                "embedding_A" => {
-                    let layer = target.trim_end_matches(".weight");
-                    change.scale = config.scale(layer, tensor.dim(0)?);
-                    change.up = Some(tensor.t()?);
-                }
                 "embedding_B" => change.down = Some(tensor.t()?),
                 "magnitude_vector" => change.magnitude = Some(tensor),
                 _ => return Err(invalid(&format!("is not supported; {MERGE}"))),
@@ -223,14 +217,6 @@ impl Change {
     }
 }
 
-/// The name of the weight that a tensor in codes belongs to; other names stay unchanged.
-fn weight_name(name: &str) -> String {
-    match name.strip_suffix(".qweight") {
-        Some(layer) => format!("{layer}.weight"),
-        None => name.to_owned(),
-    }
-}
-
 /// The only name among `names` that is `target`, or differs from it by a prefix such as `bert.`.
 fn base_name<'a>(target: &str, names: &'a [String]) -> Option<&'a String> {
     if let Some(same) = names.iter().find(|name| *name == target) {
@@ -244,4 +230,16 @@ fn base_name<'a>(target: &str, names: &'a [String]) -> Option<&'a String> {
 /// Whether the parts of `end` are the last parts of `name`.
 fn is_end(name: &str, end: &str) -> bool {
     name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_fitting_pattern_gives_the_factor() {
+        let text = r#"{"peft_type": "LORA", "alpha_pattern": {"query": 3, "a.query": 5}}"#;
+        let config: Config = serde_json::from_str(text).expect("a configuration");
+        assert_eq!(["b.a.query", "b.a.key"].map(|layer| config.scale(layer, 2)), [1.5, 4.0]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use safetensors::Dtype;
 
-use super::Weights;
+use super::{Weights, weight_name};
 use crate::config::UNQUANTISED;
 use crate::error::{ModelError, Result};
 
@@ -28,28 +28,24 @@ impl Weights {
     /// # Errors
     /// [`ModelError::BadFile`] with the first such tensor
     pub fn check_published(&self) -> Result<()> {
-        for shard in &self.shards {
-            for name in shard.names() {
-                let dtype = shard.header.info(&name).map(|info| info.dtype);
-                let problem = if self.is_of_adapter(&name) {
-                    "an adapter, such as LoRA; merge it into its base model, save that, and give \
-                     the new folder"
-                } else if self.is_of_codes(&name, dtype) {
-                    UNQUANTISED
-                } else {
-                    continue;
-                };
-                let reason = format!("tensor `{name}` belongs to {problem}");
-                return Err(ModelError::BadFile { path: shard.path.clone(), reason });
-            }
+        for (name, view, path) in self.views() {
+            let problem = if self.is_of_adapter(&name) {
+                "an adapter, such as LoRA; merge it into its base model, save that, and give the \
+                 new folder"
+            } else if self.is_of_codes(&name, view.dtype()) {
+                UNQUANTISED
+            } else {
+                continue;
+            };
+            let reason = format!("tensor `{name}` belongs to {problem}");
+            return Err(ModelError::BadFile { path: path.to_path_buf(), reason });
         }
         Ok(())
     }
 
     /// A note for users about weights in codes, which are dequantised; `None` if there are none.
     pub fn note(&self) -> Option<String> {
-        let weight = |name: String| name.replace(".qweight", ".weight");
-        let method = self.names().find_map(|name| self.method(&weight(name)))?;
+        let method = self.names().find_map(|name| self.method(&weight_name(name)))?;
         let path = self.path.display();
         Some(format!(
             "{path}: is quantised with {}; its weights are dequantised on loading, and the model \
@@ -77,9 +73,8 @@ impl Weights {
     }
 
     /// Whether a tensor belongs to a weight in codes of an unknown method.
-    fn is_of_codes(&self, name: &str, dtype: Option<Dtype>) -> bool {
-        let is_float =
-            matches!(dtype, None | Some(Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64));
+    fn is_of_codes(&self, name: &str, dtype: Dtype) -> bool {
+        let is_float = matches!(dtype, Dtype::F16 | Dtype::BF16 | Dtype::F32 | Dtype::F64);
         let (layer, last) = name.rsplit_once('.').unwrap_or(("", name));
         let weight = format!("{layer}.weight");
         match last {

@@ -28,6 +28,8 @@ pub(super) enum Method {
     Awq,
 }
 
+/// The names of the scales of [`Method::Fp8`] and [`Method::Int8`].
+const SCALES: [&str; 2] = ["weight_scale", "weight_scale_inv"];
 /// The rows and columns of a block of FP8 codes with one scale.
 const BLOCK: usize = 128;
 /// The place in a word of AWQ of each of 8 outputs.
@@ -67,10 +69,8 @@ impl Weights {
         let has = |part: &str| self.view(&format!("{layer}.{part}")).is_some();
         // Bytes are the exponents of MXFP8.
         let has_scales = || {
-            let scales = ["weight_scale", "weight_scale_inv"].into_iter();
-            scales
-                .filter_map(|part| self.view(&format!("{layer}.{part}")))
-                .any(|(view, _)| view.dtype() != Dtype::U8)
+            let mut scales = SCALES.iter().filter_map(|part| self.view(&format!("{layer}.{part}")));
+            scales.any(|(view, _)| view.dtype() != Dtype::U8)
         };
         match self.view(name).map(|(view, _)| view.dtype()) {
             None if has("qweight") && has("qzeros") && has("scales") => {
@@ -92,7 +92,7 @@ impl Weights {
     /// [`ModelError::BadFile`] if its codes, scales and settings do not fit each other.
     pub(super) fn dequantise(&self, name: &str, method: Method) -> Result<Tensor> {
         let values = match method {
-            Method::Fp8 | Method::Int8 => self.scaled(name, &["weight_scale", "weight_scale_inv"]),
+            Method::Fp8 | Method::Int8 => self.scaled(name, &SCALES),
             Method::BitsAndBytes8 => self.scaled(name, &["SCB"]),
             Method::BitsAndBytes4 => self.levels(name),
             Method::Gptq | Method::Awq => self.packed(name, method),
@@ -138,7 +138,7 @@ impl Weights {
         };
         let format = self.view(&format!("{layer}weight_format"));
         let is_by_row = format.is_none_or(|(view, _)| view.data().iter().all(|byte| *byte == 0));
-        let &[rows, columns] = &shape[..] else { return Ok(None) };
+        let (&[rows, columns], true) = (&shape[..], is_by_row) else { return Ok(None) };
         let blocks = [rows.div_ceil(BLOCK), columns.div_ceil(BLOCK)];
         let (block_rows, block_columns) = match &scale_shape[..] {
             _ if scales.len() == 1 => (rows, columns),
@@ -152,7 +152,7 @@ impl Weights {
             let (row, column) = (i / columns, i % columns);
             *value *= scales[row / block_rows * blocks_in_row + column / block_columns] * factor;
         }
-        Ok(is_by_row.then_some((values, shape)))
+        Ok(Some((values, shape)))
     }
 
     /// Levels of 4 bits times the largest absolute value of their block.

@@ -94,7 +94,7 @@ mod tests {
         };
         let weights =
             open_with_map(r#"{"bert.one": "a.safetensors", "bert.two": "b.safetensors"}"#)?;
-        let weights = weights.with_optional_prefix("bert.")?;
+        let weights = weights.with_optional_prefix("bert.");
         weights.get("one", &[3], DType::F32, &Device::Cpu)?;
         weights.get("two", &[2], DType::F32, &Device::Cpu)?;
         let missing = weights.get("tw", &[2], DType::F32, &Device::Cpu).expect_err("none");

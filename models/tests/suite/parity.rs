@@ -37,7 +37,7 @@ const ENCODERS: [&str; 9] = [
 ];
 
 /// The configuration of a fixture, with changes.
-fn config(name: &str, changes: Value) -> Result<TextEncoderConfig> {
+pub(super) fn config(name: &str, changes: Value) -> Result<TextEncoderConfig> {
     let text = std::fs::read_to_string(fixture(name, "config.json")).expect("a configuration");
     let mut config: Value = serde_json::from_str(&text).expect("JSON");
     for (field, value) in changes.as_object().expect("fields") {
@@ -73,13 +73,13 @@ fn load_plain(name: &str) -> Result<(TextEncoder, Parameters)> {
 }
 
 /// The inputs and outputs of `transformers`.
-struct Expected {
+pub(super) struct Expected {
     sequences: Vec<Vec<u32>>,
-    tokens: PackedTokens,
+    pub(super) tokens: PackedTokens,
     tensors: HashMap<String, Tensor>,
 }
 
-fn example(name: &str) -> Result<Expected> {
+pub(super) fn example(name: &str) -> Result<Expected> {
     let tensors = expected(name)?;
     let sequences = sequences(&tensors["ids"], &tensors["lengths"])?;
     let mut tokens = PackedTokens::new(&sequences);

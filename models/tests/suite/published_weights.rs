@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
 use engram_models::kernels::Mode;
-use engram_models::packed::PackedTokens;
-use engram_models::text_encoder::TextEncoderConfig;
 use engram_models::weights::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Weights, WeightsFiles};
+use serde_json::json;
 
+use super::parity::{config, example};
 use super::reference::{
-    assert_output, expected, fixture, frozen_builder, integers, largest_difference, sequences,
-    tensors,
+    assert_output, expected, fixture, frozen_builder, largest_difference, tensors,
 };
 
 /// A weight of a file in the shape and with the values of the reference.
@@ -58,14 +57,10 @@ fn merged_adapters_equal_peft() -> Result<()> {
         let unchanged = "encoder.layer.0.attention.self.key.weight";
         if base == "bert" {
             check(&weights, unchanged, &tensors("bert", "model.safetensors")?[unchanged])?;
-            let text = std::fs::read_to_string(fixture("bert", "config.json")).expect("a file");
-            let config = TextEncoderConfig::parse(&text, "config.json")?;
-            let inputs = expected("bert")?;
-            let mut tokens = PackedTokens::new(&sequences(&inputs["ids"], &inputs["lengths"])?);
-            tokens.types = integers(&inputs["types"])?.into();
-            let encoder =
-                config.build(&frozen_builder().with_weights(config.open_weights(&files)?))?;
-            let hidden = encoder.encode(&tokens, &Mode::inference())?;
+            let config = config(base, json!({}))?;
+            let builder = frozen_builder().with_weights(config.open_weights(&files)?);
+            let hidden =
+                config.build(&builder)?.encode(&example(base)?.tokens, &Mode::inference())?;
             assert_output((adapter, "hidden"), &hidden, &reference, 1e-5)?;
         }
     }

@@ -22,7 +22,7 @@ const MODELS: [&str; 3] = ["vit", "vit_classifier", "vit_patches"];
 fn load(name: &str, dtype: DType) -> Result<(ViT, Parameters)> {
     let config = ViTConfig::read(&fixture(name, "config.json"))?;
     let weights = Weights::open(&fixture(name, "model.safetensors"))?;
-    let builder = builder(0, dtype).with_weights(Arc::new(weights.with_optional_prefix("vit.")?));
+    let builder = builder(0, dtype).with_weights(Arc::new(weights.with_optional_prefix("vit.")));
     Ok((ViT::new(&config, &builder)?, builder.finish()?))
 }
 
