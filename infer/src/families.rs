@@ -64,6 +64,8 @@ impl ModelFamily {
             found => found?,
         };
         let found = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        let has_alibi = config.get("position_embedding_type").is_some_and(|name| name == "alibi");
+        let found = if found == "bert" && has_alibi { ALIBI_BERT } else { found };
         let is_found = |family: &Self| match config.is_empty() {
             true => family.model_types.is_empty(),
             false => family.model_types.contains(&found),
@@ -127,6 +129,9 @@ impl ModelFamily {
         Ok(facts)
     }
 }
+
+/// The `model_type` of jina-embeddings-v2, which its configuration does not tell from BERT.
+const ALIBI_BERT: &str = "bert with alibi positions";
 
 /// The sizes of a model, and their names in the configurations of all families.
 const SIZES: [(&str, &[&str]); 4] = [
