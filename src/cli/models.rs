@@ -18,7 +18,8 @@ use super::{Outcome, output};
 #[command(after_help = "\
 Without MODEL, models in the cache of the hub are listed with their family, or with the reason why
 they cannot be used. With MODEL, the model is loaded (an address on the hub is downloaded), and the
-exit code is 1 if it does not load. It is 2 if the family is not known or a file is missing.
+exit code is 1 if it does not load. It is 2 if the family is not known or a file is missing. The
+files are listed of a local folder only.
 
 Examples:
   engram models
