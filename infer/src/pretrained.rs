@@ -37,7 +37,7 @@ pub struct PretrainedFolder {
     settings: HubSettings,
     /// The path of the subfolder within the model's folder; empty for the model's folder itself.
     subfolder: String,
-    /// The folder of a LoRA adapter for the model.
+    /// The folder of a LoRA or DoRA adapter for the model.
     adapter: Option<Box<Self>>,
 }
 
@@ -51,8 +51,8 @@ pub struct PretrainedWeights {
 }
 
 impl PretrainedFolder {
-    /// Opens a folder or `hf://owner/name[@revision]`, or such a model with a LoRA adapter of PEFT,
-    /// `MODEL?adapter=ADAPTER`. The files of a run are checked against its checksums.
+    /// Opens a folder or `hf://owner/name[@revision]`, or such a model with a LoRA or DoRA adapter of
+    /// PEFT, `MODEL?adapter=ADAPTER`. The files of a run are checked against its checksums.
     ///
     /// # Errors
     /// [`InferError::Data`] for an invalid address or cache folder; [`InferError::Encoder`] for a

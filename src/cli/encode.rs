@@ -33,14 +33,18 @@ const IMAGE_ENDINGS: [&str; 6] = ["jpg", "jpeg", "png", "webp", "gif", "bmp"];
 /// Write the vectors of texts or images to a .npy or safetensors file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The output has one f32 row per text or image, in the order of the input: the vectors that `encode` of
-sentence-transformers gives. A .safetensors file has them as the tensor `embeddings`. The bytes do not
-depend on the number of threads.
+The output has one f32 row per text or image, in the order of the input: the vectors that `encode`
+of sentence-transformers gives. A .safetensors file has them as the tensor `embeddings`. The bytes
+do not depend on the number of threads.
 
-Of a .csv or .tsv file, the column of --column is read, and of a .jsonl file, the field; ids are the
-column or field `id`, otherwise numbers. Of other files, each line is a text, and its id is the number
-of the line. These files may be gzipped. The images of a folder are sorted by path, and the path is
-the id.
+`--column` names the column of a .csv or .tsv file, or the field of a .jsonl (.ndjson, .json) file;
+ids are the column or field `id`, otherwise numbers. Of other files, each line is a text, and its id
+is the number of the line. All these may be compressed (.gz). Of a folder, only the images are read
+(.jpg, .jpeg, .png, .webp, .gif, .bmp), sorted by path, and the path is the id.
+
+For a memory, use `engram memory build --model`: it knows the model's prompts, and can encode the
+queries. If you build one from --keys and --texts, the file of texts must have no blank lines: they
+are rows here, but no entries there.
 
 Examples:
   engram encode notes.txt --model hf://sentence-transformers/all-MiniLM-L6-v2 --out notes.npy
@@ -50,10 +54,11 @@ Examples:
   echo 'a bridge at night' | engram encode - --model minilm --out - > bridge.npy
   engram memory build --keys notes.npy --texts notes.txt --out memory")]
 pub struct Encode {
-    /// Texts: a file, - is standard input; or images: a folder, or an image file
+    /// A file of texts (- is standard input), an image file, or a folder of images
     #[arg(value_name = "INPUT")]
     input: InputFile,
-    /// The encoder: a folder, hf://owner/name, or the run of `engram train clip` or `similarity`
+    /// The encoder: a folder, hf://owner/name, or the run of `engram train clip` or `similarity`;
+    /// with a LoRA or DoRA adapter, MODEL?adapter=ADAPTER
     #[arg(long, value_name = "MODEL")]
     model: ModelName,
     /// Output file: .npy or .safetensors; - is standard output, as .npy
@@ -75,7 +80,7 @@ pub struct Encode {
     /// A text to put before each text, instead of a named prompt
     #[arg(long, value_name = "TEXT", conflicts_with = "prompt")]
     prompt_text: Option<String>,
-    /// Cut texts to N tokens, with the special tokens; default: the model's maximum
+    /// Cut texts to N tokens, including the special tokens; default: the model's maximum
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(3..))]
     max_length: Option<u32>,
     /// Keep only the first N components of each vector, for models that were trained for it
@@ -123,7 +128,9 @@ impl Encode {
         let modalities = encoder.modalities();
         let (is_encodable, what, remedy) = match rows.images.is_empty() {
             true => (modalities.text, "texts", "give images, or --images"),
-            false => (modalities.images, "images", "give texts, or CLIP as --model"),
+            false => {
+                (modalities.images, "images", "give texts, or CLIP, SigLIP or DINOv2 as --model")
+            }
         };
         ensure!(
             is_encodable,
@@ -239,7 +246,8 @@ impl Encode {
                 rows.images = texts.map(|text| base_folder(path).join(text.trim())).collect();
             }
         }
-        ensure!(!rows.ids.is_empty(), "{input}: has no texts and no images; give another input");
+        let remedy = "give a file of texts, or a folder of images";
+        ensure!(!rows.ids.is_empty(), "{input}: has no texts and no images; {remedy}");
         for output in [Some(&self.out), self.ids.as_ref()].into_iter().flatten() {
             check_not_overwritten(output, rows.images.iter().map(PathBuf::as_path))?;
         }

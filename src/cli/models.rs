@@ -16,16 +16,18 @@ use super::{Outcome, output};
 /// List the families of models that can be loaded, and the models in the cache, or explain a model.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without MODEL, models in the cache of the hub, and in the folder of the variable ENGRAM_CACHE, are
-listed with their family, or with the reason why they cannot be used. With MODEL, the model is loaded,
-and the exit code is 1 if it does not load. An address on the hub is downloaded.
+Without MODEL, models in the cache of the hub are listed with their family, or with the reason why
+they cannot be used. With MODEL, the model is loaded (an address on the hub is downloaded), and the
+exit code is 1 if it does not load. It is 2 if the family is not known or a file is missing. The
+files are listed of a local folder only.
 
 Examples:
   engram models
   engram models hf://sentence-transformers/all-MiniLM-L6-v2
   engram models train/bundled/clip --json")]
 pub struct Models {
-    /// A folder, hf://owner/name, or a run
+    /// A folder, hf://owner/name, or the run of `engram train clip`, `similarity`, `patent` or
+    /// `speech`; with a LoRA or DoRA adapter, MODEL?adapter=ADAPTER
     #[arg(value_name = "MODEL")]
     model: Option<ModelName>,
     /// Print JSON
@@ -71,18 +73,9 @@ impl Models {
     /// Prints the families and the models in the cache.
     fn list(&self) -> anyhow::Result<()> {
         let cached = cached_models(&HubSettings::from_env()?).into_iter();
-        let mut cached: Vec<(String, PathBuf)> =
-            cached.map(|(location, folder)| (location.to_string(), folder)).collect();
-        if let Some(cache) = std::env::var_os("ENGRAM_CACHE") {
-            let folders = std::fs::read_dir(cache).into_iter().flatten().flatten();
-            let folders = folders.map(|entry| entry.path()).filter(|path| path.is_dir());
-            let mut folders: Vec<_> =
-                folders.map(|path| (path.display().to_string(), path)).collect();
-            folders.sort();
-            cached.extend(folders);
-        }
         let (mut models, mut lines) = (Vec::new(), String::new());
-        for (model, folder) in cached {
+        for (location, folder) in cached {
+            let model = location.to_string();
             let folder = PretrainedFolder::open(&folder.display().to_string());
             let family = folder.and_then(|folder| ModelFamily::of_folder(&folder));
             let (family, error) = match family {
@@ -100,7 +93,7 @@ impl Models {
         output::print_report(self.json, &report, || {
             let mut text = String::from("Families\n");
             for ModelFamily { name, task, examples, .. } in families {
-                let _ = writeln!(text, "  {name:<26}{task:<18}{}", examples.join(", "));
+                let _ = writeln!(text, "  {name:<39}{task:<18}{}", examples.join(", "));
             }
             text + "\nModels in the cache\n" + &lines
         })

@@ -49,7 +49,8 @@ pub struct Transcribe {
     /// Kaldi's wav.scp; - is a stream of raw audio from standard input
     #[arg(required = true, value_name = "AUDIO")]
     inputs: Vec<BaseFolder>,
-    /// The model: `hf://owner/name`, a folder or a run; with a LoRA adapter, MODEL?adapter=ADAPTER
+    /// The model: `hf://owner/name`, a folder or a run; with a LoRA or DoRA adapter,
+    /// MODEL?adapter=ADAPTER
     #[arg(long, value_name = "WEIGHTS")]
     model: ModelName,
     /// Output file, or a folder for subtitles; - is standard output

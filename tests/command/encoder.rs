@@ -179,6 +179,12 @@ fn texts_of_each_format_have_the_same_vectors() {
     assert_eq!((&report["rows"], &report["prompt"]), (&json!(4), &json!("wide ")));
     let bytes = |name: &str| fs::read(folder.join(name)).unwrap();
     assert!(bytes("d.npy") == bytes("e.npy") && bytes("d.npy") != bytes("a.npy"));
+    // The ending before .gz tells the format.
+    fs::copy(folder.join("entries.jsonl"), folder.join("copy.ndjson.gz")).unwrap();
+    for (input, out) in [("copy.ndjson.gz", "h.npy"), ("entries.jsonl", "i.npy")] {
+        encode(&format!("{input} --out {out}"));
+    }
+    assert!(bytes("h.npy") == bytes("i.npy"));
     let log = encode("t.txt --max-length 8 --out f.npy");
     assert!(log.contains("cut 1 text to 8 tokens"), "{log}");
     for (arguments, part) in [
@@ -238,16 +244,23 @@ fn models_are_explained() {
     fs::create_dir_all(hub.join("refs")).unwrap();
     fs::write(hub.join("refs/main"), "abc").unwrap();
     copy(&folder.join("model"), &hub.join("snapshots/abc"));
+    let jina = folder.join("cache/models--me--jina/snapshots/main");
+    copy(&folder.join("model"), &jina);
+    let config = fs::read_to_string(jina.join("config.json")).unwrap();
+    let alibi = config.replacen('{', "{\"position_embedding_type\": \"alibi\",", 1);
+    fs::write(jina.join("config.json"), alibi).unwrap();
     let other = folder.join("cache/models--me--other/snapshots/main");
     fs::create_dir_all(&other).unwrap();
     fs::write(other.join("config.json"), "{\"model_type\": \"llama\"}").unwrap();
     let mut list = command(folder, "models --json");
-    let output = list.env("HF_HUB_CACHE", folder.join("cache")).env_remove("ENGRAM_CACHE").output();
+    let output = list.env("HF_HUB_CACHE", folder.join("cache")).output();
     let list: Value = serde_json::from_str(&printed(&output.unwrap(), "models")).unwrap();
     let cached = list["cached"].as_array().unwrap();
-    let found = (&cached[0]["model"], &cached[0]["family"]);
-    assert_eq!(found, (&json!("hf://me/mine"), &json!("BERT")));
-    let error = cached[1]["error"].as_str().unwrap();
+    let families = [("hf://me/jina", "jina-embeddings-v2"), ("hf://me/mine", "BERT")];
+    for (found, (model, family)) in cached.iter().zip(families) {
+        assert_eq!((&found["model"], &found["family"]), (&json!(model), &json!(family)));
+    }
+    let error = cached[2]["error"].as_str().unwrap();
     assert!(error.contains("model_type `llama` is not one of: bert, roberta, "), "{error}");
     assert!(succeeds(folder, "models --markdown").contains("| T5 v1.1 | `t5` |"));
     // A model that does not load is a failed check.

@@ -9,6 +9,18 @@ use engram_textfile::{Input, Table, TextError, UniqueIds, base_folder};
 use super::{Picture, Pictures, Sound, thing};
 use crate::DataError;
 
+/// The columns that are no languages.
+const COLUMNS: [&str; 6] = ["file", "name", "voice_name", "category", "licence", "sound"];
+
+/// Whether a name is a code of 2 or 3 letters, perhaps with a region or variant: `pt_BR`.
+fn is_language(name: &str) -> bool {
+    let (code, rest) = name.split_at(name.find(['-', '_', '@']).unwrap_or(name.len()));
+    let is_code = |c: char| c.is_ascii_alphanumeric() || "-_@".contains(c);
+    matches!(code.len(), 2..=3)
+        && code.chars().all(|c| c.is_ascii_alphabetic())
+        && rest.chars().all(is_code)
+}
+
 /// Reads the file. Images and sounds are not opened.
 pub(super) fn read(path: &Path) -> Result<Pictures, DataError> {
     let io = |source| DataError::Io { path: path.into(), source };
@@ -19,11 +31,10 @@ pub(super) fn read(path: &Path) -> Result<Pictures, DataError> {
     for name in &header {
         table.column(name)?;
         let language = name.strip_prefix("voice_").unwrap_or(name);
-        let is_code = |c: char| c.is_ascii_alphanumeric() || "-_@".contains(c);
-        if language.is_empty() || !language.chars().all(is_code) {
+        if !COLUMNS.contains(&&**name) && !is_language(language) {
             let reason = format!("the column {name:?} is no language");
-            let remedy = "name it file, name, category, licence, sound, a language such as de, or \
-                          voice_de";
+            let remedy = "remove it, or name it file, name, category, licence, sound, a language \
+                          such as de or pt_BR, or voice_de";
             return Err(TextError::malformed(path, 1, reason, remedy).into());
         }
     }

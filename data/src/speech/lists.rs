@@ -2,8 +2,8 @@
 //! an AudioFolder of Hugging Face, and Kaldi's `wav.scp`.
 //!
 //! The names of the columns or keys tell the lists apart. Relative paths are relative to the folder
-//! of the list. The id of a clip is its `id` or `utterance_id`, otherwise its path as the list has
-//! it, so that `engram eval wer` finds the same ids in the list.
+//! of the list. The id of a clip is its `id`, `utterance_id` or the like, otherwise its path as the
+//! list has it, so that `engram eval wer` finds the same ids in the list.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ const SHAPES: [Shape; 4] = [
     },
 ];
 /// The columns of the id.
-const IDS: [&str; 2] = ["id", "utterance_id"];
+const IDS: [&str; 6] = ["id", "utterance_id", "utt_id", "utterance", "utt", "segment_id"];
 
 /// The format of a list, by the end of its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

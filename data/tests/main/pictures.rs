@@ -137,6 +137,7 @@ fn own_pictures_have_a_table_of_names() {
     for (table, reason) in [
         ("name\na\n", "names.csv:1: column `file` is missing"),
         ("file,voice_../x\na.png,v.ogg\n", "names.csv:1: the column \"voice_../x\" is no language"),
+        ("file,pt_BR,notes\na.png,a,b\n", "names.csv:1: the column \"notes\" is no language"),
         ("file,name\na.png,a\na.png,b\n", "names.csv:3: id `a.png` was already given"),
     ] {
         assert_has(&read(table).unwrap_err().to_string(), &[reason]);

@@ -258,7 +258,7 @@ impl EntryLines {
         match self.location() {
             (file, Some(line)) => {
                 let reason = format!("ends after line {line}, but there are {rows} keys");
-                malformed(file, None, reason, "give one line per key")
+                malformed(file, None, reason, "give one line per key; blank lines are skipped")
             }
             (_, None) => {
                 let reason = format!("has {} texts, but there are {rows} keys", self.entries);

@@ -26,15 +26,16 @@ use super::world::json_lines;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The folder is the unpacked package tuxpaint-stamps-default (or the folder `stamps` in it), or a
-folder with a file names.csv. Its columns are: file; name, or languages such as de; optionally
-category, licence, sound, and recordings of the names such as voice_de.
+folder with a file names.csv. Its columns are: file; name, or languages such as de or pt_BR;
+optionally category, licence, sound, and recordings of the names such as voice_de. Others are refused.
 
 Examples:
   engram data stamps tuxpaint-stamps --on-error skip --out stamps
   engram data stamps my-pictures --test-share 0.3 --out mine
   engram memory build --model hf://openai/clip-vit-base-patch32 --entries stamps/entries.jsonl \\
       --out memory
-  engram transcribe stamps/voices/fr-test.jsonl --model whisper --language fr --out hyp.tsv
+  engram transcribe stamps/voices/fr-test.jsonl --model hf://openai/whisper-base \\
+      --language fr --out hyp.tsv
   engram eval wer --ref stamps/voices/fr-test.jsonl --hyp hyp.tsv --normalizer basic")]
 pub struct Stamps {
     #[command(flatten)]

@@ -46,9 +46,9 @@ struct RowOptions {
     /// entries are numbered
     #[arg(long, value_name = "FILE")]
     entries: Option<InputPath>,
-    /// Entries: a file with a text on each line, where the id is the line number and the source is
-    /// the file name; or a folder of .txt and .md files, one entry each, where the document is the
-    /// file's path in the folder
+    /// Entries: a file with a text on each line (blank lines are skipped), where the id is the line
+    /// number and the source is the file name; or a folder of .txt and .md files, one entry each,
+    /// where the document is the file's path in the folder
     #[arg(long, value_name = "PATH")]
     texts: Option<InputPath>,
     /// Entries: comma-separated values with a header
@@ -275,8 +275,9 @@ Examples:
       --model hf://sentence-transformers/all-MiniLM-L6-v2 --out memory
 
 --model is a folder or a Hugging Face model (BERT, RoBERTa, XLM-R, DistilBERT, MPNet, DeBERTa,
-ModernBERT, CLIP, SigLIP, DINOv2, Jina, Nomic, Stella, MobileNetV2 and others), or the folder of a run: of
-`engram train clip` for images, or of `engram train similarity` for texts. It computes keys only.
+ModernBERT, CLIP, SigLIP, DINOv2, Jina, Nomic, Stella, MobileNetV2 and others), or the folder of a
+run: of `engram train clip` for images, or of `engram train similarity` for texts. It computes keys
+only.
 docs/explanation/memory.md lists the models for texts and for images.
 `engram memory reencode` encodes the entries of an existing memory with another model.
 

@@ -21,8 +21,8 @@ use super::super::paths::{BaseFolder, ModelName};
 #[derive(Debug, Args)]
 pub(super) struct Encoding {
     /// Encode the entries' texts and images as keys with this model: a folder, hf://owner/name, or
-    /// the run of `engram train clip` or `engram train similarity`; with a LoRA adapter,
-    /// MODEL?adapter=ADAPTER
+    /// the run of `engram train clip` or `engram train similarity`; with a LoRA or DoRA
+    /// adapter, MODEL?adapter=ADAPTER
     #[arg(long, value_name = "MODEL", requires = "entry_file")]
     model: Option<ModelName>,
     #[command(flatten)]

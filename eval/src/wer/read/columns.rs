@@ -50,9 +50,9 @@ const HYPOTHESIS_NAMES: &str = "hypothesis hyp pred_text prediction";
 /// Usual names of columns that hold references in one file and hypotheses in another.
 const TEXT_NAMES: &str = "text transcript transcription sentence raw_text normalized_text words";
 
-/// The keys of the file and of the start of a recording's part in a NeMo manifest.
-const FILE: &str = "audio_filepath";
-const OFFSET: &str = "offset";
+/// The columns of the file and of the start of a recording's part: in a NeMo manifest, and in a
+/// table of clips.
+const STARTS: [(&str, &str); 2] = [("audio_filepath", "offset"), ("audio", "start")];
 
 impl Side {
     /// The usual names of the columns with texts of this side. In a file with both sides, a column
@@ -196,12 +196,14 @@ pub(super) fn read_table<'a>(
     let header: Vec<&str> = table.header().iter().map(String::as_str).collect();
     let index = |name: &str| Ok(table.optional_column(name)?);
     let (id, texts) = columns.find(sides, (table.file(), table.line()), &header, index)?;
+    let start = id.and_then(|id| start_name(header[id])).map(index).transpose()?.flatten();
     let mut records = Vec::new();
     while table.advance()? {
         let field = |column: &usize| table.field(*column).to_owned().into();
+        let start = start.map_or("", |column| table.field(column).trim());
         records.push(Record {
             line: table.line(),
-            id: id.map(|column| table.field(column).trim().to_owned().into()),
+            id: id.map(|id| with_start(table.field(id).trim().to_owned().into(), start)),
             texts: texts.iter().map(field).collect(),
         });
     }
@@ -222,14 +224,15 @@ pub(super) fn read_objects<'a>(
     let index = |name: &str| Ok(header.iter().position(|key| *key == name));
     let (id, texts) = columns.find(sides, (file, line), &header, index)?;
     let id = id.map_or("id", |key| header[key]);
+    let start = Some(id).filter(|id| *id == STARTS[0].0).and_then(start_name);
     let record = |line: u64, mut fields: Fields<'a>| {
         let error = |key: &str, reason: &str| {
             malformed(file, line, format!("`{}` {reason}", shortened(key, 60)), ONE_OBJECT)
         };
         let record_id = match fields.take(id).map(|id| serde_json::from_str(id.get())) {
             None => None,
-            Some(Ok(Id(id_text))) => Some(match fields.take(OFFSET).filter(|_| id == FILE) {
-                Some(offset) => with_offset(id_text, offset.get()),
+            Some(Ok(Id(id_text))) => Some(match start.and_then(|start| fields.take(start)) {
+                Some(start) => with_start(id_text, start.get()),
                 None => id_text,
             }),
             Some(Err(_)) => return Err(error(id, "is not a string or an integer")),
@@ -247,11 +250,16 @@ pub(super) fn read_objects<'a>(
     json_lines(file, text, ONE_OBJECT, record)?.into_iter().flatten().collect()
 }
 
-/// The id of a part of a recording in a NeMo manifest, as `engram_data` makes it: the file and the
-/// part's start in seconds, if that is not 0.
-fn with_offset<'a>(file: Cow<'a, str>, offset: &str) -> Cow<'a, str> {
-    match offset.parse::<f64>() {
-        Ok(offset) if offset > 0.0 => format!("{file}-{offset}").into(),
+/// The name of the starts, if `id` is a column of files.
+fn start_name(id: &str) -> Option<&'static str> {
+    STARTS.iter().find(|(file, _)| id.eq_ignore_ascii_case(file)).map(|(_, start)| *start)
+}
+
+/// The id of a part of a recording, as `engram_data` makes it: the file and the part's start in
+/// seconds, if that is not 0.
+fn with_start<'a>(file: Cow<'a, str>, start: &str) -> Cow<'a, str> {
+    match start.parse::<f64>() {
+        Ok(start) if start > 0.0 => format!("{file}-{start}").into(),
         _ => file,
     }
 }

@@ -88,6 +88,7 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
     let with_offset = nemo.replace("duration", "offset");
     let common_voice = "client_id\tpath\tsentence\nc\ta.mp3\tx\nc\tb.mp3\ty\n";
     let csv = "Utterance_ID,Transcript\nu1,\"a, b\"\nu2,\n";
+    let clips = "Audio,Start,text\na.wav,0,x\na.wav, 2.50,y\nb.wav,,z\n";
     for (text, format, side, expected) in [
         (nemo, Jsonl, Reference, "a.wav=x"),
         (nemo, Jsonl, Hypothesis, "a.wav=y"),
@@ -97,6 +98,7 @@ fn columns_have_usual_names_or_names_given_by_the_user() {
         ("1\t\"a\" b\n", Tsv, Reference, "1=\"a\" b"),
         (common_voice, Tsv, Hypothesis, "a.mp3=x b.mp3=y"),
         (csv, Csv, Reference, "u1=a, b u2="),
+        (clips, Csv, Reference, "a.wav=x a.wav-2.5=y b.wav=z"),
         ("id,reference,hypothesis\n1,a,b\n", Csv, Hypothesis, "1=b"),
     ] {
         assert_eq!(
