@@ -91,9 +91,7 @@ pub fn parse_json_line<'a, T: Deserialize<'a>>(
     let parsed = serde_json::from_str(text).map(|Object(parsed)| parsed);
     parsed.map_err(|error| {
         let reason = match text.trim_start().chars().next() {
-            Some('{' | '[') => {
-                format!("is not as expected: {}", message_in_line(&error))
-            }
+            Some('{' | '[') => format!("is not as expected: {}", message_in_line(&error)),
             _ => format!("is no JSON object; it begins with `{}`", shortened(text.trim(), 40)),
         };
         TextError::Malformed { location: Location::new(file, line), reason, remedy }
