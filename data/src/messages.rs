@@ -33,18 +33,8 @@ pub fn send_messages_to(receiver: fn(&str)) {
 /// The ends of the names of passwords, in lower case and without `_` and `-`.
 const PASSWORDS: [&str; 4] = ["password", "passwd", "pwd", "passphrase"];
 /// The ends of the names of other secret values.
-const SECRETS: [&str; 10] = [
-    "secret",
-    "token",
-    "signature",
-    "sig",
-    "credential",
-    "accesskey",
-    "accountkey",
-    "apikey",
-    "privatekey",
-    "secretkey",
-];
+const SECRETS: &str =
+    "secret token signature sig credential accesskey accountkey apikey privatekey secretkey";
 /// The characters between the parameters of an address, and after them.
 const SEPARATORS: [char; 6] = ['?', '&', ';', ',', '(', ')'];
 /// The number of letters and digits from which `hf_…` is a token of the hub: without a digit or a
@@ -162,7 +152,7 @@ fn secret_of(text: &str) -> Option<&'static str> {
     let mut name: Vec<char> = name.chars().rev().take_while(is_name).collect();
     name.reverse();
     let name: String = name.into_iter().filter(|c| c.is_alphanumeric()).collect();
-    let mut secrets = PASSWORDS.into_iter().chain(SECRETS);
+    let mut secrets = PASSWORDS.into_iter().chain(SECRETS.split(' '));
     secrets.find(|secret| name.to_lowercase().ends_with(secret))
 }
 

@@ -316,11 +316,8 @@ fn uncompressed_files_of_other_systems_are_read_like_wav() {
 #[test]
 fn other_formats_are_refused_by_name() {
     for (start, name) in [
-        (&b"FLV\x01\x05"[..], "FLV"),
-        (b"RIFF\0\0\0\0AVI LIST", "AVI"),
-        (b"\x0b\x77\0\0\x14\x40", "AC-3"),
+        (&b"RIFF\0\0\0\0AVI LIST"[..], "AVI"),
         (b"OggS\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x50Speex   ", "Speex"),
-        (b"TTA1", "True Audio"),
     ] {
         let error = decode([start, &[0; 100]].concat()).expect_err("a refusal");
         assert!(error.contains(&format!("is {name}, which is not supported")), "{error}");
