@@ -541,11 +541,7 @@ mod tests {
         for (run, qrels, expected) in [
             ("q1 Q0 d1 1 x sys\n", qrels, "r:1: has not the 6 fields"),
             (run, "q1 0 d1\n", "q:1: has not the 4 fields of this format; write `query 0 entry"),
-            (
-                "q1 Q0 d1 1 1 s\nq1 Q0 d1 2 0 s\n",
-                qrels,
-                "r:2: the query `q1` has the entry `d1` tw",
-            ),
+            ("q1 Q0 d1 1 1 s\nq1 Q0 d1 2 0 s\n", qrels, "r:2: the query `q1` has the entry `d1`"),
             ("q8 Q0 d1 1 1 s\n", qrels, "r: has no query of the qrels"),
         ] {
             let error = parsed(run, qrels).unwrap_err();

@@ -72,10 +72,8 @@ fn kaldi_text_is_read_from_files_and_folders() {
     }
     let report = json(folder, "eval wer --ref c.csv --hyp k --quiet");
     let formats = [&report["sources"][0]["format"], &report["sources"][1]["format"]];
-    assert_eq!(
-        (&report["value"], formats),
-        (&(1.0 / 3.0).into(), [&"csv".into(), &"kaldi".into()])
-    );
+    let expected = (&(1.0 / 3.0).into(), [&"csv".into(), &"kaldi".into()]);
+    assert_eq!((&report["value"], formats), expected);
     let text = String::from_utf8(engram(folder, "eval wer --ref c.csv --hyp k").stdout).unwrap();
     assert!(text.contains("hypotheses   k (kaldi)"), "{text}");
     let named = "give it the ending of its format (.trn";

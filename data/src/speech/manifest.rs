@@ -444,9 +444,7 @@ mod tests {
     #[test]
     fn clips_of_a_folder_are_sorted_by_path() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert!(
-            input_clips(folder.path()).expect_err("nothing").to_string().contains("no audio files")
-        );
+        assert!(input_clips(folder.path()).unwrap_err().to_string().contains("no audio files"));
         std::fs::create_dir(folder.path().join("b")).expect("a folder");
         for name in ["c.WAV", "b/z.flac", "a.mp3", "a.ogg", "b/notes.txt"] {
             std::fs::write(folder.path().join(name), b"x").expect("a file");

@@ -206,11 +206,7 @@ fn a_text_gets_a_limited_number_of_tokens_in_a_limited_time() {
     };
     let processors = json!({"type": "Sequence", "processors": vec![template(1, 200); 3]});
     for (pointer, value, reason) in [
-        (
-            "/model/max_input_chars_per_word",
-            json!(1_000_000),
-            "`max_input_chars_per_word` is above",
-        ),
+        ("/model/max_input_chars_per_word", json!(1_000_000), "`max_input_chars_per_word` is"),
         ("/model/continuing_subword_prefix", json!("#".repeat(2000)), "more than 1000 bytes"),
         ("/post_processor", template(2, 1), "writes a text several times"),
         ("/post_processor", template(1, 3000), "more than 1000 special tokens"),

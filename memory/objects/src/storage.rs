@@ -251,15 +251,11 @@ impl Client {
         }
     }
 
-    /// Reads an object of `expected` bytes, or a manifest.
-    pub(crate) async fn get(
-        &self,
-        name: &str,
-        expected: Option<u64>,
-    ) -> Result<Bytes, MemoryError> {
+    /// Reads an object of this size, or a manifest.
+    pub(crate) async fn get(&self, name: &str, size: Option<u64>) -> Result<Bytes, MemoryError> {
         let path = self.path(name);
-        let get = || self.read(&path, GetOptions::new(), expected);
-        let bytes = self.request(expected.unwrap_or(0), get).await.map_err(self.error(name))?;
+        let get = || self.read(&path, GetOptions::new(), size);
+        let bytes = self.request(size.unwrap_or(0), get).await.map_err(self.error(name))?;
         self.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes)
     }
