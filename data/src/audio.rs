@@ -316,10 +316,7 @@ mod tests {
             for (i, sample) in samples.iter().enumerate().skip(400).take(15_200) {
                 let phase = i as f64 / 16_000.0 * 440.0 * std::f64::consts::TAU;
                 let expected = amplitude * phase.sin() as f32;
-                assert!(
-                    (sample - expected).abs() < tolerance,
-                    "{path:?} at {i}: {sample}, {expected}"
-                );
+                assert!((sample - expected).abs() < tolerance, "{path:?} {i}: {sample} {expected}");
             }
         }
     }

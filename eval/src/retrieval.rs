@@ -498,10 +498,7 @@ mod tests {
             (&*relevant("7"), "expected a list of ids, or an object with the gain"),
             ("q1 Q0 d1 1 1.0 sys\n", "q:1: looks like a TREC run: query, Q0, entry, rank"),
             ("q1 0 d3 1\n", "q:1: looks like TREC qrels"),
-            (
-                "query-id\tcorpus-id\n",
-                "begins with `query-id corpus-id`; write one JSON object per",
-            ),
+            ("query-id\tcorpus-id\n", "begins with `query-id corpus-id`; write one JSON object"),
             ("[1, [], []]", "invalid type: sequence, expected an object"),
         ] {
             let error = parse_queries("q", text).unwrap_err().to_string();

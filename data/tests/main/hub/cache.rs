@@ -30,10 +30,7 @@ fn links_that_lead_out_of_the_cache_are_refused() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             symlink(cache.folder.path().join("cache").join(target), &path).unwrap();
             let error = cache.fetch().unwrap_err().to_string();
-            assert_has(
-                &error,
-                &[path.to_str().unwrap(), "leads out of the hub's cache", "remove the link"],
-            );
+            assert_has(&error, &[path.to_str().unwrap(), "leads out of the", "remove the link"]);
         }
     }
     for link in [
