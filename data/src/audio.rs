@@ -359,12 +359,8 @@ mod tests {
             let error = read_audio(&path, RATE).expect_err("an error").to_string();
             assert!(error.contains("a sample of NaN"), "{error}");
         }
-        assert!(
-            read_audio(folder.path(), RATE)
-                .expect_err("an error")
-                .to_string()
-                .contains("is a folder")
-        );
+        let error = read_audio(folder.path(), RATE).expect_err("an error").to_string();
+        assert!(error.contains("is a folder"));
         assert!(read_audio(folder.path().join("none.wav"), RATE).is_err());
     }
 }

@@ -131,10 +131,7 @@ fn entries_that_cannot_be_encoded_are_refused_with_line_and_remedy() {
         ("search m --texts empty.txt", "empty.txt:2: the line is empty"),
         ("search m --texts q.jsonl", "q.jsonl:1: has no text and no image"),
         (&format!("{build_new} pictures"), "pictures: no file \"config.json\""),
-        (
-            &format!("{build_new} clip --image-model clip"),
-            "clip: an image model needs a text-only first model",
-        ),
+        (&format!("{build_new} clip --image-model clip"), "clip: an image model needs a text-only"),
     ] {
         refused(folder, &format!("memory {arguments}"), part);
     }

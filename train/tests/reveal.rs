@@ -331,12 +331,8 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
     let sources: Vec<&str> =
         only_pairs.iter().flat_map(|answer| &answer.retrieved).filter_map(source_of).collect();
     assert!(!sources.is_empty() && sources.iter().all(|source| *source == "pairs"));
-    assert!(
-        main.iter()
-            .flat_map(|answer| &answer.retrieved)
-            .filter_map(source_of)
-            .any(|source| source != "pairs")
-    );
+    let mut sources = main.iter().flat_map(|answer| &answer.retrieved).filter_map(source_of);
+    assert!(sources.any(|source| source != "pairs"));
     assert!(test_answers("k-2").unwrap().iter().all(|answer| answer.retrieved.len() == 2));
 
     // Runs with other seeds get the same tasks.
@@ -454,17 +450,9 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
             "\"wiki\"",
             "grid.toml:16: configuration `only-pairs`: `without_sources` names",
         ),
-        (
-            "\"vqa\"]",
-            "\"vqa\", \"pairs\"]",
-            "grid.toml:16: configuration `only-pairs`: `without_sources` leaves",
-        ),
+        ("\"vqa\"]", "\"vqa\", \"pairs\"]", "grid.toml:16: configuration `only-pairs`"),
         ("test.vqa", "test.same", "grid.toml:40: `test.same` is the id of another claim"),
-        (
-            "source = \"vqa\"",
-            "source = \"wiki\"",
-            "grid.toml:40: `source`: `wiki` is unknown; choose from kg",
-        ),
+        ("source = \"vqa\"", "source = \"wiki\"", "grid.toml:40: `source`: `wiki` is unknown"),
         ("source = \"vqa\"", "part = \"all\"", "grid.toml:40: `part`: `all` is unknown"),
         (
             "worse = \"only-pairs\"",

@@ -91,10 +91,7 @@ fn an_mp3_is_trimmed_if_its_frame_count_is_correct() {
         let mut bytes = whole.clone();
         bytes[info + 8..info + 12].copy_from_slice(&frames.to_be_bytes());
         let count = count(bytes);
-        assert!(
-            (SPEECH_SAMPLES..SPEECH_SAMPLES + TWO_FRAMES).contains(&count),
-            "{frames} frames: {count}"
-        );
+        assert!((SPEECH_SAMPLES..SPEECH_SAMPLES + TWO_FRAMES).contains(&count), "{frames} {count}");
     }
 }
 

@@ -124,11 +124,10 @@ impl ObjectStorage {
     }
 
     /// Starts a task on the threads for requests.
-    pub(crate) fn start<T, F>(&self, future: F) -> Task<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, MemoryError>> + Send + 'static,
-    {
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, MemoryError>> + Send + 'static,
+    ) -> Task<T> {
         let (sender, receiver) = sync_channel(1);
         if let Some(runtime) = &self.runtime.0 {
             runtime.spawn(async move {
@@ -141,11 +140,10 @@ impl ObjectStorage {
 
     /// Runs a task and waits for its result. Unlike `Runtime::block_on`, callers may be in another
     /// runtime.
-    pub(crate) fn wait<T, F>(&self, future: F) -> Result<T, MemoryError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, MemoryError>> + Send + 'static,
-    {
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, MemoryError>> + Send + 'static,
+    ) -> Result<T, MemoryError> {
         self.start(future).result()
     }
 }

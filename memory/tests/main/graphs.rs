@@ -308,10 +308,7 @@ fn invalid_settings_and_keys_that_are_not_normalised_are_refused() {
     }
     let format = MemoryFormat { normalised: false, ..format };
     let (_folder, mut writer) = temporary(format, rows(0, &[1.0, 2.0], 2));
-    assert_refused(
-        writer.index(GraphSettings::default(), || ()),
-        ["normalised for a graph; use exact search"],
-    );
+    assert_refused(writer.index(GraphSettings::default(), || ()), ["normalised for a graph"]);
 }
 
 proptest! {

@@ -121,10 +121,7 @@ fn two_processes_with_the_same_grid_share_its_runs() {
         let threads = [(); 2].map(|()| scope.spawn(|| run("together")));
         threads.map(|thread| thread.join().unwrap())
     });
-    assert!(
-        !runs_of_first.is_empty() && !runs_of_second.is_empty(),
-        "{runs_of_first:?}, {runs_of_second:?}"
-    );
+    assert!(!runs_of_first.is_empty() && !runs_of_second.is_empty(), "{runs_of_first:?}");
     let mut runs_together = [runs_of_first, runs_of_second].concat();
     runs_alone.sort();
     runs_together.sort();

@@ -61,11 +61,7 @@ fn transcripts_may_be_compressed() {
     assert_eq!(read("librispeech", &files.source("LibriSpeech")).unwrap(), uncompressed);
     let compressed = gzip("84-121123-0000 GO ON\n");
     files.write(&transcript_file, &compressed[..compressed.len() - 5]);
-    assert_refused(
-        "librispeech",
-        &files.source("LibriSpeech"),
-        &["84-121123.trans.txt", "cannot be unpacked"],
-    );
+    assert_refused("librispeech", &files.source("LibriSpeech"), &["84-121123.trans.txt", "cannot"]);
 }
 
 #[test]

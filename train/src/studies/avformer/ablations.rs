@@ -409,11 +409,7 @@ utterances = "clean"
             ),
             ("data.frames=2", "data.test_clips=2", "configuration `two`: `data.test_clips`"),
             ("data.frames=2", "data.names=0", "grid.toml:11: configuration `two`: "),
-            (
-                "\"clean\"",
-                "\"general_speech\"",
-                "claim `b`: configuration `audio-only` has no `general_speech`",
-            ),
+            ("\"clean\"", "\"general_speech\"", "`audio-only` has no `general_speech`"),
             ("\"clean\"", "\"test\"", "uses the embedded world"),
             ("adapters.steps=2400", "adapters.steps=30", "`audio-only`: trains for 30 steps"),
             ("[\"adapters\"]", "[\"projection\"]", "configuration `main`: shows `frames` in phase"),
