@@ -64,11 +64,8 @@ fn links_in_place_of_files_are_replaced() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(cache.outside().join(target), &path).unwrap();
         assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY, "{link}");
-        assert!(
-            fs::canonicalize(&path)
-                .unwrap()
-                .starts_with(fs::canonicalize(&cache.settings.cache).unwrap())
-        );
+        let folder = fs::canonicalize(&cache.settings.cache).unwrap();
+        assert!(fs::canonicalize(&path).unwrap().starts_with(folder));
     }
 }
 
