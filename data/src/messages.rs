@@ -33,18 +33,8 @@ pub fn send_messages_to(receiver: fn(&str)) {
 /// The ends of the names of passwords, in lower case and without `_` and `-`.
 const PASSWORDS: [&str; 4] = ["password", "passwd", "pwd", "passphrase"];
 /// The ends of the names of other secret values.
-const SECRETS: [&str; 10] = [
-    "secret",
-    "token",
-    "signature",
-    "sig",
-    "credential",
-    "accesskey",
-    "accountkey",
-    "apikey",
-    "privatekey",
-    "secretkey",
-];
+const SECRETS: &str =
+    "secret token signature sig credential accesskey accountkey apikey privatekey secretkey";
 /// The characters between the parameters of an address, and after them.
 const SEPARATORS: [char; 6] = ['?', '&', ';', ',', '(', ')'];
 /// The number of letters and digits from which `hf_…` is a token of the hub: without a digit or a
@@ -59,24 +49,22 @@ pub fn cleaned(text: &str) -> String {
 /// A text for a terminal: control characters and changes of the writing direction become codes such
 /// as `\u001b`, as in JSON.
 pub fn printable(text: &str) -> String {
-    let is_harmless = |c: char| match c {
-        '\n' | '\t' => true,
-        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => false,
-        _ => !c.is_control(),
+    let is_harmful = |c: char| match c {
+        '\n' | '\t' => false,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        _ => c.is_control(),
     };
-    let mut printable = String::with_capacity(text.len());
-    for c in text.chars() {
-        match is_harmless(c) {
-            true => printable.push(c),
-            false => printable.push_str(&format!("\\u{:04x}", u32::from(c))),
-        }
-    }
-    printable
+    let code = |c: char| match is_harmful(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    text.chars().map(code).collect()
 }
 
-/// A [`cleaned`] text without line breaks: a path may have one, and would print a false message.
+/// A [`cleaned`] text whose line breaks are kept only before indented lines: a path may have a line
+/// break, and would print a false message.
 pub fn cleaned_line(text: &str) -> String {
-    cleaned(text).replace('\n', "\\u000a")
+    cleaned(text).replace('\n', "\\u000a").replace("\\u000a  ", "\n  ")
 }
 
 /// Replaces the passwords and tokens of addresses and settings by `***`.
@@ -162,7 +150,7 @@ fn secret_of(text: &str) -> Option<&'static str> {
     let mut name: Vec<char> = name.chars().rev().take_while(is_name).collect();
     name.reverse();
     let name: String = name.into_iter().filter(|c| c.is_alphanumeric()).collect();
-    let mut secrets = PASSWORDS.into_iter().chain(SECRETS);
+    let mut secrets = PASSWORDS.into_iter().chain(SECRETS.split(' '));
     secrets.find(|secret| name.to_lowercase().ends_with(secret))
 }
 
@@ -250,10 +238,7 @@ mod tests {
             ("host=h password=x y: refused", "host=h password=***: refused"),
             ("{\"message\":\"pwd=\\\"a b\\\"\"}", "{\"message\":\"pwd=***\"}"),
             ("{\"message\":\"no password=\"}", "{\"message\":\"no password=***\"}"),
-            (
-                "AccountKey=a+b/c==;api_key=d&Api-Key=\"e f\"",
-                "AccountKey=***;api_key=***&Api-Key=***",
-            ),
+            ("AccountKey=/b==;api_key=d&Api-Key=\"e f\"", "AccountKey=***;api_key=***&Api-Key=***"),
             ("https://ghp_1@host/a", "https://***@host/a"),
             ("x://h/a?user=ann&password=b&c=d", "x://h/a?user=ann&password=***&c=d"),
             ("az://c/?sig=abc)", "az://c/?sig=***)"),
@@ -273,7 +258,7 @@ mod tests {
         ] {
             assert_eq!(cleaned(text), text);
         }
-        assert_eq!(cleaned_line("a\nerror: b"), "a\\u000aerror: b");
+        assert_eq!(cleaned_line("a\nerror: b\n  c"), "a\\u000aerror: b\n  c");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use crate::platform::{is_pipe, is_socket, open_without_waiting, wait_for_bytes};
+use crate::platform::{is_pipe, open_without_waiting, wait_for_bytes};
 
 /// The largest file that is read as a whole, in bytes.
 const MAX_BYTES: u64 = 1 << 30;
@@ -28,7 +28,8 @@ pub fn open_file(path: impl AsRef<Path>) -> io::Result<File> {
 /// Opens a file, a pipe or a device without waiting. The system has no clear error for a socket.
 fn open(path: &Path) -> io::Result<File> {
     open_without_waiting(path).map_err(|error| match fs::metadata(path) {
-        Ok(file) if is_socket(file.file_type()) => not_a_file(),
+        _ if error.kind() == io::ErrorKind::PermissionDenied => error,
+        Ok(found) if !found.is_file() && !found.is_dir() => not_a_file(),
         _ => error,
     })
 }

@@ -111,15 +111,3 @@ pub(crate) fn is_pipe(kind: FileType) -> bool {
     #[cfg(windows)]
     false
 }
-
-/// Whether a file is a socket.
-#[cfg_attr(windows, allow(unused_variables))]
-pub(crate) fn is_socket(kind: FileType) -> bool {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::FileTypeExt;
-        kind.is_socket()
-    }
-    #[cfg(windows)]
-    false
-}

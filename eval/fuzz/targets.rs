@@ -264,10 +264,7 @@ fn vqa_answer(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let normalised = vqa::answer::normalise_answer(&text);
     assert_eq!(normalised.trim(), normalised);
-    assert!(
-        !normalised.contains("  ") && !normalised.contains(';'),
-        "{text:?} gives {normalised:?}"
-    );
+    assert!(!normalised.contains("  ") && !normalised.contains(';'), "{text:?}: {normalised:?}");
     let human = vqa::human_answers::HumanAnswer { answer: text.clone(), first_equal: 0 };
     assert!(is_share(vqa::accuracy(&text, &[human.clone(), human])));
     assert_eq!(vqa::accuracy(&text, &[]), 0.0);

@@ -198,27 +198,21 @@ pub struct Distribution {
 
 /// Computes the metric `statistic` on every resample, in parallel. `statistic` takes one count per
 /// row: how often the row was drawn.
-pub fn bootstrap<F>(
+pub fn bootstrap(
     resampling: &Resampling,
     options: &BootstrapOptions,
-    statistic: F,
-) -> Distribution
-where
-    F: Fn(&[u32]) -> f64 + Sync,
-{
+    statistic: impl Fn(&[u32]) -> f64 + Sync,
+) -> Distribution {
     let [distribution] = bootstrap_many(resampling, options, |counts| [statistic(counts)]);
     distribution
 }
 
 /// Like [`bootstrap`], for several metrics on the same resamples.
-pub(crate) fn bootstrap_many<const K: usize, F>(
+pub(crate) fn bootstrap_many<const K: usize>(
     resampling: &Resampling,
     options: &BootstrapOptions,
-    statistics: F,
-) -> [Distribution; K]
-where
-    F: Fn(&[u32]) -> [f64; K] + Sync,
-{
+    statistics: impl Fn(&[u32]) -> [f64; K] + Sync,
+) -> [Distribution; K] {
     let values: Vec<[f64; K]> = (0..options.resamples as u64)
         .into_par_iter()
         .map_init(
@@ -253,27 +247,21 @@ where
 /// });
 /// assert!(interval.is_some_and(|i| i.low <= 4.0 / 6.0 && 4.0 / 6.0 <= i.high));
 /// ```
-pub fn interval<F>(
+pub fn interval(
     resampling: &Resampling,
     options: &BootstrapOptions,
-    statistic: F,
-) -> Option<Interval>
-where
-    F: Fn(&[u32]) -> f64 + Sync,
-{
+    statistic: impl Fn(&[u32]) -> f64 + Sync,
+) -> Option<Interval> {
     let [interval] = intervals(resampling, options, |counts| [statistic(counts)]);
     interval
 }
 
 /// Like [`interval`], for several metrics on the same resamples.
-pub(crate) fn intervals<const K: usize, F>(
+pub(crate) fn intervals<const K: usize>(
     resampling: &Resampling,
     options: &BootstrapOptions,
-    statistics: F,
-) -> [Option<Interval>; K]
-where
-    F: Fn(&[u32]) -> [f64; K] + Sync,
-{
+    statistics: impl Fn(&[u32]) -> [f64; K] + Sync,
+) -> [Option<Interval>; K] {
     if options.resamples == 0 {
         return [const { None }; K];
     }

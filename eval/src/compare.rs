@@ -222,7 +222,28 @@ pub fn compare_items(
     b: &Items,
     options: &BootstrapOptions,
 ) -> Result<Comparison, EvalError> {
-    let Paired { info, systems, resampling } = Paired::new(a, b)?;
+    let (Some(first), Some(other)) = (a.items.first(), b.items.first()) else {
+        return Err(no_rows(&a.file));
+    };
+    if !same_metric(first, other) {
+        return Err(EvalError::Incomparable {
+            a: describe_metric(&a.file, first),
+            b: describe_metric(&b.file, other),
+        });
+    }
+    let joined = join(&file_ids(a), &file_ids(b), false)?;
+    // The items of B, in the order of A.
+    let b_items = joined.into_iter().flatten().map(|row| &b.items[row]);
+    let systems: [Vec<Statistic>; 2] = [
+        a.items.iter().map(|item| item.statistic.clone()).collect(),
+        b_items.map(|item| item.statistic.clone()).collect(),
+    ];
+    let groups: Option<Vec<_>> = a.items.iter().map(|item| item.group.as_ref()).collect();
+    let resampling = match groups {
+        Some(groups) => Resampling::by_group("group", &groups),
+        None => Resampling::by_row(a.items.len()),
+    };
+    let info = first.info();
     let ones = vec![1; a.items.len()];
     let value = |statistics: &[Statistic]| -> Result<Result<f64, String>, EvalError> {
         let value = PooledMetric::new(&info.name, statistics)?.value(&ones);
@@ -233,62 +254,6 @@ pub fn compare_items(
     let mut comparison = compare_paired(&info, values, &systems, &resampling, options)?;
     comparison.systems = [a.file.clone(), b.file.clone()];
     Ok(comparison)
-}
-
-/// Two-sided p-value of the null hypothesis that the metric of A minus the metric of B is
-/// `threshold`. `difference` is [`Comparison::difference`] of the same items. `None` under the
-/// conditions of [`significance::p_value`].
-///
-/// # Errors
-/// As for [`compare_items`]
-pub fn difference_p_value(
-    a: &Items,
-    b: &Items,
-    difference: &Measure,
-    threshold: f64,
-) -> Result<Option<f64>, EvalError> {
-    let Paired { info, systems: [a, b], resampling } = Paired::new(a, b)?;
-    let [a, b] = [PooledMetric::new(&info.name, &a)?, PooledMetric::new(&info.name, &b)?];
-    Ok(significance::p_value(difference, threshold, &resampling, |counts| {
-        a.value(counts) - b.value(counts)
-    }))
-}
-
-/// The statistics of two systems on the same items, in the order of A.
-struct Paired {
-    info: MetricInfo,
-    systems: [Vec<Statistic>; 2],
-    resampling: Resampling,
-}
-
-impl Paired {
-    /// Joins items by id. Fails as [`compare_items`] does.
-    fn new(a: &Items, b: &Items) -> Result<Self, EvalError> {
-        let (Some(first), Some(other)) = (a.items.first(), b.items.first()) else {
-            return Err(no_rows(&a.file));
-        };
-        if !same_metric(first, other) {
-            return Err(EvalError::Incomparable {
-                a: describe_metric(&a.file, first),
-                b: describe_metric(&b.file, other),
-            });
-        }
-        let joined = join(&file_ids(a), &file_ids(b), false)?;
-        // The items of B, in the order of A.
-        let b_items: Vec<&Item> = joined.into_iter().flatten().map(|row| &b.items[row]).collect();
-        let groups: Option<Vec<_>> = a.items.iter().map(|item| item.group.as_ref()).collect();
-        Ok(Self {
-            info: first.info(),
-            systems: [
-                a.items.iter().map(|item| item.statistic.clone()).collect(),
-                b_items.iter().map(|item| item.statistic.clone()).collect(),
-            ],
-            resampling: match groups {
-                Some(groups) => Resampling::by_group("group", &groups),
-                None => Resampling::by_row(a.items.len()),
-            },
-        })
-    }
 }
 
 fn file_ids(items: &Items) -> FileIds<'_> {
@@ -481,21 +446,6 @@ mod tests {
         let p_value = comparison.p_value.unwrap();
         assert!((p_value - (-20.0 * 0.1 / 1.1f64).exp()).abs() < 1e-9, "{p_value}");
         assert_eq!(comparison.detectable_difference, None);
-    }
-
-    #[test]
-    fn p_values_at_other_thresholds_agree_with_the_interval() {
-        let worse: Vec<u64> = (0..100).map(|row| 2 + row * row % 7).collect();
-        let better: Vec<u64> = (0..100).map(|row| 1 + row % 4).collect();
-        let (a, b) = (results("a", &worse, "none"), results("b", &better, "none"));
-        let comparison = compare_items(&a, &b, &BootstrapOptions::default()).unwrap();
-        let p_value = |threshold| {
-            difference_p_value(&a, &b, &comparison.difference, threshold).unwrap().unwrap()
-        };
-        let interval = comparison.difference.interval.as_ref().unwrap();
-        assert!(p_value(interval.low - 0.005) < 0.05 && p_value(interval.low + 0.005) > 0.05);
-        assert!(p_value(comparison.difference.value) > 0.9);
-        assert!(p_value(0.0) < 0.001 && comparison.p_value.unwrap() < 0.01);
     }
 
     #[test]

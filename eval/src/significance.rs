@@ -24,15 +24,12 @@ const MORE_RESAMPLES: usize = 10;
 ///
 /// `statistic` computes the metric from one count per row, as for the interval. The result is
 /// `None` if the measure has no interval, or if no resample has a defined value.
-pub fn p_value<F>(
+pub fn p_value(
     measure: &Measure,
     threshold: f64,
     resampling: &Resampling,
-    statistic: F,
-) -> Option<f64>
-where
-    F: Fn(&[u32]) -> f64 + Sync,
-{
+    statistic: impl Fn(&[u32]) -> f64 + Sync,
+) -> Option<f64> {
     let interval = measure.interval.as_ref()?;
     if let Some(p_value) = exact_p_value(measure, threshold) {
         return Some(p_value);

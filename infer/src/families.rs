@@ -157,9 +157,6 @@ impl ModelFamily {
     }
 }
 
-/// The `model_type` of jina-embeddings-v2, which its configuration does not tell from BERT.
-const ALIBI_BERT: &str = "bert with alibi positions";
-
 /// The sizes of a model, and their names in the configurations of all families.
 const SIZES: [(&str, &[&str]); 4] = [
     ("width", &["hidden_size", "d_model", "dim"]),

@@ -207,12 +207,10 @@ pub fn usage_error(error: &clap::Error) -> ! {
     let is_json = arguments.iter().any(|argument| argument == "--log-format=json")
         || arguments.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == "json");
     let mut text = error.to_string();
-    for argument in arguments.iter().filter_map(|argument| argument.to_str()) {
-        for value in [argument, argument.split_once('=').unwrap_or_default().1] {
-            if value.contains('\n') {
-                text = text.replace(value, &cleaned_line(value));
-            }
-        }
+    let values = arguments.iter().filter_map(|argument| argument.to_str());
+    let values = values.flat_map(|value| [value, value.split_once('=').unwrap_or_default().1]);
+    for value in values.filter(|value| value.contains('\n')) {
+        text = text.replace(value, &cleaned_line(value));
     }
     if is_json {
         start(LevelFilter::INFO, true);

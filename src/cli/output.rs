@@ -194,9 +194,8 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     let text = text.trim_end();
     if !STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
         let printed = Stdout::lock().and_then(|mut out| writeln!(out, "{text}"));
-        return printed.context(
-            "the report could not be printed; changes and files that the command has made stay",
-        );
+        let reason = "the report could not be printed; changes and files of the command stay";
+        return printed.context(reason);
     }
     if log::is_json() {
         log::report(text);

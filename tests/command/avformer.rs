@@ -70,11 +70,7 @@ fn clips_from_files_are_transcribed_with_images() {
     assert_eq!(line["frames"], 0);
     refused(folder, &format!("{transcribe} --out hyp.srt"), "no subtitle times");
     // An almost untrained ASR model gives empty transcripts.
-    refused(
-        folder,
-        &format!("{transcribe} --format manifest --out x.jsonl"),
-        "all transcripts are empty",
-    );
+    refused(folder, &format!("{transcribe} --format manifest --out x.jsonl"), "transcripts are");
     assert!(!folder.join("x.jsonl").exists());
     refused(folder, &format!("{transcribe} --beams 3 --out x.tsv"), "--beams");
     refused(

@@ -116,11 +116,7 @@ fn large_images_are_refused_by_their_header() {
     assert_eq!(ask_about_image(100).status, 200);
     let before = resident_bytes(&explorer.program);
     let response = ask_about_image(9_400);
-    assert!(
-        response.status == 422 && response.body.contains("9400 x 9400 pixels"),
-        "{}",
-        response.body
-    );
+    assert!(response.status == 422 && response.body.contains("9400 x 9400"), "{}", response.body);
     let growth_mib = resident_bytes(&explorer.program).saturating_sub(before) >> 20;
     assert!(growth_mib < 50, "{growth_mib} MiB");
     let long = explorer.search(&format!(r#"{{"text": "{}"}}"#, "a".repeat(33 << 20)));

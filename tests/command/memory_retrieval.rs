@@ -325,10 +325,7 @@ fn conditions_on_fields_filter_searches_and_lists() {
         ("show m 99", "m: no entry has the id 99"),
         ("show m --where yaer>1", "\"yaer\"; the fields are document, id, source, text, year"),
         ("search m --queries query.npy --where yaer>1", "m: no entry has a text, a number"),
-        (
-            "show m --where year>=abc",
-            "\"abc\" in year>=abc is no number, but \"year\" of the entry",
-        ),
+        ("show m --where year>=abc", "\"abc\" in year>=abc is no number, but \"year\""),
         ("show m --where year", "\"year\" does not begin with a condition"),
         ("search m", "--queries <FILE>|--text <TEXT>|--image <FILE>|--texts <FILE>"),
         ("build --out n", "--keys <FILE>|--model <MODEL>"),

@@ -65,10 +65,7 @@ fn a_memory_is_pushed_searched_and_pulled() {
         let recall = json(folder, &graph)["graph"]["recall"].as_f64().unwrap();
         assert!(recall > 0.95, "{recall}");
         let info = succeeds(folder, &format!("memory info {urls}"));
-        assert!(
-            info.contains("1000 entries in generation 2") && info.contains("334  kg"),
-            "{info}"
-        );
+        assert!(info.contains("1000 entries in generation 2") && info.contains("334  k"), "{info}");
         succeeds(folder, &format!("memory pull {urls} pulled-{name}"));
         assert_eq!(search(&format!("pulled-{name}"), "-k 20"), search("m", "-k 20"));
         let graph = format!("memory search pulled-{name} --queries queries.npy --index graph");
@@ -128,10 +125,7 @@ fn errors_name_the_server_the_reason_and_the_remedy() {
     let host = server.folder.path().display();
     for (url, parts) in [
         (server.url("none"), ["is not a memory", "memory=none"]),
-        (
-            "postgres://app:secret@localhost/memories".to_owned(),
-            ["put it in PGPASSWORD", "localhost"],
-        ),
+        ("postgres://app:secret@localhost/memories".to_owned(), ["in PGPASSWORD", "localhost"]),
         (format!("postgres://app@/none?host={host}"), ["does not exist", "create the database"]),
         ("postgres://app@/memories?host=/nowhere".to_owned(), ["/nowhere", "the server runs"]),
     ] {

@@ -66,10 +66,7 @@ fn built_in_recipes_have_names() {
     let folder = &Folder::new();
     let list = succeeds(folder, "recipe list");
     let grids = list.split("Grids:\n").nth(1).unwrap();
-    assert!(
-        list.contains("\npatent/minilm ") && grids.starts_with("avformer/ablations "),
-        "{list}"
-    );
+    assert!(list.contains("\npatent/minilm") && grids.starts_with("avformer/ablations "), "{list}");
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
     let file = std::fs::read_to_string(repository.join("train/recipes/patent/world.toml")).unwrap();
     assert_eq!(succeeds(folder, "recipe show patent/world"), file);

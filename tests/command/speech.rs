@@ -120,11 +120,7 @@ fn unusable_files_of_a_folder_are_named_or_skipped() {
         assert_eq!(fs::read_to_string(folder.join("t.tsv")).unwrap().lines().count(), 2);
         fs::remove_file(path).unwrap();
     }
-    refused(
-        folder,
-        "train patent --recipe /dev/zero --run r",
-        "this is a pipe, a socket or a device",
-    );
+    refused(folder, "train patent --recipe /dev/zero --run r", "this is a pipe, a socket");
 }
 
 /// A converted model has checksums, so a flipped bit of any of its files is an error.

@@ -50,12 +50,10 @@ pub(crate) struct Fields {
     pub(crate) in_quotes: bool,
 }
 
-/// A closing quote is followed by text instead of a separator.
-pub(crate) struct TextAfterQuote;
-
 impl Fields {
-    /// Reads a line: the first line of the row, or the next line of a quoted field.
-    pub(crate) fn read(&mut self, line: &[u8]) -> Result<(), TextAfterQuote> {
+    /// Reads a line: the first line of the row, or the next line of a quoted field. Returns `false`
+    /// if a closing quote is followed by text instead of a separator.
+    pub(crate) fn read(&mut self, line: &[u8]) -> bool {
         let (mut remaining, line_end) = line.split_at(without_end(line).len());
         loop {
             if self.has_quotes && !self.in_quotes && remaining.first() == Some(&b'"') {
@@ -66,12 +64,12 @@ impl Fields {
                 match self.read_quoted(remaining) {
                     None => {
                         self.text.extend_from_slice(line_end);
-                        return Ok(());
+                        return true;
                     }
                     Some(after_quote) => remaining = after_quote,
                 }
                 if remaining.first().is_some_and(|byte| *byte != self.delimiter) {
-                    return Err(TextAfterQuote);
+                    return false;
                 }
             }
             let end = remaining.iter().position(|byte| *byte == self.delimiter);
@@ -85,7 +83,7 @@ impl Fields {
             self.ends.push(self.text.len());
             match end {
                 Some(end) => remaining = &remaining[end + 1..],
-                None => return Ok(()),
+                None => return true,
             }
         }
     }

@@ -91,9 +91,7 @@ pub fn parse_json_line<'a, T: Deserialize<'a>>(
     let parsed = serde_json::from_str(text).map(|Object(parsed)| parsed);
     parsed.map_err(|error| {
         let reason = match text.trim_start().chars().next() {
-            Some('{' | '[') => {
-                format!("is not as expected: {}", message_in_line(&error))
-            }
+            Some('{' | '[') => format!("is not as expected: {}", message_in_line(&error)),
             _ => format!("is no JSON object; it begins with `{}`", shortened(text.trim(), 40)),
         };
         TextError::Malformed { location: Location::new(file, line), reason, remedy }
@@ -183,10 +181,7 @@ mod tests {
         let path = r#"{"id": "C:\data\a.wav"}"#;
         let error = parse_json_line::<Row>("f", 3, path, "write objects").unwrap_err().to_string();
         let expected = r"f:3: is not as expected: invalid escape (column 12), because";
-        assert!(
-            error.starts_with(expected) && error.contains(r"with `\\`; write objects"),
-            "{error}"
-        );
+        assert!(error.starts_with(expected) && error.contains(r"with `\\`; write"), "{error}");
     }
 
     #[test]

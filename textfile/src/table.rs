@@ -209,11 +209,8 @@ impl<'r> Table<'r> {
     /// [`TextError::EmptyField`]; [`TextError::Malformed`]
     pub fn number(&self, column: usize) -> Result<f64, TextError> {
         let text = self.required_field(column)?;
-        let with_point = || text.replacen(',', ".", 1).parse().ok();
-        let parsed =
-            text.parse().ok().or_else(|| self.has_decimal_commas.then(with_point).flatten());
-        let parsed = parsed.filter(|number: &f64| number.is_finite());
-        parsed.ok_or_else(|| {
+        let parsed = self.with_point(column).parse().ok();
+        parsed.filter(|number: &f64| number.is_finite()).ok_or_else(|| {
             let (name, found) = (shortened(&self.header[column], 60), shortened(text, 60));
             let reason = format!("{name} `{found}` is not a finite number");
             self.error(reason, "write it as 0.25, with a point")
@@ -276,8 +273,9 @@ impl<'r> Table<'r> {
         fields.text.clear();
         fields.ends.clear();
         loop {
-            let result = fields.read(&self.bytes);
-            result.map_err(|_| TextError::TextAfterQuote { location: self.reader.location() })?;
+            if !fields.read(&self.bytes) {
+                return Err(TextError::TextAfterQuote { location: self.reader.location() });
+            }
             if !fields.in_quotes {
                 break;
             }

@@ -121,10 +121,7 @@ mod tests {
                 }
                 fs::write(&path, bytes).expect("written");
                 let error = check_checksums(folder.path()).expect_err("damaged");
-                assert!(
-                    matches!(error, InferError::BadChecksum { .. }),
-                    "{name} {offset}: {error}"
-                );
+                assert!(matches!(error, InferError::BadChecksum { .. }), "{name} {offset} {error}");
                 if name != CHECKSUMS {
                     assert!(error.to_string().contains(name), "{error}");
                 }

@@ -10,7 +10,7 @@ use crate::toy::{Overrides, Toy, recipe};
 
 /// Trains on `size` ranks. Rank 0 uses the folder `run`. `overrides` gives each rank's overrides.
 /// Returns the results by rank.
-fn train_on(
+pub fn train_on(
     size: usize,
     run: &Path,
     set: &[&str],

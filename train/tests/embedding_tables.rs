@@ -8,10 +8,11 @@ use engram_train::studies::patent::run::train_patent;
 use engram_train::{RunOptions, RunSummary, TrainError};
 use tempfile::tempdir;
 
+use crate::distributed;
 use crate::runs::{
     self, assert_equal_files, crash_at_checkpoint, finished, lasting_files, recipe, resumed,
 };
-use crate::toy::{self, Overrides, Toy, Words};
+use crate::toy::{Overrides, Words};
 
 /// Two phases with different learning rates; the first step of the second one starts from the
 /// tables of the first. With layer-wise rates, averages and a low limit of the gradient norm.
@@ -165,14 +166,8 @@ fn settings_that_do_not_fit_are_errors_with_their_line() {
         (&[r#"embedding_tables.match=["**.words.weight"]"#], "`embeddings.word_embeddings.weight`"),
         (&["embedding_tables.match=[]"], "is empty"),
         (&[ALL, "awp.epsilon=0.01"], "cannot be perturbed"),
-        (
-            &[ALL, r#"optimiser.rule={ kind = "adafactor" }"#],
-            "needs the whole table (phase `first`)",
-        ),
-        (
-            &[ALL, r#"phase.1.group.0.rule={ kind = "muon" }"#],
-            "needs the whole table (phase `second`)",
-        ),
+        (&[ALL, r#"optimiser.rule={ kind = "adafactor" }"#], "the whole table (phase `first`)"),
+        (&[ALL, r#"phase.1.group.0.rule={ kind = "muon" }"#], "the whole table (phase `second`)"),
         (
             &[ALL, "phase.1.group.0.rate=0"],
             "is frozen, and only trained tables can be kept in parts (phase `second`)",
@@ -217,11 +212,7 @@ fn train_words(
     resume: bool,
     overrides: impl Fn(usize) -> Overrides + Sync,
 ) -> Vec<Result<RunSummary, TrainError>> {
-    runs::train_on(size, run, |options| {
-        let mut study = Toy::with_overrides(overrides(options.ranks.rank()));
-        let options = RunOptions { resume, stop: study.stop.clone(), ..options };
-        engram_train::train(&mut study, &toy::recipe(&[&WORDS, set].concat()), &options)
-    })
+    distributed::train_on(size, run, &[&WORDS, set].concat(), resume, overrides)
 }
 
 fn words(_: usize) -> Overrides {

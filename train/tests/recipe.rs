@@ -145,10 +145,7 @@ fn a_setting_of_another_update_rule_is_refused() -> Result<(), String> {
     let expected = "recipe.toml:12: unknown key `nesterv` in [optimiser.rule]; did you mean `nest";
     assert!(message.starts_with(expected), "{message}");
     let message = rule("rule = { kind = \"sgd\", momentum = \"high\" }");
-    assert!(
-        message.starts_with("recipe.toml:7: `optimiser.rule.momentum`: invalid type"),
-        "{message}"
-    );
+    assert!(message.starts_with("recipe.toml:7: `optimiser.rule.momentum`: invalid"), "{message}");
     let message = rule("rule = { kind = \"sgd\", momentum = 0, nesterov = true }");
     assert_eq!(message, "recipe.toml:7: `optimiser.rule.nesterov` needs a momentum above 0");
     let message = rule("rule = { kind = \"muon\", adamw = { betas = [0.9, 1.5] } }");

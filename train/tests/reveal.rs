@@ -331,12 +331,8 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
     let sources: Vec<&str> =
         only_pairs.iter().flat_map(|answer| &answer.retrieved).filter_map(source_of).collect();
     assert!(!sources.is_empty() && sources.iter().all(|source| *source == "pairs"));
-    assert!(
-        main.iter()
-            .flat_map(|answer| &answer.retrieved)
-            .filter_map(source_of)
-            .any(|source| source != "pairs")
-    );
+    let mut sources = main.iter().flat_map(|answer| &answer.retrieved).filter_map(source_of);
+    assert!(sources.any(|source| source != "pairs"));
     assert!(test_answers("k-2").unwrap().iter().all(|answer| answer.retrieved.len() == 2));
 
     // Runs with other seeds get the same tasks.
@@ -392,10 +388,7 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
     let original = std::fs::read_to_string(&programs).unwrap();
     std::fs::write(&programs, original.replace("\"sha256\": \"", "\"sha256\": \"0")).unwrap();
     let error = run_grid(&whole, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(
-        error.contains("seed-2/k-2: was trained by engram") && error.contains("accept"),
-        "{error}"
-    );
+    assert!(error.contains("seed-2/k-2: was trained by") && error.contains("accept"), "{error}");
     let reuse = GridOptions { reuse: true, ..options.clone() };
     let reused = run_grid(&whole, &reuse, &mut |progress| panic!("{progress:?}")).unwrap();
     assert_eq!(reused.reused, ["seed 2, k-2"]);
@@ -434,11 +427,7 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
         ("\"k-2\"", "\"../k-2\"", "it becomes a folder name"),
         ("worse = \"main\"", "worse = \"mian\"", "grid.toml:33: there is no configuration `mian`"),
         ("main = \"main\"", "main = \"mian\"", "`main` names `mian`"),
-        (
-            "\"warm-start\"]",
-            "\"warm\"]",
-            "`warm` is not a phase of test.toml; the phases are images",
-        ),
+        ("\"warm-start\"]", "\"warm\"]", "`warm` is not a phase of test.toml; the phases are"),
         ("memory.k=2", "memory.l=2", "configuration `k-2`: --set memory.l=2: unknown key `l`"),
         ("within = 0.1", "within = 0", "grid.toml:33: `within`"),
         (
@@ -461,17 +450,9 @@ fn a_grid_shares_phases_trains_nothing_twice_and_refuses_invalid_files() {
             "\"wiki\"",
             "grid.toml:16: configuration `only-pairs`: `without_sources` names",
         ),
-        (
-            "\"vqa\"]",
-            "\"vqa\", \"pairs\"]",
-            "grid.toml:16: configuration `only-pairs`: `without_sources` leaves",
-        ),
+        ("\"vqa\"]", "\"vqa\", \"pairs\"]", "grid.toml:16: configuration `only-pairs`"),
         ("test.vqa", "test.same", "grid.toml:40: `test.same` is the id of another claim"),
-        (
-            "source = \"vqa\"",
-            "source = \"wiki\"",
-            "grid.toml:40: `source`: `wiki` is unknown; choose from kg",
-        ),
+        ("source = \"vqa\"", "source = \"wiki\"", "grid.toml:40: `source`: `wiki` is unknown"),
         ("source = \"vqa\"", "part = \"all\"", "grid.toml:40: `part`: `all` is unknown"),
         (
             "worse = \"only-pairs\"",

@@ -13,14 +13,9 @@ const EXTENSIBLE: &[u8] = b"\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b
 /// The exponent of an AIFF sample rate whose mantissa is the rate.
 const AIFF_EXPONENT: u64 = 16_383 + 63;
 
-/// Reads a number; `None` if its bytes are missing.
-pub(super) fn number(
-    bytes: &[u8],
-    offset: usize,
-    length: usize,
-    is_big_endian: bool,
-) -> Option<u64> {
-    let bytes = bytes.get(offset..offset + length)?;
+/// Reads the number of `length` bytes at an offset; `None` if its bytes are missing.
+pub(super) fn number(bytes: &[u8], at: usize, length: usize, is_big_endian: bool) -> Option<u64> {
+    let bytes = bytes.get(at..at + length)?;
     let add = |number: u64, byte: &u8| number << 8 | u64::from(*byte);
     Some(if is_big_endian { bytes.iter().fold(0, add) } else { bytes.iter().rev().fold(0, add) })
 }

@@ -301,10 +301,7 @@ impl Read for OneStream {
 
 impl Seek for OneStream {
     fn seek(&mut self, _: SeekFrom) -> io::Result<u64> {
-        Err(Error::new(
-            ErrorKind::Unsupported,
-            "a stream of a joined file does not support seeking",
-        ))
+        Err(Error::new(ErrorKind::Unsupported, "a stream of a joined file cannot seek"))
     }
 }
 

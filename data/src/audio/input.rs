@@ -67,10 +67,7 @@ impl Input {
         }
         let bytes = self.read_up_to(MAX_IN_MEMORY)?;
         if !self.peek(1)?.is_empty() {
-            return Err(Error::new(
-                ErrorKind::FileTooLarge,
-                "too large for a pipe; use a file instead",
-            ));
+            return Err(Error::new(ErrorKind::FileTooLarge, "too large for a pipe; use a file"));
         }
         let length = bytes.len() as u64;
         Ok(Self::new(Box::new(Cursor::new(bytes)), Some(length)))

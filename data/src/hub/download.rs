@@ -191,10 +191,7 @@ impl Transfer<'_> {
         let total = total_size(head.status, |name| head.header(name)).map_err(|e| refused(&e))?;
         let size = metadata.size.or(total).ok_or_else(|| refused("no size"))?;
         if names::commit(&requested).is_some_and(|requested| requested != metadata.commit) {
-            return Err(refused(&format!(
-                "commit {} instead of commit {requested}",
-                metadata.commit
-            )));
+            return Err(refused(&format!("commit {} instead of {requested}", metadata.commit)));
         }
         Ok((metadata, size))
     }

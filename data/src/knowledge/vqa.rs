@@ -397,10 +397,7 @@ mod tests {
         assert_eq!(file_name("%03d", "-1"), None);
         for pattern in ["", "a.jpg", "%", "%x", "%5d", "%065d", "%0d", "%d%d", "%0s", "%é"] {
             let error = pattern.parse::<ImageName>().unwrap_err().to_string();
-            assert!(
-                error.starts_with(&format!("the file name pattern is {pattern:?}; ")),
-                "{error}"
-            );
+            assert!(error.starts_with(&format!("the file name pattern is {pattern:?}")), "{error}");
         }
     }
 

@@ -56,8 +56,7 @@ pub(super) fn read(path: &Path) -> Result<Pictures, DataError> {
                 seconds: 0.0,
             };
             match (name.as_str(), name.strip_prefix("voice_")) {
-                (_, _) if value.is_empty() => {}
-                ("file", _) => {}
+                (name, _) if value.is_empty() || name == "file" => {}
                 ("category", _) => picture.category = value.to_owned(),
                 ("licence", _) => picture.licence = Some(value.to_owned()),
                 ("sound", _) => picture.sounds.push(sound(None)),

@@ -68,9 +68,8 @@ fn files(bytes: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, String> {
                 return Err(format!("has more than {MAX_NODES} files"));
             }
             let folder: Rc<str> = if path.is_empty() { path } else { path + "/" }.into();
-            nodes.extend(
-                (0..count).rev().map(|child| (first.saturating_add(child), Some(folder.clone()))),
-            );
+            let child = |index| (first.saturating_add(index), Some(folder.clone()));
+            nodes.extend((0..count).rev().map(child));
             continue;
         }
         let offset = number(tree, node + 10)? as usize;

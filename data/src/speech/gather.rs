@@ -235,11 +235,7 @@ impl AudioFiles {
     pub(super) fn of_source(source: &SpeechSource) -> Result<Self, DataError> {
         let Some(folder) = &source.audio else {
             let remedy = "specify the folder of the audio files";
-            return Err(file_error(
-                &source.path,
-                "does not give the paths of its audio files",
-                remedy,
-            ));
+            return Err(file_error(&source.path, "does not name its audio files", remedy));
         };
         let listing = folder::files(folder, &is_audio_file)?;
         let mut files: HashMap<String, Vec<PathBuf>> = HashMap::new();

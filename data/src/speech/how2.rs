@@ -20,8 +20,9 @@ use super::{SpeechClips, SpeechSource};
 use crate::DataError;
 
 /// Reads the clips of a folder, in the order of `text`. The folder of audio files, if given, is
-/// used instead of `wav.scp`. An end of -1 is the end of the recording, as in Kaldi. Utterances without a transcript, including those that are
-/// only in `segments` or `wav.scp`, are skipped and counted.
+/// used instead of `wav.scp`. An end of -1 is the end of the recording, as in Kaldi. Utterances
+/// without a transcript, including those that are only in `segments` or `wav.scp`, are skipped and
+/// counted.
 ///
 /// # Errors
 /// `MissingAudio`; `Text` with the line, also for an utterance that is missing from
@@ -38,8 +39,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
         _ => HashMap::new(),
     };
     if has_segments {
-        let segments = read_segments(&segments)?.into_iter();
-        segments_by_name.extend(segments.map(|(_, name, segment)| (name, segment)));
+        segments_by_name.extend(read_segments(&segments)?);
     }
     let mut collector = ClipCollector::new(source);
     if let Recordings::Folder(files) = &recordings {
@@ -82,10 +82,10 @@ impl Segment {
     }
 }
 
-/// Reads the segments of a file by utterance, with their lines.
-pub(super) fn read_segments(path: &Path) -> Result<Vec<(u64, String, Segment)>, DataError> {
+/// Reads the segments of a file by utterance.
+pub(super) fn read_segments(path: &Path) -> Result<Vec<(String, Segment)>, DataError> {
     let segment = |NamedLine { number, name, value }| match parse_segment(&value) {
-        Ok(segment) => Ok((number, name, segment)),
+        Ok(segment) => Ok((name, segment)),
         Err(reason) => {
             let remedy = "write `utterance recording start end`, times in seconds";
             Err(Position::Line(number).error(path, format!("{name}: {reason}"), remedy))

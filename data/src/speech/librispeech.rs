@@ -48,7 +48,7 @@ pub fn read(source: &SpeechSource) -> Result<SpeechClips, DataError> {
             return Err(file_error(
                 transcript_file,
                 &reason,
-                "use a folder that has each chapter once",
+                "use a folder with each chapter once",
             ));
         }
         let mut lines = named_lines(transcript_file)?;

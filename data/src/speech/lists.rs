@@ -14,7 +14,7 @@ use engram_textfile::{
 use serde_json::{Map, Value};
 
 use super::how2::{Segment, read_optional, read_recordings, read_segments};
-use super::manifest::Clip;
+use super::manifest::{Clip, with_start};
 use crate::DataError;
 
 /// The columns or keys of a list. Of several names, the first that the list has is used.
@@ -96,25 +96,23 @@ impl ListFormat {
 /// A line of a list by the names of its columns or keys.
 type Row = (u64, Map<String, Value>);
 
-/// Reads a list of another program. Returns the clips, and what was taken for what; `None` for JSON
-/// lines of our own.
+/// Reads a list of another program; `json` is its text if it is JSON. Returns the clips, and what
+/// was taken for what; `None` for JSON lines of our own.
 pub(super) fn read(
     path: &Path,
     format: ListFormat,
-    text: Option<&str>,
+    json: &str,
 ) -> Result<Option<(Vec<Clip>, String)>, DataError> {
-    if format == ListFormat::Scp {
-        return read_scp(path).map(Some);
-    }
-    let (names, rows) = match (format, text) {
-        (ListFormat::Json, Some(text)) => {
+    let (names, rows) = match format {
+        ListFormat::Scp => return read_scp(path).map(Some),
+        ListFormat::Json => {
             let file = path.display().to_string();
-            let mut objects = non_blank_lines(text).map(|(line, text)| {
+            let mut objects = non_blank_lines(json).map(|(line, text)| {
                 Ok((line, parse_json_line::<Map<String, Value>>(&file, line, text, ONE_OBJECT)?))
             });
             let Some(Ok(first)) = objects.next() else { return Ok(None) };
-            let is_other = |shape: &Shape| first.1.contains_key(shape.audio);
-            if first.1.contains_key(SHAPES[0].audio) || !SHAPES.iter().any(is_other) {
+            let shape = SHAPES.iter().position(|shape| first.1.contains_key(shape.audio));
+            if matches!(shape, None | Some(0)) {
                 return Ok(None);
             }
             let rows = std::iter::once(Ok(first)).chain(objects);
@@ -179,15 +177,14 @@ fn clips(path: &Path, names: &[String], rows: Vec<Row>) -> Result<(Vec<Clip>, St
             _ => None,
         };
         let number = |name| match value(name) {
-            Some(Value::Number(number)) => Ok(number.as_f64()),
-            Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
-            Some(Value::String(text)) if text.trim().parse::<f64>().is_ok() => {
-                Ok(text.trim().parse().ok())
-            }
             None => Ok(None),
+            Some(Value::String(text)) if text.trim().is_empty() => Ok(None),
             Some(value) => {
-                let value = shortened(&value.to_string(), 40);
-                Err(error(format!("{} {value} is no number", name.unwrap_or_default())))
+                let text = value.to_string();
+                text.trim_matches('"').trim().parse().map(Some).map_err(|_| {
+                    let name = name.unwrap_or_default();
+                    error(format!("{name} {} is no number", shortened(&text, 40)))
+                })
             }
         };
         let name = string(Some(shape.audio)).unwrap_or_default().trim().to_owned();
@@ -198,9 +195,7 @@ fn clips(path: &Path, names: &[String], rows: Vec<Row>) -> Result<(Vec<Clip>, St
         let duration = number(duration)?.filter(|seconds| *seconds > 0.0);
         let id = string(id).map(|id| id.trim().to_owned()).filter(|id| !id.is_empty());
         Ok(Clip {
-            id: id.unwrap_or_else(|| {
-                if start > 0.0 { format!("{name}-{start}") } else { name.clone() }
-            }),
+            id: id.unwrap_or_else(|| with_start(name.clone(), start)),
             audio: existing([base.join(shape.folder).join(&name), base.join(&name)]),
             start,
             end: number(end)?.or(duration.map(|seconds| start + seconds)),
@@ -229,9 +224,6 @@ fn read_scp(path: &Path) -> Result<(Vec<Clip>, String), DataError> {
     let segments: Vec<(String, Segment)> = if segments_path.exists() {
         files.push("segments");
         read_segments(&segments_path)?
-            .into_iter()
-            .map(|(_, name, segment)| (name, segment))
-            .collect()
     } else {
         recordings.iter().map(|(_, name, _)| (name.clone(), Segment::whole(name))).collect()
     };

@@ -125,15 +125,14 @@ pub fn read_manifest(path: &Path) -> Result<Vec<Clip>, DataError> {
 /// `Text` with the line
 pub fn read_list(path: &Path) -> Result<InputClips, DataError> {
     let format = ListFormat::of(path).unwrap_or(ListFormat::Json);
-    let text = if format == ListFormat::Json { Some(read_text(path)?) } else { None };
+    let json = if format == ListFormat::Json { read_text(path)? } else { String::new() };
     let file = path.display().to_string();
-    let (clips, taken_as) = match (lists::read(path, format, text.as_deref())?, &text) {
-        (Some((clips, taken_as)), _) => (clips, Some(taken_as)),
-        (None, text) => {
+    let (clips, taken_as) = match lists::read(path, format, &json)? {
+        Some((clips, taken_as)) => (clips, Some(taken_as)),
+        None => {
             let parse =
                 |(line, text)| Ok(Clip { line, ..parse_json_line(&file, line, text, REMEDY)? });
-            let lines = non_blank_lines(text.as_deref().unwrap_or_default());
-            (lines.map(parse).collect::<Result<Vec<Clip>, TextError>>()?, None)
+            (non_blank_lines(&json).map(parse).collect::<Result<_, TextError>>()?, None)
         }
     };
     let (folder, is_own) = (base_folder(path), taken_as.is_none());
@@ -155,10 +154,7 @@ pub fn read_list(path: &Path) -> Result<InputClips, DataError> {
             }
         }
         if clip.id.is_empty() {
-            clip.id = default_id(&clip.audio, Path::new(""));
-            if clip.start > 0.0 {
-                clip.id = format!("{}-{}", clip.id, clip.start);
-            }
+            clip.id = with_start(default_id(&clip.audio, Path::new("")), clip.start);
         }
         check_id(&clip).map_err(line_error)?;
         ids.add(clip.id.clone(), Location::new(path, clip.line))?;
@@ -173,6 +169,11 @@ pub fn read_list(path: &Path) -> Result<InputClips, DataError> {
         return Err(TextError::Empty { file }.into());
     }
     Ok(InputClips { clips, skipped: SkippedFiles::default(), taken_as })
+}
+
+/// The id of a part of a recording that has this id: it ends with the start, if that is not 0.
+pub(super) fn with_start(id: String, start: f64) -> String {
+    if start > 0.0 { format!("{id}-{start}") } else { id }
 }
 
 /// The value, or the default for `null`, as other programs write for a missing value.
@@ -413,7 +414,8 @@ mod tests {
         let file = folder.path().join("a.wav");
         write_audio(&file, 0..16_000);
         let manifest = folder.path().join("m.jsonl");
-        let lines = "{\"audio\": \"a.wav\", \"start\": null, \"end\": null, \"id\": null}\n\n{\"audio\": \"a.wav\", \"start\": 0.25, \"end\": 0.5, \
+        let lines = "{\"audio\": \"a.wav\", \"start\": null, \"end\": null, \"id\": null}\n\n\
+                     {\"audio\": \"a.wav\", \"start\": 0.25, \"end\": 0.5, \
                      \"text\": \"t\", \"id\": \"x\"}\n{\"audio\": \"a.wav\", \"start\": 0.9}\n\
                      {\"audio\": \"a.wav\", \"start\": 2, \"end\": 3}\n\
                      {\"audio\": \"a.wav\", \"start\": 0.5, \"end\": 1.09}\n\
@@ -442,9 +444,7 @@ mod tests {
     #[test]
     fn clips_of_a_folder_are_sorted_by_path() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert!(
-            input_clips(folder.path()).expect_err("nothing").to_string().contains("no audio files")
-        );
+        assert!(input_clips(folder.path()).unwrap_err().to_string().contains("no audio files"));
         std::fs::create_dir(folder.path().join("b")).expect("a folder");
         for name in ["c.WAV", "b/z.flac", "a.mp3", "a.ogg", "b/notes.txt"] {
             std::fs::write(folder.path().join(name), b"x").expect("a file");

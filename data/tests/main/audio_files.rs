@@ -91,10 +91,7 @@ fn an_mp3_is_trimmed_if_its_frame_count_is_correct() {
         let mut bytes = whole.clone();
         bytes[info + 8..info + 12].copy_from_slice(&frames.to_be_bytes());
         let count = count(bytes);
-        assert!(
-            (SPEECH_SAMPLES..SPEECH_SAMPLES + TWO_FRAMES).contains(&count),
-            "{frames} frames: {count}"
-        );
+        assert!((SPEECH_SAMPLES..SPEECH_SAMPLES + TWO_FRAMES).contains(&count), "{frames} {count}");
     }
 }
 
@@ -280,15 +277,14 @@ fn the_header_of_an_opus_stream_sets_its_start_and_its_gain() {
 fn uncompressed_files_of_other_systems_are_read_like_wav() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/audio");
     let read = |name: &str| fs::read(corpus.join(name)).expect("a file");
-    for (name, chunk, offset) in
-        [("tiny.aiff", "SSND", 4), ("tiny.caf", "data", 8), ("tiny.au", ".snd", 8)]
-    {
+    let sizes =
+        [("tiny.aiff", b"SSND", 4..8), ("tiny.caf", b"data", 4..12), ("tiny.au", b".snd", 8..12)];
+    for (name, chunk, size) in sizes {
         let whole = decode(read(name)).expect("audio");
         // A program that wrote to a pipe did not know the size.
         let mut unknown = read(name);
-        let start = unknown.windows(4).position(|part| part == chunk.as_bytes()).expect("a chunk");
-        unknown[start + offset - if name == "tiny.caf" { 4 } else { 0 }..start + offset + 4]
-            .fill(0xff);
+        let start = unknown.windows(4).position(|part| part == chunk).expect("a chunk");
+        unknown[start..][size].fill(0xff);
         assert_eq!(decode(unknown).as_ref(), Ok(&whole), "{name}");
         let cut = decode(read(name)[..1_000].to_vec()).expect_err("a truncated file");
         assert!(cut.contains("is truncated: "), "{name}: {cut}");
@@ -306,21 +302,15 @@ fn uncompressed_files_of_other_systems_are_read_like_wav() {
     assert_eq!(aiff(b"FL32", &0.25f32.to_be_bytes()), Ok(vec![0.25]));
     let error = aiff(b"ima4", &[0; 8]).expect_err("a compression");
     assert!(error.contains("is AIFF with the compression ima4, which is not supported"), "{error}");
-    assert_eq!(
-        decode([&wav(0, 20_000)[..], b"data\x04\0\0\0\0\x40\0\xc0"].concat())
-            .map(|samples| samples.len()),
-        Ok(10_002)
-    );
+    let parts = [&wav(0, 20_000)[..], b"data\x04\0\0\0\0\x40\0\xc0"].concat();
+    assert_eq!(decode(parts).map(|samples| samples.len()), Ok(10_002));
 }
 
 #[test]
 fn other_formats_are_refused_by_name() {
     for (start, name) in [
-        (&b"FLV\x01\x05"[..], "FLV"),
-        (b"RIFF\0\0\0\0AVI LIST", "AVI"),
-        (b"\x0b\x77\0\0\x14\x40", "AC-3"),
+        (&b"RIFF\0\0\0\0AVI LIST"[..], "AVI"),
         (b"OggS\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x50Speex   ", "Speex"),
-        (b"TTA1", "True Audio"),
     ] {
         let error = decode([start, &[0; 100]].concat()).expect_err("a refusal");
         assert!(error.contains(&format!("is {name}, which is not supported")), "{error}");

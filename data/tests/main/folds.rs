@@ -112,10 +112,7 @@ fn check_split(classes: &[usize], groups: &[usize], split: &Split, fraction: f64
     let groups_of = |rows: &[usize]| rows.iter().map(|&row| groups[row]).collect::<HashSet<_>>();
     assert!(groups_of(&split.train).is_disjoint(&groups_of(&split.held_out)));
     let held_out_fraction = split.held_out.len() as f64 / classes.len() as f64;
-    assert!(
-        (held_out_fraction - fraction).abs() < 0.02,
-        "{held_out_fraction} held out, expected {fraction}"
-    );
+    assert!((held_out_fraction - fraction).abs() < 0.02, "{held_out_fraction} {fraction}");
     for class in 0..5 {
         let (train, held_out) = (
             class_fraction(classes, &split.train, class),

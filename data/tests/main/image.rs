@@ -200,10 +200,7 @@ fn files_that_are_not_images_are_reported() {
         let bytes = fs::read(fixture(name)).unwrap();
         for length in [3, 20, bytes.len() / 2, bytes.len() * 9 / 10] {
             let error = error_for(&bytes[..length]);
-            assert!(
-                matches!(error, DataError::Image { .. }),
-                "{name} truncated to {length} bytes: {error}"
-            );
+            assert!(matches!(error, DataError::Image { .. }), "{name} of {length} bytes: {error}");
         }
         // A changed byte may give an error, but no panic.
         for position in (0..bytes.len()).step_by(7) {

@@ -238,10 +238,7 @@ fn held_out_facts_are_not_asked_in_training() {
             (Split::Test, Part::Seen, 0.042),
         ] {
             let actual = counts[&(split, part)] as f64 / facts;
-            assert!(
-                (actual - fraction).abs() < 0.1 * fraction + 0.002,
-                "{split:?} {part:?}: {actual}"
-            );
+            assert!((actual - fraction).abs() < 0.1 * fraction + 0.002, "{part:?}: {actual}");
         }
         // Each group has the same fraction of each split.
         for group in world.images.iter().map(|image| image.group).collect::<HashSet<_>>() {

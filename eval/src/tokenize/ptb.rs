@@ -110,10 +110,7 @@ pub fn has_line_end(caption: &str) -> bool {
 }
 
 /// Returns one tokenized line for each of `lines`; `raw` keeps the punctuation.
-fn tokenize_all<S>(lines: &[S], part_lines: usize, raw: bool) -> Vec<String>
-where
-    S: AsRef<str> + Sync,
-{
+fn tokenize_all(lines: &[impl AsRef<str> + Sync], part_lines: usize, raw: bool) -> Vec<String> {
     let collect = part_collector(raw, |part: &mut Vec<String>, line| part.push(line.to_owned()));
     let mut tokenized = Vec::with_capacity(lines.len());
     tokenize_parts(lines, part_lines, &collect, |part| tokenized.extend(part));

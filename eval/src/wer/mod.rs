@@ -77,11 +77,10 @@ pub struct ErrorCounts {
 ///
 /// # Errors
 /// [`EvalError::LengthMismatch`]
-pub fn count_word_errors<R, H>(references: &[R], hypotheses: &[H]) -> Result<ErrorCounts, EvalError>
-where
-    R: AsRef<str> + Sync,
-    H: AsRef<str> + Sync,
-{
+pub fn count_word_errors(
+    references: &[impl AsRef<str> + Sync],
+    hypotheses: &[impl AsRef<str> + Sync],
+) -> Result<ErrorCounts, EvalError> {
     count_errors(Alignment::Jiwer, TokenUnit::Word, references, hypotheses)
 }
 
@@ -90,16 +89,12 @@ where
 ///
 /// # Errors
 /// [`EvalError::LengthMismatch`]
-pub fn count_errors<R, H>(
+pub fn count_errors(
     alignment: Alignment,
     unit: TokenUnit,
-    references: &[R],
-    hypotheses: &[H],
-) -> Result<ErrorCounts, EvalError>
-where
-    R: AsRef<str> + Sync,
-    H: AsRef<str> + Sync,
-{
+    references: &[impl AsRef<str> + Sync],
+    hypotheses: &[impl AsRef<str> + Sync],
+) -> Result<ErrorCounts, EvalError> {
     check_equal_lengths(references.len(), hypotheses.len())?;
     let pairs: Vec<EditCounts> = references
         .par_iter()

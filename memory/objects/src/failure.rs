@@ -15,12 +15,8 @@ pub(crate) enum Failure {
     Store(object_store::Error),
     /// No answer within the time limit.
     Late(Duration),
-    /// The object has another size than its record.
-    Size { expected: u64, found: u64 },
-    /// The object has more bytes than any manifest.
-    Large(u64),
-    /// A pipe, a socket, a device or a folder is in the place of the object.
-    NoFile,
+    /// The object is not as expected, with the reason.
+    Damaged(String),
 }
 
 impl From<object_store::Error> for Failure {
@@ -30,6 +26,11 @@ impl From<object_store::Error> for Failure {
 }
 
 impl Failure {
+    /// An object of another size than in its record.
+    pub(crate) fn of_size(expected: u64, found: u64) -> Self {
+        Self::Damaged(format!("is truncated or changed: {found} bytes instead of {expected}"))
+    }
+
     /// Whether the same request may succeed later.
     pub(crate) fn is_transient(&self) -> bool {
         use object_store::Error::JoinError;
@@ -64,15 +65,7 @@ impl Failure {
                 format!("no answer within {:.1} s", limit.as_secs_f64()),
                 "check the network and the store, or raise the time limit",
             ),
-            Self::Size { expected, found } => {
-                let reason =
-                    format!("is truncated or changed: {found} bytes instead of {expected}");
-                return damaged(location, reason);
-            }
-            Self::Large(bytes) => {
-                return damaged(location, format!("is too large for a manifest: {bytes} bytes"));
-            }
-            Self::NoFile => return damaged(location, "is not a regular file".to_owned()),
+            Self::Damaged(reason) => return damaged(location, reason.clone()),
             Self::Store(error)
                 if matches!(error, NotFound { .. }) || self.status() == Some(404) =>
             {

@@ -105,7 +105,7 @@ impl Manifest {
 
     /// Reads and checks the manifest of a generation.
     pub(crate) async fn read(client: &Client, generation: u64) -> Result<Self, MemoryError> {
-        let manifest = Self::read_or_copy(client, generation).await?;
+        let manifest = Self::read_any(client, generation).await?;
         if manifest.generation == generation {
             return Ok(manifest);
         }
@@ -122,7 +122,7 @@ impl Manifest {
         let generations = generations(client).await?;
         let last = generations.last().copied().unwrap_or_default();
         for &generation in generations.iter().rev() {
-            match Self::read_or_copy(client, generation).await {
+            match Self::read_any(client, generation).await {
                 Ok(manifest) if manifest.generation == generation => {
                     return Ok((last, Some(manifest)));
                 }
@@ -134,10 +134,7 @@ impl Manifest {
     }
 
     /// Reads and checks a manifest, which may be a copy of that of another generation.
-    pub(crate) async fn read_or_copy(
-        client: &Client,
-        generation: u64,
-    ) -> Result<Self, MemoryError> {
+    pub(crate) async fn read_any(client: &Client, generation: u64) -> Result<Self, MemoryError> {
         let name = name(generation);
         let location = client.address(&name);
         let bytes = client.get(&name, None).await;

@@ -12,7 +12,7 @@ use futures_util::TryStreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetResult, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
 use rand::Rng;
 use tokio::runtime::Runtime;
@@ -24,7 +24,7 @@ use crate::failure::{Failure, printable, remote};
 /// The pause before the first repetition of a request. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-/// The largest object of unknown size that is read: a manifest, in bytes.
+/// A manifest has fewer bytes.
 const MAX_BYTES: u64 = 256 << 20;
 /// The threads for requests. The requests of a thread wait for the network together.
 const THREADS: usize = 2;
@@ -124,11 +124,10 @@ impl ObjectStorage {
     }
 
     /// Starts a task on the threads for requests.
-    pub(crate) fn start<T, F>(&self, future: F) -> Task<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, MemoryError>> + Send + 'static,
-    {
+    pub(crate) fn start<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, MemoryError>> + Send + 'static,
+    ) -> Task<T> {
         let (sender, receiver) = sync_channel(1);
         if let Some(runtime) = &self.runtime.0 {
             runtime.spawn(async move {
@@ -141,11 +140,10 @@ impl ObjectStorage {
 
     /// Runs a task and waits for its result. Unlike `Runtime::block_on`, callers may be in another
     /// runtime.
-    pub(crate) fn wait<T, F>(&self, future: F) -> Result<T, MemoryError>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, MemoryError>> + Send + 'static,
-    {
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, MemoryError>> + Send + 'static,
+    ) -> Result<T, MemoryError> {
         self.start(future).result()
     }
 }
@@ -229,32 +227,33 @@ impl Client {
         }
     }
 
-    /// Opens an object. A pipe or a socket in a folder would wait for bytes.
-    async fn open(&self, path: &Path, options: GetOptions) -> Result<GetResult, Failure> {
+    /// Reads a part of an object of `expected` bytes, or a manifest.
+    async fn read(
+        &self,
+        path: &Path,
+        options: GetOptions,
+        expected: Option<u64>,
+    ) -> Result<Bytes, Failure> {
+        // A pipe or a socket in a folder would wait for bytes.
         let file = self.local.as_ref().and_then(|local| local.path_to_filesystem(path).ok());
         if file.and_then(|file| file.metadata().ok()).is_some_and(|file| !file.is_file()) {
-            return Err(Failure::NoFile);
+            return Err(Failure::Damaged("is not a regular file".to_owned()));
         }
-        Ok(self.store.get_opts(path, options).await?)
+        let object = self.store.get_opts(path, options).await?;
+        match (expected, object.meta.size) {
+            (Some(expected), found) if expected != found => Err(Failure::of_size(expected, found)),
+            (None, found @ MAX_BYTES..) => {
+                Err(Failure::Damaged(format!("is too large for a manifest: {found} bytes")))
+            }
+            _ => Ok(object.bytes().await?),
+        }
     }
 
-    /// Reads an object of `expected` bytes, or one of unknown size.
-    pub(crate) async fn get(
-        &self,
-        name: &str,
-        expected: Option<u64>,
-    ) -> Result<Bytes, MemoryError> {
+    /// Reads an object of this size, or a manifest.
+    pub(crate) async fn get(&self, name: &str, size: Option<u64>) -> Result<Bytes, MemoryError> {
         let path = self.path(name);
-        let get = || async {
-            let object = self.open(&path, GetOptions::new()).await?;
-            let found = object.meta.size;
-            match expected {
-                Some(expected) if expected != found => Err(Failure::Size { expected, found }),
-                None if found > MAX_BYTES => Err(Failure::Large(found)),
-                _ => Ok(object.bytes().await?),
-            }
-        };
-        let bytes = self.request(expected.unwrap_or(0), get).await.map_err(self.error(name))?;
+        let get = || self.read(&path, GetOptions::new(), size);
+        let bytes = self.request(size.unwrap_or(0), get).await.map_err(self.error(name))?;
         self.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         Ok(bytes)
     }
@@ -269,19 +268,9 @@ impl Client {
         let path = self.path(name);
         let get = || async {
             let options = GetOptions::new().with_range(Some(range.clone()));
-            let read = async {
-                let object = self.open(&path, options).await?;
-                match object.meta.size {
-                    found if found == size => Ok(object.bytes().await?),
-                    found => Err(Failure::Size { expected: size, found }),
-                }
-            };
-            let failure = match read.await {
+            let failure = match self.read(&path, options, Some(size)).await {
                 Ok(bytes) if bytes.len() as u64 == range.end - range.start => return Ok(bytes),
-                Ok(bytes) => {
-                    let found = range.start + bytes.len() as u64;
-                    Failure::Size { expected: size, found }
-                }
+                Ok(bytes) => Failure::of_size(size, range.start + bytes.len() as u64),
                 Err(failure) => failure,
             };
             // Stores report a range beyond the end of an object in many ways, so the size is
@@ -290,7 +279,7 @@ impl Client {
                 && let Ok(ObjectMeta { size: found, .. }) = self.store.head(&path).await
                 && found != size
             {
-                return Err(Failure::Size { expected: size, found });
+                return Err(Failure::of_size(size, found));
             }
             Err(failure)
         };

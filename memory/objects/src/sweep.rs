@@ -69,7 +69,7 @@ async fn run(client: &Client, settings: SweepSettings) -> Result<Swept, MemoryEr
     // The number of generations of each memory so far.
     let mut newer: HashMap<String, usize> = HashMap::new();
     for generation in generations.iter().rev() {
-        let manifest = match Manifest::read_or_copy(client, *generation).await {
+        let manifest = match Manifest::read_any(client, *generation).await {
             Err(MemoryError::DamagedObject { location, reason }) => {
                 let remedy = "restore a copy of the object; if no memory reads this generation any \
                               more, move the object away, then sweep again";

@@ -112,10 +112,7 @@ impl FileRecord {
         }
         let end = self.start.unwrap_or(0).saturating_add(self.bytes);
         if end > isize::MAX as u64 {
-            return Err(format!(
-                "has {} with an impossible size of {} bytes",
-                self.name, self.bytes
-            ));
+            return Err(format!("has {} of an impossible size, {} bytes", self.name, self.bytes));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 //! SHA-256 of its manifest.
 
 use std::fs;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -30,12 +31,7 @@ impl Pointer {
     pub(crate) fn read(memory: &Path) -> Result<Option<Self>, MemoryError> {
         let path = memory.join(CURRENT);
         match fs::metadata(&path) {
-            Err(error)
-                if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory]
-                    .contains(&error.kind()) =>
-            {
-                return Ok(None);
-            }
+            Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(None),
             // Opening a pipe would block.
             _ => check_is_file(&path)?,
         }

@@ -8,19 +8,8 @@ use crate::error::MemoryError;
 
 /// The fields of an entry that are read by default, if the header has columns with these names.
 /// `file_name`, as in metadata of Hugging Face, is the image if there is no `image`.
-pub const DEFAULT_FIELDS: [&str; 11] = [
-    "id",
-    "source",
-    "document",
-    "text",
-    "image",
-    "subject",
-    "relation",
-    "object",
-    "question",
-    "answer",
-    "file_name",
-];
+pub const DEFAULT_FIELDS: &str =
+    "id source document text image subject relation object question answer file_name";
 
 /// A column of a CSV and the entry field that it fills.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,9 +53,9 @@ impl EntryTable {
         for EntryColumn { field, column } in columns {
             fields.push((field.clone(), table.column(column)?));
         }
-        for field in DEFAULT_FIELDS.iter().filter(|_| columns.is_empty()) {
+        for field in DEFAULT_FIELDS.split(' ').filter(|_| columns.is_empty()) {
             if let Some(column) = table.optional_column(field)? {
-                fields.push(((*field).to_owned(), column));
+                fields.push((field.to_owned(), column));
             }
         }
         let malformed = |reason: String, remedy| {
@@ -108,7 +97,7 @@ impl EntryTable {
         let field = |column: usize| self.table.field(column).trim();
         let id = self.id.map(field).map(|text| text.parse().map_err(|_| text)).transpose()?;
         let fields = self.fields.iter().map(|(name, column)| {
-            let is_text = DEFAULT_FIELDS.contains(&&**name);
+            let is_text = DEFAULT_FIELDS.split(' ').any(|field| field == name);
             let text = if is_text { field(*column).into() } else { self.table.with_point(*column) };
             (name.clone(), Value::from(text))
         });

@@ -90,10 +90,7 @@ fn an_error_of_the_encoder_leaves_the_memory_unchanged() {
         ["key components"],
     );
     let zero = |batch: Batch| Ok(Batch { keys: vec![0.0; 5 * batch.entries.len()], ..batch });
-    assert_refused(
-        writer.re_encode(encoder("b", 5), 5, zero),
-        ["the key of row 0 is a zero vector"],
-    );
+    assert_refused(writer.re_encode(encoder("b", 5), 5, zero), ["the key of row 0 is a zero"]);
     assert_refused(writer.re_encode(encoder("b", 0), 0, Ok), ["the width of a key is 0"]);
     let reopened = Memory::open(folder.path()).unwrap().generation();
     assert_eq!((reopened.manifest().width, reopened.manifest().generation), (3, 1));

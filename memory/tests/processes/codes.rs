@@ -163,10 +163,7 @@ fn codes_need_at_most_30_percent_of_the_size_of_the_keys() {
         let writer = build(&temporary.path().join("m"), width, true, &keys);
         let segment = &writer.generation().manifest().segments[0];
         let codes = segment.columns["codes"].bytes as f64;
-        assert!(
-            codes <= 0.3 * segment.columns["keys"].bytes as f64,
-            "width {width}: {codes} bytes"
-        );
+        assert!(codes <= 0.3 * segment.columns["keys"].bytes as f64, "width {width}: {codes}");
     }
 }
 

@@ -13,6 +13,7 @@ pub(super) use speech::wav;
 
 use clap::{Args, Subcommand, ValueEnum};
 use engram_data::hub::{HubSettings, WeightsLocation};
+use engram_data::pictures::{gcompris, stamps};
 use engram_data::world::phrases::phrase_world;
 use engram_data::world::questions::Split;
 
@@ -36,8 +37,20 @@ pub enum Data {
     Speech(speech::Speech),
     Audiovisual(audiovisual::Audiovisual),
     Clips(clips::Clips),
-    Stamps(pictures::Stamps),
-    Gcompris(pictures::Gcompris),
+    /// Read pictures with names in many languages, spoken names and sounds: the stamps of Tux Paint,
+    /// or your own.
+    ///
+    /// Writes entries of a memory, and manifests of the spoken names for each language and split.
+    /// Files are referred to by their absolute paths, not copied. All pictures of a thing are in one
+    /// split.
+    #[command(after_help = pictures::STAMPS_HELP)]
+    Stamps(pictures::PictureOptions),
+    /// Read the pictures of GCompris: photographs with titles and paragraphs, and several photographs
+    /// of each kind of thing.
+    ///
+    /// Writes entries of a memory. The pictures are copied out of their containers.
+    #[command(after_help = pictures::GCOMPRIS_HELP)]
+    Gcompris(pictures::PictureOptions),
     /// Convert a published data set to memory entries (JSON lines)
     #[command(subcommand)]
     Entries(entries::Entries),
@@ -141,8 +154,8 @@ impl Data {
             Self::Speech(speech) => return speech.run(),
             Self::Audiovisual(audiovisual) => return audiovisual.run(),
             Self::Clips(clips) => return clips.run(),
-            Self::Stamps(stamps) => return stamps.run(),
-            Self::Gcompris(gcompris) => return gcompris.run(),
+            Self::Stamps(options) => return options.run(stamps::read),
+            Self::Gcompris(options) => return options.run(gcompris::read),
             Self::Entries(entries) => return entries.run(),
             Self::Convert(convert) => return convert.run(),
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use clap::Args;
 use engram_data::DataError;
 use engram_data::messages::counted;
-use engram_data::pictures::{Picture, Pictures, gcompris, stamps};
+use engram_data::pictures::{Picture, Pictures};
 use engram_data::speech::frames::Frame;
 use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
@@ -18,13 +18,7 @@ use super::super::transcribe::OnError;
 use super::super::{Outcome, output};
 use super::world::json_lines;
 
-/// Read pictures with names in many languages, spoken names and sounds: the stamps of Tux Paint, or
-/// your own.
-///
-/// Writes entries of a memory, and manifests of the spoken names for each language and split. Files
-/// are referred to by their absolute paths, not copied. All pictures of a thing are in one split.
-#[derive(Debug, Args)]
-#[command(after_help = "\
+pub(super) const STAMPS_HELP: &str = "\
 The folder is the unpacked package tuxpaint-stamps-default (or the folder `stamps` in it), or a
 folder with a file names.csv. Its columns are: file; name, or languages such as de or pt_BR;
 optionally category, licence, sound, and recordings of the names such as voice_de. Others are refused.
@@ -36,29 +30,15 @@ Examples:
       --out memory
   engram transcribe stamps/voices/fr-test.jsonl --model hf://openai/whisper-base \\
       --language fr --out hyp.tsv
-  engram eval wer --ref stamps/voices/fr-test.jsonl --hyp hyp.tsv --normalizer basic")]
-pub struct Stamps {
-    #[command(flatten)]
-    options: Options,
-}
-
-/// Read the pictures of GCompris: photographs with titles and paragraphs, and several photographs of
-/// each kind of thing.
-///
-/// Writes entries of a memory. The pictures are copied out of their containers.
-#[derive(Debug, Args)]
-#[command(after_help = "\
+  engram eval wer --ref stamps/voices/fr-test.jsonl --hyp hyp.tsv --normalizer basic";
+pub(super) const GCOMPRIS_HELP: &str = "\
 The folder is the unpacked package gcompris-qt-data, or the folder `rcc` in it.
 
 Example:
-  engram data gcompris gcompris-qt-data --out gcompris")]
-pub struct Gcompris {
-    #[command(flatten)]
-    options: Options,
-}
+  engram data gcompris gcompris-qt-data --out gcompris";
 
 #[derive(Debug, Args)]
-struct Options {
+pub struct PictureOptions {
     /// Folder of the pictures
     folder: InputFolder,
     /// Output folder for entries.jsonl, summary.json and README.md, and for voices or pictures
@@ -85,20 +65,11 @@ struct Options {
     json: bool,
 }
 
-impl Stamps {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        self.options.write(stamps::read)
-    }
-}
-
-impl Gcompris {
-    pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        self.options.write(gcompris::read)
-    }
-}
-
-impl Options {
-    fn write(self, read: fn(&Path) -> Result<Pictures, DataError>) -> anyhow::Result<Outcome> {
+impl PictureOptions {
+    pub(super) fn run(
+        self,
+        read: fn(&Path) -> Result<Pictures, DataError>,
+    ) -> anyhow::Result<Outcome> {
         output::check_new_folder(&self.out)?;
         let mut pictures = read(&self.folder)?;
         let excluded = self.exclude.as_deref().map_or(Ok(0), |file| pictures.exclude(file))?;
@@ -144,10 +115,12 @@ impl Options {
     fn summary(&self, all: &Pictures, excluded: usize) -> Value {
         let pictures = &all.pictures;
         let sounds = pictures.iter().flat_map(|picture| &picture.sounds);
-        let mut minutes = BTreeMap::<_, f64>::new();
-        for sound in sounds.clone().filter(|sound| sound.language.is_some()) {
-            *minutes.entry(sound.language.as_deref().unwrap_or_default()).or_default() +=
-                sound.seconds / 60.0;
+        let names = pictures.iter().flat_map(|picture| picture.names.keys());
+        let mut minutes = BTreeMap::<&str, f64>::new();
+        for sound in sounds.clone() {
+            if let Some(language) = &sound.language {
+                *minutes.entry(language).or_default() += sound.seconds / 60.0;
+            }
         }
         json!({
             "folder": self.folder.display().to_string(),
@@ -158,7 +131,7 @@ impl Options {
             "splits": counts(pictures.iter().filter_map(|picture| Some(picture.split?.name()))),
             "categories": counts(pictures.iter().map(|picture| &*picture.category)),
             "licences": counts(pictures.iter().filter_map(|picture| picture.licence.as_deref())),
-            "names": counts(pictures.iter().flat_map(|picture| picture.names.keys()).map(|name| &**name)),
+            "names": counts(names.map(String::as_str)),
             "voices": counts(sounds.clone().filter_map(|sound| sound.language.as_deref())),
             "minutes": minutes,
             "sounds": sounds.filter(|sound| sound.language.is_none()).count(),

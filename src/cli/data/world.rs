@@ -151,9 +151,7 @@ impl<'a> QuestionWithImage<'a> {
 }
 
 /// Serialises items as JSON lines.
-pub(super) fn json_lines<T: Serialize>(
-    items: impl IntoIterator<Item = T>,
-) -> anyhow::Result<Vec<u8>> {
+pub(super) fn json_lines(items: impl IntoIterator<Item: Serialize>) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     for item in items {
         serde_json::to_writer(&mut bytes, &item)?;

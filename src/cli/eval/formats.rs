@@ -142,14 +142,13 @@ impl FormatOptions {
                     ));
                 }
             }
+            let is_named =
+                |format: &TextFormat| !matches!(format, TextFormat::Lines | TextFormat::Kaldi);
+            let has_named = formats.iter().any(is_named);
             for ((name, text), format) in names.iter().zip(texts).zip(formats) {
-                let is_named =
-                    |format: &TextFormat| !matches!(format, TextFormat::Lines | TextFormat::Kaldi);
                 detect_format::check(name, text, format).map_err(|error| match error {
-                    EvalError::OtherFormat { location, reason, .. }
-                        if formats.iter().any(is_named) =>
-                    {
-                        // --format would change the format of the other file, too.
+                    // --format would change the format of the other file, too.
+                    EvalError::OtherFormat { location, reason, .. } if has_named => {
                         let (remedy, formats, holds_both) = (NAME_IT, &[][..], false);
                         EvalError::OtherFormat { location, reason, remedy, formats, holds_both }
                     }

@@ -95,25 +95,18 @@ fn text_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn note_unread_columns(path: &Path) -> anyhow::Result<()> {
     let mut table = Table::csv(Input::open(path)?)?;
     let is_read =
-        |name: &String| DEFAULT_FIELDS.iter().any(|field| field.eq_ignore_ascii_case(name));
-    let mut unread: Vec<String> = Vec::new();
-    let mut nameless: Vec<usize> = Vec::new();
-    for (column, name) in table.header().iter().enumerate() {
-        match name.as_str() {
-            "" => nameless.push(column),
-            _ if is_read(name) => {}
-            _ => unread.push(name.clone()),
-        }
-    }
+        |name: &String| DEFAULT_FIELDS.split(' ').any(|field| field.eq_ignore_ascii_case(name));
+    let header = table.header();
+    let mut nameless: Vec<usize> = (0..header.len()).filter(|i| header[*i].is_empty()).collect();
+    let unread = header.iter().filter(|name| !name.is_empty() && !is_read(name));
+    let mut unread: Vec<String> = unread.cloned().collect();
     // An error of a row is left to the reader of the entries.
     while !nameless.is_empty() && table.advance().unwrap_or(false) {
         nameless.retain(|column| {
             let is_blank = table.field(*column).trim().is_empty();
             if !is_blank {
-                let (column, line) = (column + 1, table.line());
-                unread.push(format!(
-                    "column {column}, which has no name, but a value in line {line}"
-                ));
+                let what = "which has no name, but a value in line";
+                unread.push(format!("column {}, {what} {}", column + 1, table.line()));
             }
             is_blank
         });

@@ -19,10 +19,8 @@ pub(crate) struct ServerOptions {
 pub(crate) fn addresses(location: &Path) -> Option<&str> {
     let text = location.to_str()?;
     let (scheme, _) = text.split_once("://")?;
-    ["postgres", "postgresql"]
-        .iter()
-        .any(|known| scheme.eq_ignore_ascii_case(known))
-        .then_some(text)
+    let known = ["postgres", "postgresql"];
+    known.iter().any(|known| scheme.eq_ignore_ascii_case(known)).then_some(text)
 }
 
 /// Opens a memory in a folder or on servers. With `partial`, unreachable servers are left out of

@@ -250,10 +250,7 @@ mod tests {
         let wav = [&b"RIFF\x24\0\0\0WAVE"[..], &[0; 9000]].concat();
         let Err(error) = raw_samples(SlowReader(wav)) else { panic!("a WAV file is read as raw") };
         let error = error.to_string();
-        assert!(
-            error.contains("format WAV") && error.contains("-f s16le -ar 16000 -ac 1 -"),
-            "{error}"
-        );
+        assert!(error.contains("format WAV") && error.contains("-f s16le -ar 16000"), "{error}");
         for length in [0, 1, 5, BLOCK_BYTES, 9001] {
             let bytes: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
             let mut read = Vec::new();

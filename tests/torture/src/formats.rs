@@ -101,10 +101,7 @@ fn add_data_sets(shared: &Shared, formats: &mut Vec<Format>) -> Result<()> {
 
 /// Lists of other programs.
 const LISTS: [(&str, &str); 6] = [
-    (
-        "nemo.json",
-        "{\"audio_filepath\": \"a.wav\", \"offset\": 0.1, \"duration\": 0.5, \"text\": \"a\"}\n",
-    ),
+    ("nemo.json", r#"{"audio_filepath": "a.wav", "offset": 0.1, "duration": 0.5, "text": "a"}"#),
     ("voice.tsv", "client_id\tpath\tsentence\nc\ta.wav\ta word\n"),
     ("metadata.csv", "file_name,transcription\na.wav,a word\n"),
     ("wav.scp", "u1 a.wav\n"),

@@ -43,16 +43,8 @@ fn an_unusable_clip_ends_the_run_or_is_skipped_and_counted() {
     let bad = [
         ("a.wav", "\"frames\":[\"broken.png\"]", "broken.png"),
         ("a.wav", "\"frames\":[\"gone.png\"]", "gone.png"),
-        (
-            "a.wav",
-            "\"frames\":[{\"image\":\"a.png\",\"time\":9}],\"end\":0.5",
-            "is at 9 s, outside the clip",
-        ),
-        (
-            "a.wav",
-            "\"frames\":[{\"image\":\"a.png\",\"time\":9}]",
-            "outside the clip (0 to 0.85 s)",
-        ),
+        ("a.wav", "\"frames\":[{\"image\":\"a.png\",\"time\":9}],\"end\":0.5", "is at 9 s"),
+        ("a.wav", "\"frames\":[{\"image\":\"a.png\",\"time\":9}]", "outside the clip (0 to 0.85"),
         ("a.wav", "\"speaker\":\"s\"", "has no frames"),
         ("gone.wav", with_frames, "audio file not found"),
         ("cut.wav", with_frames, "cut.wav"),

@@ -72,10 +72,7 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     assert_eq!(tensor(&seed.join("main"), name), tensor(&seed.join("one-frame"), name));
     assert!(tensor(&seed.join("main"), name) != tensor(&out.join("seed-1/main"), name));
     let projection = tensor(&seed.join("one-frame"), "projection.weight");
-    assert!(
-        projection.iter().all(|value| *value != 0.0),
-        "the projection did not start from random values"
-    );
+    assert!(projection.iter().all(|value| *value != 0.0), "it did not start from random values");
     assert!(!seed.join("main/checkpoints").exists());
 
     let main = &report.configurations[0];
@@ -104,10 +101,7 @@ fn configurations_share_their_adapters_and_are_compared_on_the_same_utterances()
     std::fs::remove_dir_all(frozen_models.path("whisper")).unwrap();
     write_whisper(&frozen_models.path("whisper"), 9);
     let message = run_grid(&grid, &options, &mut |_| {}).unwrap_err().to_string();
-    assert!(
-        message.contains("seed-1/") && message.contains("with different weights than"),
-        "{message}"
-    );
+    assert!(message.contains("seed-1/") && message.contains("with different weights"), "{message}");
 }
 
 #[test]
@@ -127,10 +121,7 @@ fn two_processes_with_the_same_grid_share_its_runs() {
         let threads = [(); 2].map(|()| scope.spawn(|| run("together")));
         threads.map(|thread| thread.join().unwrap())
     });
-    assert!(
-        !runs_of_first.is_empty() && !runs_of_second.is_empty(),
-        "{runs_of_first:?}, {runs_of_second:?}"
-    );
+    assert!(!runs_of_first.is_empty() && !runs_of_second.is_empty(), "{runs_of_first:?}");
     let mut runs_together = [runs_of_first, runs_of_second].concat();
     runs_alone.sort();
     runs_together.sort();

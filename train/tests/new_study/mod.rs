@@ -110,11 +110,7 @@ fn a_new_study_has_grids() {
     let error = |text: &str, studies| grid(text, studies).expect_err("refused").to_string();
     assert!(error(GRID, engram_train::studies::ALL).contains("is unknown; choose from patent"));
     for (old, new, expected) in [
-        (
-            "\"half\"",
-            "\"last\"",
-            "grid.toml:18: `numbers`: `last` is unknown; choose from all, half",
-        ),
+        ("\"half\"", "\"last\"", "grid.toml:18: `numbers`: `last` is unknown; choose from all"),
         ("numbers =", "part =", "grid.toml:18: unknown key `part`; the keys are"),
         ("\"far\"\nset", "\"far\"\nrun_of = \"main\"\n#", "cannot evaluate a finished run again"),
         ("model.start=500", "seed=3", "grid.toml:8: configuration `far`: `seed=3` has no effect"),

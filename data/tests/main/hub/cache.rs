@@ -30,10 +30,7 @@ fn links_that_lead_out_of_the_cache_are_refused() {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             symlink(cache.folder.path().join("cache").join(target), &path).unwrap();
             let error = cache.fetch().unwrap_err().to_string();
-            assert_has(
-                &error,
-                &[path.to_str().unwrap(), "leads out of the hub's cache", "remove the link"],
-            );
+            assert_has(&error, &[path.to_str().unwrap(), "leads out of the", "remove the link"]);
         }
     }
     for link in [
@@ -67,11 +64,8 @@ fn links_in_place_of_files_are_replaced() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(cache.outside().join(target), &path).unwrap();
         assert_eq!(fs::read(cache.fetch().unwrap()).unwrap(), BODY, "{link}");
-        assert!(
-            fs::canonicalize(&path)
-                .unwrap()
-                .starts_with(fs::canonicalize(&cache.settings.cache).unwrap())
-        );
+        let folder = fs::canonicalize(&cache.settings.cache).unwrap();
+        assert!(fs::canonicalize(&path).unwrap().starts_with(folder));
     }
 }
 

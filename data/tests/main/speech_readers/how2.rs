@@ -46,26 +46,14 @@ fn how2_takes_times_and_speakers_from_their_files() {
 #[test]
 fn how2_takes_paths_from_wav_scp() {
     let files = how2();
-    assert_refused(
-        "how2",
-        &files.source("train"),
-        &["1 of 2", "b_1 (line 1): /somewhere/big.flac"],
-    );
+    assert_refused("how2", &files.source("train"), &["1 of 2", "b_1 (line 1): /somewhere/big"]);
     let data_set = read("how2", &skip_missing(files.source("train"))).unwrap();
     assert_eq!(ids(&data_set), ["v_2"]);
     assert_eq!(data_set.clips[0].audio, files.path("train/../audio/vid.wav"));
     files.write("train/wav.scp", "vid ../audio/vid.wav\n");
-    assert_refused(
-        "how2",
-        &files.source("train"),
-        &["b_1 (line 1): a line for recording big in ", "wav.scp"],
-    );
+    assert_refused("how2", &files.source("train"), &["a line for recording big in ", "wav.scp"]);
     files.write("train/wav.scp", "vid ../audio/vid.wav\nbig sox big.mp3 -t wav - |\n");
-    assert_refused(
-        "how2",
-        &files.source("train"),
-        &["wav.scp:2: ", "output of the command `sox big.mp3"],
-    );
+    assert_refused("how2", &files.source("train"), &["wav.scp:2: ", "output of the command `sox"]);
     fs::remove_file(files.path("train/wav.scp")).unwrap();
     assert_refused("how2", &files.source("train"), &["has no wav.scp", "specify the folder"]);
 }

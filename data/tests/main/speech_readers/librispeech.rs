@@ -61,11 +61,7 @@ fn transcripts_may_be_compressed() {
     assert_eq!(read("librispeech", &files.source("LibriSpeech")).unwrap(), uncompressed);
     let compressed = gzip("84-121123-0000 GO ON\n");
     files.write(&transcript_file, &compressed[..compressed.len() - 5]);
-    assert_refused(
-        "librispeech",
-        &files.source("LibriSpeech"),
-        &["84-121123.trans.txt", "cannot be unpacked"],
-    );
+    assert_refused("librispeech", &files.source("LibriSpeech"), &["84-121123.trans.txt", "cannot"]);
 }
 
 #[test]
@@ -77,15 +73,9 @@ fn bad_librispeech_files_are_reported() {
         ("", &["84-121123.trans.txt", "the file is empty"][..]),
         ("\n \n", &["84-121123.trans.txt", "the file is empty"]),
         ("84-121123-0000 A\n84-121123-0001\n", &[":2: ", "84-121123-0001 has no text"]),
-        (
-            "84-121123-0000 A\n84-9-0001 B\n",
-            &[":2: ", "\"84-9-0001\" is not an id of this chapter"],
-        ),
+        ("84-121123-0000 A\n84-9-0001 B\n", &[":2: ", "\"84-9-0001\" is not an id of this"]),
         ("84-121123-../../a A\n", &[":1: ", "is not an id"]),
-        (
-            "84-121123-0000 A\n84-121123-0001 B\n84-121123-0000 C\n",
-            &[":3: ", "given at", "`84-121123-0000`"],
-        ),
+        ("84-121123-0000 A\n84-121123-0001 B\n84-121123-0000 C\n", &[":3: ", "`84-121123-0000`"]),
     ] {
         files.write(&transcript_file, text);
         assert_refused("librispeech", &source, expected);

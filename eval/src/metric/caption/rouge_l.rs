@@ -121,11 +121,7 @@ mod tests {
                         (0..length).map(|_| random.below(vocabulary_size) as u32).collect()
                     };
                     let (a, b) = (sentence(), sentence());
-                    assert_eq!(
-                        buffers.common_subsequence(&a, &b),
-                        by_textbook(&a, &b),
-                        "{a:?} {b:?}"
-                    );
+                    assert_eq!(buffers.common_subsequence(&a, &b), by_textbook(&a, &b), "{a:?}");
                 }
             }
         }

@@ -48,11 +48,10 @@ impl<'a> Pairs<'a> {
     ///
     /// # Errors
     /// [`EvalError::LengthMismatch`]
-    pub fn new<R, H>(references: &'a [R], hypotheses: &'a [H]) -> Result<Self, EvalError>
-    where
-        R: AsRef<str>,
-        H: AsRef<str>,
-    {
+    pub fn new(
+        references: &'a [impl AsRef<str>],
+        hypotheses: &'a [impl AsRef<str>],
+    ) -> Result<Self, EvalError> {
         check_equal_lengths(references.len(), hypotheses.len())?;
         Ok(Self {
             ids: (1..=references.len()).map(|id| id.to_string().into()).collect(),

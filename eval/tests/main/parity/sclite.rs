@@ -96,8 +96,5 @@ fn a_text_that_is_too_long_for_the_alignment_is_refused() {
     let parse = || parse_texts("f", &text, TextFormat::Trn).expect("trn");
     let pairs = join("r", parse(), "h", parse()).unwrap();
     let error = evaluate(&pairs, &WerOptions::default()).unwrap_err().to_string();
-    assert!(
-        error.starts_with("utterance u1: is too long for a choice of alternatives; "),
-        "{error}"
-    );
+    assert!(error.starts_with("utterance u1: is too long for a choice of alternatives"), "{error}");
 }

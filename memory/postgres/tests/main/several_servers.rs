@@ -78,10 +78,7 @@ fn the_addresses_of_all_servers_are_needed_in_their_first_order() {
     let alone = TestServer::start();
     alone.create("order", FORMAT, &rows(0..30));
     let urls = format!("{a},{b},{}", alone.url("order"));
-    assert_refused(
-        PostgresStore::open(&urls, Connect::default()),
-        ["the other servers do not have"],
-    );
+    assert_refused(PostgresStore::open(&urls, Connect::default()), ["the other servers do not"]);
     assert_eq!(ids(open_on(servers, "order").snapshot().as_ref()), (0..30).collect::<Vec<_>>());
 }
 

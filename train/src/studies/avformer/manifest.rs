@@ -39,8 +39,8 @@ pub(super) struct ManifestClip {
 pub(super) type LengthLimits = (usize, f64);
 
 impl Manifest {
-    /// Reads a manifest or another list, and each of its audio files once, so that bad clips are found before
-    /// training.
+    /// Reads a manifest or another list, and each of its audio files once, so that bad clips are
+    /// found before training.
     pub(super) fn read(
         path: &str,
         lengths: LengthLimits,

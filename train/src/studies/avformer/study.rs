@@ -115,11 +115,8 @@ impl AvformerStudy {
         if data.frames > 0 {
             let encoder = Encoder::open(&model.image_encoder, &Compute::cpu())?;
             if !encoder.modalities().images {
-                let reason = format!(
-                    "{} encodes only text; use CLIP, SigLIP, DINOv2 or MobileNetV2",
-                    encoder.name()
-                );
-                return Err(format!("model.image_encoder: {reason}").into());
+                let remedy = "encodes only text; use CLIP, SigLIP, DINOv2 or MobileNetV2";
+                return Err(format!("model.image_encoder: {} {remedy}", encoder.name()).into());
             }
             let mut progress = Progress::new(quiet, "images", 0, corpus.num_images() as u64);
             let mut store = EmbeddingStore::open(&data.cache, &encoder)?;
