@@ -15,6 +15,8 @@ use tokenizers::normalizers::replace::ReplacePattern;
 const MAX_BYTES: f64 = 1000.0;
 /// The number of bytes that a character may become in Unicode's longest normal form.
 const UNICODE_BYTES: f64 = 33.0;
+/// The number of bytes that a character may become in lower case.
+const LOWERCASE_BYTES: f64 = 4.0;
 /// The largest usual entry of the table of a `Precompiled` step, in bytes.
 const MAX_ENTRY_BYTES: f64 = 64.0;
 /// The maximum number of characters of a word that is split into word pieces: the time grows with
@@ -171,7 +173,8 @@ impl Growth {
             self.is_rewritten = true;
             (bytes, true)
         } else if is_normalizer && !matches!(field("type"), Some("Strip" | "StripAccents")) {
-            return self.map_characters(UNICODE_BYTES);
+            let is_lowercase = field("type") == Some("Lowercase");
+            return self.map_characters(if is_lowercase { LOWERCASE_BYTES } else { UNICODE_BYTES });
         } else {
             return;
         };
