@@ -282,7 +282,7 @@ impl Encode {
                 let input = Input::open(path)?;
                 let mut table = match format {
                     TextFormat::Csv => Table::csv(input),
-                    _ => Table::tsv(input, true),
+                    _ => Table::tsv(input, false),
                 }?;
                 let text = table.column(column).map_err(|error| match error {
                     TextError::MissingColumn { .. } if self.column.is_none() => {

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use engram_textfile::{base_folder, shortened};
+use engram_textfile::base_folder;
 
 use super::gather::{AudioFiles, ClipCollector, NamedLine, Position, file_error, named_lines};
 use super::lists::existing;
@@ -122,8 +122,8 @@ pub(super) fn read_recordings(path: &Path) -> Result<Vec<(u64, String, PathBuf)>
     let folder = base_folder(path);
     let recording = |NamedLine { number, name, value }: NamedLine| {
         if value.ends_with('|') {
-            let command = shortened(&value, 60);
-            let reason = format!("the audio of {name} is the output of the command `{command}`");
+            // The command is not printed, because it may have a password.
+            let reason = format!("the audio of {name} is the output of a command");
             let remedy = "run the command, and write the path of its output file; \
                           commands in data files are not run";
             return Err(Position::Line(number).error(path, reason, remedy));

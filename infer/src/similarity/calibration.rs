@@ -16,7 +16,9 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// Fits the least-squares line from scores to gold; flat if the scores are constant.
+    /// Fits the least-squares line from scores to gold; flat if the scores are constant. A line that
+    /// falls would turn the order of the scores round, so that a model with the wrong order would
+    /// seem right. Then the line rises as steeply instead.
     pub fn fit(scores: &[f64], gold: &[f64]) -> Self {
         let count = scores.len().max(1) as f64;
         let mean = |values: &[f64]| values.iter().sum::<f64>() / count;
@@ -27,6 +29,7 @@ impl Calibration {
             squares += (score - mean_score) * (score - mean_score);
         }
         let slope = if squares > 0.0 { products / squares } else { 0.0 };
+        let slope = slope.abs();
         Self { slope, intercept: mean_gold - slope * mean_score }
     }
 
@@ -61,6 +64,8 @@ mod tests {
         assert!((line.slope - 2.0).abs() < 1e-12 && (line.intercept - 1.0).abs() < 1e-12);
         let flat = Calibration::fit(&[1.0, 1.0], &[0.0, 0.5]);
         assert_eq!((flat.slope, flat.intercept), (0.0, 0.25));
+        let wrong_order = Calibration::fit(&[0.0, 1.0, 2.0], &[5.0, 3.0, 1.0]);
+        assert!(wrong_order.apply(0.0) < wrong_order.apply(2.0));
     }
 
     #[test]

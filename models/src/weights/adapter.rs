@@ -155,10 +155,11 @@ impl Adapter {
                 if part.is_empty() && saved.any(|module| target.split('.').any(|p| p == module)) {
                     continue;
                 }
-                return Err(invalid(
+                let reason = format!(
                     "changes a weight that the base model lacks; give the model that the adapter \
-                     was trained on",
-                ));
+                     was trained on; if this is that model, {MERGE}"
+                );
+                return Err(invalid(&reason));
             };
             let change = changes.entry(base_name.clone()).or_default();
             (change.file, change.name) = (file.to_path_buf(), full_name.clone());
@@ -193,7 +194,8 @@ impl Change {
         let misfit = || {
             let reason = format!(
                 "tensor `{}` does not fit the shape {:?} of the base model's weight, or one of its \
-                 matrices is missing; give the model that the adapter was trained on",
+                 matrices is missing; give the model that the adapter was trained on; if this is \
+                 that model, {MERGE}",
                 self.name,
                 stored.dims()
             );

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args};
 use engram_data::folder::{FolderFiles, SkippedFiles, files};
 use engram_data::messages::counted;
+use engram_eval::wer::read::TextFormat;
 use engram_memory::rows::{
     DEFAULT_FIELDS, EntryColumn, EntryFile, EntryFormat, RowFiles, RowReader, with_location,
 };
@@ -79,7 +80,7 @@ fn text_files(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     };
     let FolderFiles { files, skipped } = files(folder, &is_text)?;
     let folder = folder.display();
-    anyhow::ensure!(
+    ensure!(
         !files.is_empty(),
         "{folder}: has no .txt or .md file (skipped {skipped}); give a folder with text files, or \
          a file with a text on each line"
@@ -152,7 +153,19 @@ impl RowOptions {
             (None, Some(path), _) if path.is_dir() => {
                 (path, EntryFormat::TextFiles(text_files(path)?))
             }
-            (None, Some(path), _) => (path, EntryFormat::Texts),
+            (None, Some(path), _) => {
+                let remedy = match TextFormat::of_path(path) {
+                    TextFormat::Csv | TextFormat::Tsv => "--csv reads a table",
+                    TextFormat::Jsonl => "--entries reads JSON lines",
+                    _ => "",
+                };
+                ensure!(
+                    remedy.is_empty(),
+                    "{}: is not a text on each line; {remedy}",
+                    path.display()
+                );
+                (path, EntryFormat::Texts)
+            }
             (None, None, Some(path)) => {
                 check_kind(path, false)?;
                 if self.columns.is_empty() && path.is_file() {

@@ -53,7 +53,11 @@ fn how2_takes_paths_from_wav_scp() {
     files.write("train/wav.scp", "vid ../audio/vid.wav\n");
     assert_refused("how2", &files.source("train"), &["a line for recording big in ", "wav.scp"]);
     files.write("train/wav.scp", "vid ../audio/vid.wav\nbig sox big.mp3 -t wav - |\n");
-    assert_refused("how2", &files.source("train"), &["wav.scp:2: ", "output of the command `sox"]);
+    assert_refused(
+        "how2",
+        &files.source("train"),
+        &["wav.scp:2: ", "the output of a command; run"],
+    );
     fs::remove_file(files.path("train/wav.scp")).unwrap();
     assert_refused("how2", &files.source("train"), &["has no wav.scp", "specify the folder"]);
 }
