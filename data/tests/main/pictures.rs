@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use engram_data::image::DecodedImage;
 use engram_data::pictures::{Picture, Pictures, gcompris, stamps, thing};
@@ -251,16 +251,18 @@ fn zlib(bytes: &[u8]) -> Vec<u8> {
 #[ignore = "needs ENGRAM_STAMPS: the unpacked packages"]
 fn the_real_packages_are_read() {
     let folder = std::env::var_os("ENGRAM_STAMPS").expect("ENGRAM_STAMPS is a folder");
-    let mut stamps = stamps::read(&PathBuf::from(&folder)).unwrap();
-    println!("{:?}", stamps.left_out);
+    let mut stamps = stamps::read(Path::new(&folder)).unwrap();
+    let left_out = stamps.left_out.values().copied();
+    assert_eq!(left_out.collect::<Vec<_>>(), [529, 2, 11], "{:?}", stamps.left_out);
     stamps.check();
-    let (mut voices, mut seconds) = (BTreeMap::<&str, usize>::new(), 0.0);
+    assert_eq!((stamps.pictures.len(), stamps.faults.len()), (420, 12), "{:?}", stamps.faults);
+    let mut voices: BTreeMap<&str, usize> = BTreeMap::new();
     for sound in stamps.pictures.iter().flat_map(|picture| &picture.sounds) {
         *voices.entry(sound.language.as_deref().unwrap_or("")).or_default() += 1;
-        seconds += sound.seconds;
     }
-    println!("{} {:?} {voices:?} {seconds}", stamps.pictures.len(), stamps.faults);
-    let gcompris = gcompris::read(&PathBuf::from(folder)).unwrap();
-    let explored = gcompris.pictures.iter().filter(|picture| picture.text.len() > 40).count();
-    println!("{} {explored} {}", gcompris.pictures.len(), gcompris.files.len());
+    assert_eq!((voices[""], voices["fr"], voices["es"], voices.len()), (100, 414, 407, 14));
+    let gcompris = gcompris::read(Path::new(&folder)).unwrap();
+    let explored = gcompris.pictures.iter().filter(|picture| picture.text.len() > 40);
+    assert_eq!((explored.count(), gcompris.pictures.len(), gcompris.files.len()), (82, 222, 240));
+    assert_eq!(gcompris.faults, [""; 0]);
 }
