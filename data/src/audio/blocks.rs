@@ -204,7 +204,7 @@ mod tests {
             (b"TTA1", Some("True Audio")),
             (b"Creative Voice File\x1a", Some("Creative Voice")),
             (b".SoX", Some("SoX")),
-            (b"\x1f\x8b\x08", Some("gzip (unpack it)")),
+            (b"\x1f\x8b\x08\0", Some("gzip (unpack it)")),
             (b"version https://git-lfs.github.com/spec/v1\n", Some("text")),
             (b"{\"audio\": \"a.wav\"}\n", Some("text")),
             (b"[\"\xc3\xa4.wav\", \"b.wav\"]", Some("text")),
