@@ -100,6 +100,7 @@ impl Shared {
         inputs::entries(&path("same.jsonl"), 7, 40, "a")?;
         inputs::npy(&path("queries.npy"), &[5, 16], 5)?;
         fs::write(path("web.tsv"), "http://a/1.jpg\ta cat on a mat\nhttp://a/2.jpg\ta dog\n")?;
+        fs::write(path("lines.txt"), "a cat on a mat\na dog\n")?;
         fs::write(path("ref.tsv"), "a\tturn the light on\nb\tplay some jazz\n")?;
         fs::write(path("hyp.tsv"), "a\tturn the light off\nb\tplay jazz\n")?;
         let arrays = "--keys {s}/keys.npy --values {s}/values.npy --entries {s}/entries.jsonl";
