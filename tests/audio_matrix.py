@@ -395,7 +395,7 @@ def compare(decoded):
         if seconds is not None:
             expected = round(seconds * RATE)
         if number == "refused":
-            passed = may_be_refused and message.startswith(path) and len(message) < 500
+            passed = may_be_refused and message.startswith(path) and len(message) < 300
         else:
             read_files += 1
             same_length = abs(int(number) - expected) <= tolerance

@@ -292,9 +292,9 @@ fn every_family_of_text_encoders_is_trained() {
             let [trained, untrained] =
                 ["a", "b"].map(|it| comparison[it]["value"].as_f64().unwrap());
             // Four directions of one kind of layer cannot make every random model better.
-            let difference =
-                if run == "all" { trained - untrained } else { (trained - untrained).abs() };
-            assert!(difference > 0.01, "{family}, {run}: {trained}, {untrained}");
+            let gain = trained - untrained;
+            let is_trained = if run == "all" { gain > 0.05 } else { gain.abs() > 0.01 };
+            assert!(is_trained, "{family}, {run}: {trained}, untrained {untrained}");
             succeeds(folder, &format!("score pairs.csv --model {run} --out {run}.csv --quiet"));
         }
     }

@@ -33,10 +33,9 @@ pub(crate) fn check_is_not_text(path: &Path) -> Result<(), DataError> {
     let Some((kind, text)) = text_kind(&start) else { return Ok(()) };
     let first = shortened(text.lines().next().unwrap_or_default(), 60);
     let reason = format!("is {kind}, not audio; it begins with `{first}`");
-    let remedy = "write a list of clips as JSON lines, into a file that ends in .jsonl: \
-                  {\"audio\": \"a.wav\", \"start\": 0.5, \"end\": 1.5, \"text\": \"…\"}; only `audio` is \
-                  required, and times are in seconds. Lists of other programs need the endings \
-                  .json, .jsonl (NeMo), .tsv (Common Voice), .csv (Hugging Face), .scp (Kaldi)";
+    let remedy = "write a list of clips as JSON lines, into a .jsonl file: {\"audio\": \"a.wav\", \
+                  \"start\": 0.5, \"end\": 1.5, \"text\": \"…\"}; only `audio` is required; lists of \
+                  other programs end in .json, .tsv, .csv or .scp";
     Err(TextError::malformed(path, None, reason, remedy).into())
 }
 
