@@ -35,7 +35,11 @@ fn triples_passages_and_questions_are_written() {
     let folder = &Folder::new();
     write_files(folder);
     let wikidata = "data entries wikidata edges.txt --labels labels.json";
-    refused(folder, &format!("{wikidata} --out w.jsonl"), "edges.txt:1: the object Q5 has no");
+    refused(
+        folder,
+        &format!("{wikidata} --out w.jsonl"),
+        "edges.txt:1: the object Q5 has no label",
+    );
     assert!(!folder.join("w.jsonl").exists());
     let wikidata = &format!("{wikidata} --keep-ids");
     let counts = json(folder, &format!("{wikidata} --reverse --descriptions --out w.jsonl"));

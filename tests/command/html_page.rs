@@ -60,7 +60,11 @@ fn each_evaluation_writes_a_page() {
     );
     let replies = "{\"id\": 1, \"answer\": \"no\", \"response\": \"Yes, a dog.\"}\n\
                    {\"id\": 2, \"answer\": \"no\", \"response\": \"no\"}\n";
-    check_page(&[("r.jsonl", replies)], "haystack --hyp r.jsonl", &["By correct answer", "a dog."]);
+    check_page(
+        &[("r.jsonl", replies)],
+        "haystack --hyp r.jsonl",
+        &["By correct answer", "Yes, a dog."],
+    );
     let gold = "id,anchor,target,context,score\n1,wood,wooden,B44,1\n2,wood,steel,B44,0\n\
                 3,pipe,tube,F16,0.75\n";
     check_page(

@@ -227,7 +227,11 @@ fn minilm_finds_the_entry_of_a_paraphrase() {
     ] {
         assert_eq!(hits(folder, &["m", "-k", "1", "--text", question])[0][0].0, id, "{question}");
     }
-    refused(folder, "memory search m --image a.jpg", &["--image: the query has an", "only text"]);
+    refused(
+        folder,
+        "memory search m --image a.jpg",
+        &["--image: the query has an image", "only text"],
+    );
 
     // The cosines equal those from `engram score`.
     let texts = [entries[1]["text"].as_str().unwrap(), entries[3]["text"].as_str().unwrap()];

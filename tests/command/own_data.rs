@@ -199,7 +199,10 @@ fn pairs_of_any_columns_train_a_model() {
         assert!(!folder.join("bad").exists(), "{arguments}");
     }
     for (arguments, part) in [
-        ("reveal --recipe patent/world", "is `patent`; use a recipe of `reveal`, or train"),
+        (
+            "reveal --recipe patent/world",
+            "is `patent`; use a recipe of `reveal`, or train `patent`",
+        ),
         ("reveal --recipe pairs.csv", "pairs.csv:1: "),
         ("reveal --recipe pairs.csv", "a recipe is a TOML file"),
         ("patent --recipe patent/world --set start.run=s", "`start` is not supported"),

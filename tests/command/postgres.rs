@@ -125,7 +125,10 @@ fn errors_name_the_server_the_reason_and_the_remedy() {
     let host = server.folder.path().display();
     for (url, parts) in [
         (server.url("none"), ["is not a memory", "memory=none"]),
-        ("postgres://app:secret@localhost/memories".to_owned(), ["in PGPASSWORD", "localhost"]),
+        (
+            "postgres://app:secret@localhost/memories".to_owned(),
+            ["put it in PGPASSWORD", "localhost"],
+        ),
         (format!("postgres://app@/none?host={host}"), ["does not exist", "create the database"]),
         ("postgres://app@/memories?host=/nowhere".to_owned(), ["/nowhere", "the server runs"]),
     ] {

@@ -136,7 +136,10 @@ fn a_run_on_files_has_the_scores_of_eval_and_refuses_other_memories() {
     write_data(&folder.join("data"));
     fs::write(folder.join("recipe.toml"), RECIPE).unwrap();
     let printed = succeeds(folder, "train reveal --recipe recipe.toml --run run --quiet");
-    assert!(printed.contains("of captions: 12") && printed.contains("note: "), "{printed}");
+    assert!(
+        printed.contains("test examples of captions: 12") && printed.contains("note: "),
+        "{printed}"
+    );
     let summary = read_json(&folder.join("run/summary.json"));
     let scores = summary["dataset_metrics"].as_array().unwrap();
     for (score, command) in scores.iter().zip([

@@ -30,7 +30,10 @@ fn one_and_several_references_give_sacrebleus_scores() {
         }
     }
     let text = succeeds(folder, "eval text --ref 1.txt --ref 2.txt --hyp hyp.txt --worst 2");
-    assert!(text.starts_with("Texts, 3 lines, references per line: 2, normaliser none"), "{text}");
+    assert!(
+        text.starts_with("Texts, 3 lines, references per line: 2, normaliser none\n"),
+        "{text}"
+    );
     assert!(text.contains("Worst lines, by chrF\nline        2\nchrF        0.0000\n"), "{text}");
     assert!(text.contains("points"), "{text}");
 }

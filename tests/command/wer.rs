@@ -122,7 +122,11 @@ fn speaker_files_of_kaldi_are_tables() {
     let missing = "column `gender` is missing; the header has: id, speaker";
     refused(folder, &format!("{files} --table utt2spk --by gender"), missing);
     fs::write(folder.join("spk2gender"), "s1 m\n").unwrap();
-    refused(folder, &format!("{files} --table spk2gender --by gender"), "for the speaker `s2`");
+    refused(
+        folder,
+        &format!("{files} --table spk2gender --by gender"),
+        "no line for the speaker `s2`",
+    );
 }
 
 #[test]
@@ -155,7 +159,10 @@ fn manifests_and_tables_are_read_by_their_columns() {
     for (arguments, expected) in [
         ("--ref manifest.json --hyp other.json", "no prediction for id `b.wav` (manifest.json:2)"),
         ("--ref manifest.json --hyp hyp.tsv", "no prediction for id `a.wav` (manifest.json:1)"),
-        ("--pairs both.csv", "both.csv:1: has no column of hypotheses; it has: ID, Sentence"),
+        (
+            "--pairs both.csv",
+            "both.csv:1: has no column of hypotheses; it has: ID, Sentence, Output",
+        ),
         ("--pairs ref.csv --hyp-column text", "ref.csv:1: has no `text`; it has: utterance_id"),
         ("--ref both.csv --hyp hyp.tsv --id-column nr", "both.csv:1: has no `nr`; it has"),
     ] {

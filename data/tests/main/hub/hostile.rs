@@ -56,7 +56,10 @@ fn unsafe_names_in_headers_are_refused() {
             let server = hub_with_metadata(commit, etag, &size);
             let cache = TestCache::new(&server.endpoint);
             cache.assert_refused(&["check HF_ENDPOINT"]);
-            assert!(!cache.settings.cache.exists(), "{invalid:?} is refused before a path is made");
+            assert!(
+                !cache.settings.cache.exists(),
+                "{invalid:?} is refused before any path is made"
+            );
         }
     }
 }

@@ -81,14 +81,20 @@ fn downloaded_files_are_available_offline() {
     let requests = hub.server.requests();
     assert_eq!(requests[0], "/owner/name/resolve/main/config.json 0-0 none");
     let pinned = format!("/owner/name/resolve/{COMMIT}/onnx/model.onnx 0-0 none");
-    assert!(requests.contains(&pinned), "later files are of the first file's commit: {requests:?}");
+    assert!(
+        requests.contains(&pinned),
+        "later files come from the first file's commit: {requests:?}"
+    );
 
     hub.settings.offline = true;
     hub.fetch("big.safetensors").unwrap();
     assert!(hub.server.requests().is_empty());
     let message = hub.fetch("vocab.txt").unwrap_err().to_string();
     let cache_path = format!("snapshots/{COMMIT}/vocab.txt");
-    assert_has(&message, &["hf://owner/name", "vocab.txt", "offline", "once online", &cache_path]);
+    assert_has(
+        &message,
+        &["hf://owner/name", "vocab.txt", "offline", "run once online", &cache_path],
+    );
     assert_eq!(model().optional_file("vocab.txt", &hub.settings).unwrap(), None);
 }
 

@@ -61,10 +61,16 @@ fn a_table_has_images_captions_and_splits() {
     assert_eq!((lines.len(), counts.skipped), (1, skip_counts([(Reason::OtherSplit, 2)])));
     assert_refused(table("image,caption\n1.jpg,a\n", &options), "c.csv:1: has no splits");
     options.splits.clear();
-    assert_refused(table("image,text\n1.jpg,a\n", &options), "c.csv:1: column `caption` is");
+    assert_refused(
+        table("image,text\n1.jpg,a\n", &options),
+        "c.csv:1: column `caption` is missing",
+    );
     assert_refused(table("image,caption\n1.jpg,a\n,b\n", &options), "c.csv:3: has no image");
     assert_refused(table("image,caption\n1.jpg, \n", &options), "c.csv:2: has no caption");
-    assert_refused(table("image,caption\n1.jpg\n", &options), "c.csv:2: 1 fields where the header");
+    assert_refused(
+        table("image,caption\n1.jpg\n", &options),
+        "c.csv:2: 1 fields where the header has 2",
+    );
 }
 
 #[test]

@@ -17,7 +17,10 @@ fn gzip_files_are_decompressed_or_reported() {
     let both = [gzip(b"http://a\tb\n"), compressed.clone()].concat();
     assert_eq!(web(&both).unwrap().0.len(), 1001);
     for length in 2..compressed.len() {
-        assert_refused(web(&compressed[..length]), "data.file: is gzip-compressed but cannot");
+        assert_refused(
+            web(&compressed[..length]),
+            "data.file: is gzip-compressed but cannot be unpacked",
+        );
     }
     assert_refused(web(&[&compressed[..], b"junk"].concat()), "cannot be unpacked");
     assert_refused(web(&gzip(&compressed)), "data.file: is gzip-compressed twice");

@@ -110,7 +110,10 @@ fn bad_edges_and_labels_are_reported_or_counted() {
         ("a\t\tc\n", ":1: expected 3 tab-separated ids"),
         (r#"[["a","b","c"],["a","b"]]"#, "data.file, item 2: invalid length 2"),
         (r#"[["a","b","c"],["a","b",3]]"#, "item 2: invalid type"),
-        (r#"[["a","b","c"],{"subject":"a","relation":"b","object":"c"}]"#, "item 2: not a list"),
+        (
+            r#"[["a","b","c"],{"subject":"a","relation":"b","object":"c"}]"#,
+            "item 2: not a list of 3 ids",
+        ),
     ] {
         let triples = |skips| triples(edges, ["", ""], "", skips);
         assert_refused(triples(false), expected);

@@ -62,7 +62,11 @@ fn bad_ego4d_files_are_reported() {
         "\"start_time_sec\": 12.5, \"end_time_sec\": 13",
     );
     files.write("av.json", duplicate);
-    assert_refused("ego4d", &source, &["entry `c-2`", "transcriptions 1 and 4 are both 3-c-2"]);
+    assert_refused(
+        "ego4d",
+        &source,
+        &["entry `c-2`", "transcriptions 1 and 4 are both 3-c-2_1_12.5_13"],
+    );
     files.write("av.json", &EGO4D[..EGO4D.len() / 2]);
     assert_refused("ego4d", &source, &["ends in the middle"]);
     files.write("av.json", "");
@@ -70,7 +74,11 @@ fn bad_ego4d_files_are_reported() {
     files.write("av.json", r#"{"videos": []}"#);
     assert_refused("ego4d", &source, &["has no clip with a transcript"]);
     files.write("av.json", EGO4D.replace("c-2", "c-3"));
-    assert_refused("ego4d", &source, &["2 of 2", "X-c-3_1_0.0_1.25 (entry `c", "audio/c-3.{wav"]);
+    assert_refused(
+        "ego4d",
+        &source,
+        &["2 of 2", "X-c-3_1_0.0_1.25 (entry `c-3`)", "audio/c-3.{wav"],
+    );
 }
 
 /// A clip whose boxes exceed the item limit of the other readers.

@@ -43,7 +43,10 @@ fn bad_howto100m_files_are_reported() {
     for (video, expected) in [
         (r#"{"start": [0, 1], "end": [1], "text": ["a"]}"#, &["2 starts, 1 ends and 1 texts"][..]),
         (r#"{"start": [0], "end": [1], "text": ["a", "b"]}"#, &["1 ends and 2 texts"]),
-        (r#"{"start": [0, 3], "end": [1, 2], "text": ["a", "b"]}"#, &["caption 1: end 2 is"]),
+        (
+            r#"{"start": [0, 3], "end": [1, 2], "text": ["a", "b"]}"#,
+            &["caption 1: end 2 is before"],
+        ),
         (r#"{"start": [-1], "end": [2], "text": ["a"]}"#, &["start -1"]),
         (r#"{"start": [0], "end": [2]}"#, &["`text`"]),
         (r#"{"start": [0], "end": ["2"], "text": ["a"]}"#, &["\"2\""]),

@@ -49,7 +49,11 @@ fn bad_visspeech_files_are_reported() {
     let source = files.with_audio("v.csv");
     assert_refused("visspeech", &source, &["1 of 2", "cut-1-2 (line 3)", "audio/cut.{wav,flac"]);
     assert_eq!(read("visspeech", &skip_missing(source.clone())).unwrap().clips.len(), 1);
-    assert_refused("visspeech", &files.source("v.csv"), &["v.csv", "specify the folder"]);
+    assert_refused(
+        "visspeech",
+        &files.source("v.csv"),
+        &["v.csv", "specify the folder of the audio files"],
+    );
     let header = "key,yt_id,start_time,end_time,annotation\n";
     files.write("audio/cut-1-2.wav", "x");
     for (rows, expected) in [
