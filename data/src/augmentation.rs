@@ -309,18 +309,20 @@ fn luminance(colour: [f32; 3]) -> f32 {
 }
 
 /// A generator of normally distributed numbers (Box-Muller).
-pub(crate) struct Normal<'a> {
+pub struct Normal<'a> {
     rng: &'a mut ChaCha8Rng,
     /// The second number of the last pair; `None` if it has been returned.
     second: Option<f32>,
 }
 
 impl<'a> Normal<'a> {
-    pub(crate) fn new(rng: &'a mut ChaCha8Rng) -> Self {
+    /// Draws from `rng`.
+    pub fn new(rng: &'a mut ChaCha8Rng) -> Self {
         Self { rng, second: None }
     }
 
-    pub(crate) fn draw(&mut self) -> f32 {
+    /// Returns the next number.
+    pub fn draw(&mut self) -> f32 {
         if let Some(second) = self.second.take() {
             return second;
         }

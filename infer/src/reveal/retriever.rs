@@ -68,10 +68,7 @@ impl Retriever {
         (items, stop): (Range<usize>, &Stop),
     ) -> Result<()> {
         remove_memory(folder)?;
-        let config = &model.config;
-        let values = ValueFormat { tokens: config.value_tokens, width: config.t5.d_model, dtype };
-        let format =
-            MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) };
+        let format = memory_format(&model.config, dtype);
         let indices: Vec<usize> = items.collect();
         let mut items = ItemEncoder::new(model, corpus, sequencer);
         let batches = indices.chunks(ENTRIES_PER_BATCH).map(|indices| {
@@ -238,6 +235,12 @@ impl Retriever {
         let snapshot = self.snapshot();
         Ok((snapshot.keys(rows)?, snapshot.values(rows)?))
     }
+}
+
+/// The format of a model's memory, with values of a number type.
+pub fn memory_format(config: &RevealConfig, dtype: ValueDtype) -> MemoryFormat {
+    let values = ValueFormat { tokens: config.value_tokens, width: config.t5.d_model, dtype };
+    MemoryFormat { width: config.key_dim, normalised: false, values: Some(values) }
 }
 
 /// Computes the keys and values of entries, flattened.

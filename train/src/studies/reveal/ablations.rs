@@ -19,6 +19,8 @@ use engram_infer::reveal::memory_folder::remove_memory;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
+use super::controls::Control;
+use super::corpus::THINGS;
 use super::evaluation::{DeletionAreas, FinishedRun};
 use super::needle::{NeedleMetrics, NeedleOutcome};
 use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
@@ -103,7 +105,7 @@ impl AblationStudy for RevealAblations {
                 Filter { key: SOURCE, values: Source::ALL.map(Source::name).to_vec() },
             ],
             systems: &SYSTEMS,
-            evaluation_keys: &["k", "without_sources", "deletions"],
+            evaluation_keys: &["k", "without_sources", "control", "deletions"],
             columns: vec![
                 column("exact_match", "exact match", EXACT_MATCH),
                 column("recall_at_1", "recall@1", RECALL_AT_1),
@@ -191,6 +193,8 @@ struct Evaluation {
     k: Option<usize>,
     /// Sources whose entries are removed from the memory.
     without_sources: Vec<String>,
+    /// The change to the questions or to the memory.
+    control: Option<Control>,
     /// Instead of answering all questions: the number of answers whose retrieved entries are
     /// deleted one by one, for attribution.
     deletions: Option<usize>,
@@ -390,12 +394,15 @@ fn trained_retrieval(grid: &Grid, configuration: &Configuration) -> Result<Retri
     let mut recipe = grid.recipe(configuration, 1, Phases::Whole)?;
     let RevealSettings { data, memory, .. } =
         settings(&mut recipe).map_err(|error| grid.configuration_error(configuration, &error))?;
-    if !data.is_world() {
-        let reason = "names files; a grid compares answers about the embedded world: remove the \
-                      file keys";
+    if !data.is_world() && data.things.is_none() {
+        let reason = "names files; a grid compares answers about the embedded world or about \
+                      pictures of things: remove the file keys";
         return Err(grid.configuration_error(configuration, &recipe.error("data", reason)));
     }
-    let mut sources = Source::ALL.map(Source::name).to_vec();
+    let mut sources = match data.things {
+        Some(_) => vec![THINGS],
+        None => Source::ALL.map(Source::name).to_vec(),
+    };
     sources.retain(|name| data.without_sources.iter().all(|excluded| excluded != name));
     Ok(Retrieval { k: memory.k, sources, world: data.world() })
 }
@@ -455,8 +462,8 @@ fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> R
     durable::create_folder(folder).map_err(TrainError::io(folder))?;
     // The origin is removed first, so that it never describes other answers.
     durable::remove_file(&origin_file).map_err(TrainError::io(&origin_file))?;
-    let Evaluation { k, without_sources, deletions } =
-        Evaluation::of(configuration).map_err(|reason| {
+    let Evaluation { k, without_sources, control, deletions } = Evaluation::of(configuration)
+        .map_err(|reason| {
             let location = format!("configuration `{}`", configuration.name);
             TrainError::Recipe { location, reason }
         })?;
@@ -464,7 +471,7 @@ fn evaluate_again(configuration: &Configuration, run: &Path, folder: &Path) -> R
     match deletions {
         Some(answers) => write_areas(folder, &run.deletion_areas(answers, seed)?)?,
         None => {
-            let answers = run.evaluate(k, &without_sources)?;
+            let answers = run.evaluate(k, &without_sources, control)?;
             write_file(&test_answers, &TestAnswer::to_lines(&answers).map_err(json_error)?)?;
         }
     }

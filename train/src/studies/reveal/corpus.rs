@@ -22,6 +22,8 @@ use engram_data::messages::counted;
 use engram_data::world::questions::Part;
 use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, Task};
 
+pub(super) use things::SOURCE as THINGS;
+
 use super::settings::RevealData;
 use crate::study::StudyResult;
 

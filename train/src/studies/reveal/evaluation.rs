@@ -11,6 +11,7 @@ use engram_infer::reveal::encoding::Encoding;
 use engram_infer::reveal::evidence::{Attribution, AttributionCase, area, order};
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::identity::Identity;
+use engram_infer::reveal::memory_folder::remove_memory;
 use engram_infer::reveal::retriever::Retriever;
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
@@ -20,6 +21,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::NAME;
+use super::controls::Control;
 use super::run::{TestAnswer, settings, test_answers};
 use super::settings::RevealMemory;
 use super::study::RevealStudy;
@@ -30,9 +32,13 @@ use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::{check_inputs, lock};
 use crate::study::{Study, StudyError, StudyResult};
 
+/// The folder of the memory of a control, in the run's folder.
+const CONTROL_MEMORY: &str = "memory-control";
+
 /// A finished run with its data and weights.
 pub struct FinishedRun {
     run: PathBuf,
+    seed: u64,
     study: RevealStudy,
     encoding: Arc<Encoding>,
     model: Reveal,
@@ -84,10 +90,10 @@ impl FinishedRun {
         }
         let model = encoding.load_checked(&run.join(WEIGHTS), &compute);
         let model = model.map_err(TrainError::in_study(NAME, "reading the weights"))?;
-        Ok(Self { run: run.to_path_buf(), study, encoding, model })
+        Ok(Self { run: run.to_path_buf(), seed: recipe.seed, study, encoding, model })
     }
 
-    /// Answers the test questions again, with another `k`, or without some sources.
+    /// Answers the test questions again, with another `k`, without some sources, or with a control.
     ///
     /// # Errors
     /// Errors of opening the memory; an error for a source that is not in the memory.
@@ -95,14 +101,26 @@ impl FinishedRun {
         &self,
         k: Option<usize>,
         without_sources: &[String],
+        control: Option<Control>,
     ) -> Result<Vec<TestAnswer>> {
         let evaluate = || -> StudyResult<Vec<TestAnswer>> {
             let k = k.unwrap_or(self.study.forward(&self.model, None).k);
-            let retriever = self.retriever(k, without_sources)?;
+            let (corpus, folder) = (&self.encoding.corpus, self.run.join(CONTROL_MEMORY));
+            let dtype = self.study.memory.value_type;
+            let changed = control.map(|control| {
+                control.memory(&folder, &self.model, &self.encoding, dtype, self.seed)
+            });
+            let retriever = match changed.transpose()?.flatten() {
+                Some(changed) => Some(changed),
+                None => self.retriever(k, without_sources)?,
+            };
             let forward = Forward { k, ..self.study.forward(&self.model, retriever.as_ref()) };
-            let examples: Vec<&Example> = self.encoding.corpus.test.iter().collect();
+            let examples = control.map_or(corpus.test.clone(), |control| control.examples(corpus));
+            let examples: Vec<&Example> = examples.iter().collect();
             let answers = Answers::of(&forward, &examples, &Stop::default())?;
-            Ok(test_answers(&self.encoding.corpus, &examples, &answers))
+            drop(retriever);
+            remove_memory(&folder)?;
+            Ok(test_answers(corpus, &examples, &answers))
         };
         evaluate().map_err(TrainError::in_study(NAME, "evaluating a finished run again"))
     }

@@ -249,13 +249,13 @@ fn finish(
     };
     let dataset_metrics = test_dataset_metrics(&trained.run, corpus, &examples, &answers)?;
     let swapped = match (&corpus.images, k) {
-        (_, 0) | (Images::Files(_) | Images::CutOuts(_), _) => None,
-        (Images::World { world, .. }, _) => {
+        (_, 0) | (Images::Files(_), _) => None,
+        _ => {
             // Facts are changed in a separate memory; the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
             let mut retriever = build_memory(&folder)?;
             let forward = study.forward(&model, None);
-            let report = swap(&forward, &mut retriever, world, SWAPPED_FACTS, recipe.seed)?;
+            let report = swap(&forward, &mut retriever, SWAPPED_FACTS, recipe.seed)?;
             drop(retriever);
             remove_memory(&folder)?;
             Some(report)

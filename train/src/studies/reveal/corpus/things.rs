@@ -26,7 +26,7 @@ use crate::studies::reveal::settings::{RevealData, Things};
 use crate::study::StudyResult;
 
 /// The source of the entries.
-const SOURCE: &str = "names";
+pub const SOURCE: &str = "names";
 /// Fraction of things that a language must name to be used by default.
 const NAMED_SHARE: f64 = 0.95;
 /// The endings of background files.
