@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use image::imageops::{self, FilterType};
-use image::{RgbImage, Rgba, RgbaImage};
+use image::{Rgb, RgbImage, Rgba, RgbaImage};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
@@ -18,7 +18,7 @@ const PLAIN: [u8; 3] = [255; 3];
 /// The side of a clean cut-out's longer edge, as a fraction of the output's side.
 const CLEAN_SCALE: f32 = 0.95;
 
-/// A cut-out, cropped to its visible part. Its colours are multiplied by their opacity, so that
+/// A cut-out, cropped to its visible part, or a whole photograph. Its colours are multiplied by their opacity, so that
 /// colours beneath the transparency never show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CutOut(RgbaImage);
@@ -55,41 +55,39 @@ impl Composite {
     }
 
     /// Returns a view: the thing at a random place on a random part of the background. The same
-    /// random state gives the same bytes.
-    pub fn view(&self, thing: &CutOut, background: &RgbImage, rng: &mut ChaCha8Rng) -> RgbImage {
-        let mut view = self.part_of(background, rng);
+    /// random state gives the same bytes. Pixels are interpolated, not averaged, so thing and
+    /// background should not be much larger than the view.
+    pub fn view(&self, thing: &CutOut, background: &CutOut, rng: &mut ChaCha8Rng) -> RgbImage {
+        let [width, height] = [background.0.width() as f32, background.0.height() as f32];
+        let part = rng.random_range(self.background..=1.0) * width.min(height);
+        let [left, top] = [width, height].map(|side| rng.random_range(0.0..=side - part));
+        let size = self.size as f32;
         let scale = rng.random_range(self.scale[0]..=self.scale[1]);
         let angle = (self.rotation * rng.random_range(-1.0..=1.0)).to_radians();
         let light = rng.random_range(self.light[0]..=self.light[1]);
         let flip = rng.random_bool(self.flip);
-        let room = self.size as f32 * (1.0 - scale) / 2.0;
+        let room = size * (1.0 - scale) / 2.0;
         let offset = [(); 2].map(|()| room * rng.random_range(-1.0..=1.0));
-        let mut thing = thing.resized(scale * self.size as f32);
-        if flip {
-            imageops::flip_horizontal_in_place(&mut thing);
-        }
-        paste(&mut view, &thing, Placement { offset, angle, light });
+        // Pixel centres are at half-integer coordinates.
+        let place = |start: f32, pixel: u32, side: f32| {
+            (start + (pixel as f32 + 0.5) * part / size - 0.5).clamp(0.0, side - 1.0)
+        };
+        let mut view = RgbImage::from_fn(self.size, self.size, |x, y| {
+            let (x, y) = (place(left, x, width), place(top, y, height));
+            let [red, green, blue, _] = interpolate(&background.0, x, y);
+            Rgb([red, green, blue].map(|value| value.round() as u8))
+        });
+        paste(&mut view, thing, Placement { scale, offset, angle, light, flip });
         view
     }
 
     /// Returns the clean view: the whole thing, in the middle, on white.
     pub fn clean(&self, thing: &CutOut) -> RgbImage {
-        let mut view = RgbImage::from_pixel(self.size, self.size, image::Rgb(PLAIN));
-        let thing = thing.resized(CLEAN_SCALE * self.size as f32);
-        paste(&mut view, &thing, Placement { offset: [0.0; 2], angle: 0.0, light: 1.0 });
+        let mut view = RgbImage::from_pixel(self.size, self.size, Rgb(PLAIN));
+        let thing = CutOut(thing.resized(CLEAN_SCALE * self.size as f32));
+        let (scale, offset) = (CLEAN_SCALE, [0.0; 2]);
+        paste(&mut view, &thing, Placement { scale, offset, angle: 0.0, light: 1.0, flip: false });
         view
-    }
-
-    /// A random square of a background, in the size of a view.
-    fn part_of(&self, background: &RgbImage, rng: &mut ChaCha8Rng) -> RgbImage {
-        let (width, height) = background.dimensions();
-        let shorter = width.min(height).max(1);
-        let side = (rng.random_range(self.background..=1.0) * shorter as f32).round().max(1.0);
-        let side = (side as u32).min(shorter);
-        let left = rng.random_range(0..=width.saturating_sub(side));
-        let top = rng.random_range(0..=height.saturating_sub(side));
-        let part = imageops::crop_imm(background, left, top, side, side).to_image();
-        imageops::resize(&part, self.size, self.size, FilterType::Triangle)
     }
 }
 
@@ -134,25 +132,30 @@ impl CutOut {
 
 /// Where and how a thing lies on a view.
 struct Placement {
+    /// The length of the thing's longer edge, as a fraction of the view's side.
+    scale: f32,
     /// The distance of the thing's centre from the view's centre, in pixels.
     offset: [f32; 2],
     /// The rotation, in radians.
     angle: f32,
     light: f32,
+    flip: bool,
 }
 
 /// Pastes a thing on a view.
-fn paste(view: &mut RgbImage, thing: &RgbaImage, placement: Placement) {
-    let Placement { offset: [right, down], angle, light } = placement;
-    let (sin, cos) = angle.sin_cos();
+fn paste(view: &mut RgbImage, CutOut(thing): &CutOut, placement: Placement) {
+    let Placement { scale, offset, angle, light, flip } = placement;
+    // The number of the thing's pixels for each pixel of the view.
+    let step = thing.width().max(thing.height()) as f32 / (scale * view.width() as f32);
+    let (sin, cos) = (angle.sin() * step, angle.cos() * step);
+    let side = if flip { -1.0 } else { 1.0 };
     let half = |side: u32| side as f32 / 2.0;
-    let centre = [half(view.width()) + right, half(view.height()) + down];
-    let (half_width, half_height) = (half(thing.width()), half(thing.height()));
+    let centre = [half(view.width()) + offset[0], half(view.height()) + offset[1]];
     for (x, y, pixel) in view.enumerate_pixels_mut() {
         // Pixel centres are at half-integer coordinates.
         let (dx, dy) = (x as f32 + 0.5 - centre[0], y as f32 + 0.5 - centre[1]);
-        let source_x = dx * cos + dy * sin + half_width - 0.5;
-        let source_y = dy * cos - dx * sin + half_height - 0.5;
+        let source_x = side * (dx * cos + dy * sin) + half(thing.width()) - 0.5;
+        let source_y = dy * cos - dx * sin + half(thing.height()) - 0.5;
         let [colours @ .., alpha] = interpolate(thing, source_x, source_y);
         let behind = 1.0 - alpha / 255.0;
         for (value, colour) in pixel.0.iter_mut().zip(colours) {
@@ -196,7 +199,8 @@ mod tests {
     fn hidden_colours_never_show_and_the_thing_keeps_its_size() -> Result<(), &'static str> {
         let thing = CutOut::new(&square(), 100).ok_or("invisible")?;
         assert_eq!(thing.0.dimensions(), (8, 8));
-        let background = RgbImage::from_pixel(30, 20, image::Rgb([0, 0, 255]));
+        let background = RgbaImage::from_pixel(30, 20, Rgba([0, 0, 255, 255]));
+        let background = CutOut::new(&background, 100).ok_or("invisible")?;
         let composite = Composite { scale: [0.5; 2], light: [1.0; 2], ..Composite::new(32) };
         let view = composite.view(&thing, &background, &mut ChaCha8Rng::seed_from_u64(3));
         assert!(view.pixels().all(|pixel| pixel.0[1] == 0), "green is hidden");

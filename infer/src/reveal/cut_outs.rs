@@ -5,9 +5,7 @@ use std::sync::OnceLock;
 
 use engram_data::DataError;
 use engram_data::composite::{Composite, CutOut};
-use engram_data::image::DecodedImage;
-use image::imageops::{self, FilterType};
-use image::{DynamicImage, RgbImage};
+use image::RgbImage;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -15,8 +13,10 @@ use sha2::{Digest, Sha256};
 
 use super::images::{FIRST_TRAINING_VIEW, planes};
 
-/// Things and photographs are kept with edges of up to this many sides of a view.
-const STORED_SCALE: u32 = 2;
+/// Things are kept with edges of up to this many sides of a view, photographs with longer ones,
+/// because a view shows a part of them.
+const THING_SCALE: u32 = 1;
+const BACKGROUND_SCALE: u32 = 2;
 /// Every this many backgrounds, one is for evaluation.
 const BACKGROUNDS_PER_TEST: usize = 5;
 
@@ -28,7 +28,7 @@ pub struct CutOuts {
     /// The clean view of each thing, made on first use.
     clean: Vec<OnceLock<RgbImage>>,
     /// The backgrounds of evaluation, and those of training.
-    backgrounds: [Vec<RgbImage>; 2],
+    backgrounds: [Vec<CutOut>; 2],
     composite: Composite,
     seed: u64,
 }
@@ -38,7 +38,7 @@ impl CutOuts {
     /// pixels. `others` are further things, without a file. At least two backgrounds are needed.
     ///
     /// # Errors
-    /// The errors of [`DecodedImage::open`]; `OutOfRange` with fewer than two backgrounds
+    /// The errors of [`CutOut::open`]; `OutOfRange` with fewer than two backgrounds
     pub fn open(
         folder: &Path,
         names: Vec<PathBuf>,
@@ -48,14 +48,14 @@ impl CutOuts {
         seed: u64,
     ) -> Result<Self, DataError> {
         let size = size as u32;
-        let edge = STORED_SCALE * size;
+        let edge = THING_SCALE * size;
         let opened = names.par_iter().map(|name| CutOut::open(&folder.join(name), edge));
         let mut things: Vec<CutOut> = opened.collect::<Result<_, _>>()?;
         things.extend(
             others.par_iter().filter_map(|image| CutOut::new(image, edge)).collect::<Vec<_>>(),
         );
-        let opened = backgrounds.par_iter().map(|path| photograph(path, edge));
-        let photographs: Vec<RgbImage> = opened.collect::<Result<_, _>>()?;
+        let opened = backgrounds.par_iter().map(|path| CutOut::open(path, BACKGROUND_SCALE * size));
+        let photographs: Vec<CutOut> = opened.collect::<Result<_, _>>()?;
         if photographs.len() < 2 {
             let wanted = "give a folder with at least 2 photographs";
             return Err(DataError::out_of_range(
@@ -106,17 +106,4 @@ impl CutOuts {
     pub(super) fn pixels(&self, index: usize, view: u32) -> Result<Vec<f32>, DataError> {
         Ok(planes(self.view(index, view)?.as_raw()))
     }
-}
-
-/// Opens a photograph, and shrinks it to a shorter edge of at most `edge` pixels.
-fn photograph(path: &Path, edge: u32) -> Result<RgbImage, DataError> {
-    let image = DecodedImage::open(path)?;
-    let (width, height) = (image.width(), image.height());
-    let image = DynamicImage::ImageRgba8(image.to_rgba()).into_rgb8();
-    let shorter = width.min(height);
-    if shorter <= edge {
-        return Ok(image);
-    }
-    let scaled = |side: u32| (u64::from(side) * u64::from(edge) / u64::from(shorter)) as u32;
-    Ok(imageops::resize(&image, scaled(width), scaled(height), FilterType::Triangle))
 }
