@@ -18,6 +18,7 @@ mod resume;
 mod reveal;
 mod reveal_files;
 mod reveal_published;
+mod reveal_things;
 mod reveal_values;
 mod runs;
 mod safeguards;

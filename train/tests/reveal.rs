@@ -15,7 +15,7 @@ use crate::runs::{
     assert_same_bytes, crash_at_checkpoint, quiet_grid, recipe, resumed, with_causes,
 };
 
-const RECIPE: &str = r#"
+pub const RECIPE: &str = r#"
 study = "reveal"
 seed = 1
 
@@ -216,7 +216,7 @@ fn a_run_starts_from_the_weights_of_another_run() {
     run(&other_data, &few_images, RunOptions::default());
     let tokenizer = |run: &Path| std::fs::read(run.join("tokenizer.json")).unwrap();
     assert!(tokenizer(&other_data) == tokenizer(&before));
-    assert!(!FinishedRun::open(&other_data).unwrap().evaluate(None, &[]).unwrap().is_empty());
+    assert!(!FinishedRun::open(&other_data).unwrap().evaluate(None, &[], None).unwrap().is_empty());
 
     // A run in `[start]` may be moved before the run is resumed.
     let moved = folder.path().join("moved");

@@ -62,6 +62,8 @@ pub struct Example {
     pub text: String,
     /// The index of the example's image in [`Corpus::images`]; `None` without an image.
     pub image: Option<usize>,
+    /// The image whose examples are resampled together with this one; `None` for its own image.
+    pub group: Option<usize>,
     /// The view of the image: 0 is the clean image, other numbers are augmented views.
     pub view: u32,
     /// All reference answers; empty for a text to continue.

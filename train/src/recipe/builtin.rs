@@ -48,6 +48,8 @@ pub const BUILT_IN: &[BuiltIn] = built_in![
     "reveal/scratch",
     "reveal/seeds",
     "reveal/smoke",
+    "reveal/stamps",
+    "reveal/stamps-claims",
     "speech/attention",
     "speech/tiny",
     "speech/transducer",

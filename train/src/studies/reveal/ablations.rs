@@ -240,7 +240,7 @@ fn items(test_answers: &[TestAnswer], query: &MetricQuery) -> Result<Vec<Item>, 
             0 => question.correct,
             k => question.found(k),
         };
-        let group = question.image.map(|image| image.to_string());
+        let group = question.group.or(question.image).map(|group| group.to_string());
         let statistic = Statistic::Ratio {
             numerator: f64::from(u8::from(counts_as_success)),
             denominator: 1.0,
@@ -525,6 +525,7 @@ mod tests {
             question: String::new(),
             part: REPORTED_PART.name().to_owned(),
             image: Some(id / 3),
+            group: None,
             image_file: None,
             made_up: true,
             answer: String::new(),

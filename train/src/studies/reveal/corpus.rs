@@ -37,13 +37,23 @@ pub fn load(
     image_size: usize,
     preprocessing: Preprocessing,
 ) -> StudyResult<Corpus> {
-    if let Some(things) = &data.things {
-        things::load(data, things, image_size)
-    } else if data.is_world() {
-        world::load(data, image_size)
-    } else {
-        files::load(data, image_size, preprocessing)
+    let corpus = match &data.things {
+        None if data.is_world() => return world::load(data, image_size),
+        None => files::load(data, image_size, preprocessing)?,
+        Some(things) => things::load(data, things, image_size)?,
+    };
+    for (split, examples) in [
+        ("train on", &corpus.train),
+        ("validate with", &corpus.validation),
+        ("test with", &corpus.test),
+    ] {
+        if examples.is_empty() {
+            let reason = "provide a file with that `split`, or change `data.validation_share`, \
+                          `data.test_share` or `data.max_images`";
+            return Err(format!("the files have no example to {split}; {reason}").into());
+        }
     }
+    Ok(corpus)
 }
 
 /// The images of validation questions that no training example shows.
@@ -80,6 +90,7 @@ pub fn continuations(corpus: &Corpus) -> Vec<Example> {
             metric_kind: 0,
             text: item.text.clone(),
             image: item.image,
+            group: None,
             view: 0,
             answers: Vec::new(),
             own_entry: Some(index),

@@ -88,7 +88,7 @@ impl QuestionMetrics {
         indices: &[usize],
     ) -> Self {
         let images: Vec<Option<usize>> =
-            indices.iter().map(|index| examples[*index].image).collect();
+            indices.iter().map(|index| examples[*index].group.or(examples[*index].image)).collect();
         let resampling = Resampling::by_group("image", &images);
         let options = BootstrapOptions::default();
         // Recall is undefined without a memory, and recall@10 with fewer than ten entries.

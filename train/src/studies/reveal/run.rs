@@ -97,6 +97,9 @@ pub struct TestAnswer {
     pub part: String,
     /// The index of the question's image; `None` if it has none.
     pub image: Option<usize>,
+    /// The image whose questions are resampled together with this one; `None` for its own image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<usize>,
     /// The path of the image in `data.path`; `None` without an image, and in the embedded world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_file: Option<PathBuf>,
@@ -322,6 +325,7 @@ pub(super) fn test_answers(
             question: example.text.clone(),
             part: example.part.name().to_owned(),
             image: example.image,
+            group: example.group,
             image_file: example
                 .image
                 .and_then(|index| corpus.images.name(index))

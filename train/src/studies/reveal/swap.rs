@@ -43,7 +43,8 @@ pub struct SwappedQuestion {
     pub question: i64,
     /// The id of the changed entry; −1 if the question has no own entry.
     pub entry: i64,
-    /// The index of the question's image; `None` if it has none.
+    /// The index of the question's image, or of another image of the same thing; `None` if it has
+    /// none.
     pub image: Option<usize>,
     /// The correct answers before and after the change.
     pub references: [String; 2],
@@ -165,7 +166,7 @@ pub fn swap(
     let questions = indices.iter().map(|&index| SwappedQuestion {
         question: examples[index].id,
         entry: examples[index].own_entry.map_or(-1, |index| corpus.items[index].entry.id),
-        image: examples[index].image,
+        image: examples[index].group.or(examples[index].image),
         references: [
             examples[index].answers.join(", "),
             changed_examples[index].answers.join(", "),

@@ -81,17 +81,6 @@ pub(super) fn load(
         digests: vec![("images".to_owned(), digest)],
     };
     examples(data, &table, &assignment, files, &mut corpus)?;
-    for (split, examples) in [
-        ("train on", &corpus.train),
-        ("validate with", &corpus.validation),
-        ("test with", &corpus.test),
-    ] {
-        if examples.is_empty() {
-            let reason = "provide a file with that `split`, or change `data.validation_share`, \
-                          `data.test_share` or `data.max_images`";
-            return Err(format!("the files have no example to {split}; {reason}").into());
-        }
-    }
     Ok(corpus)
 }
 
@@ -475,6 +464,7 @@ fn examples(
             metric_kind,
             text: text.to_owned(),
             image: image_index,
+            group: None,
             view: 0,
             answers: answers.clone(),
             own_entry: find_own_entry(component, image_index, text),

@@ -3,7 +3,7 @@
 //!
 //! No training question is about a thing of validation or test; its entries are in the memory only.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use engram_data::folder;
@@ -14,7 +14,7 @@ use engram_data::world::questions::{Part, Split};
 use engram_infer::digest;
 use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, Task};
 use engram_infer::reveal::cut_outs::CutOuts;
-use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images};
+use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images, squared};
 use engram_memory::rows::{EntryFile, EntryLines};
 use engram_memory::{Entry, EntryLine};
 use image::RgbaImage;
@@ -31,7 +31,7 @@ pub const SOURCE: &str = "names";
 const NAMED_SHARE: f64 = 0.95;
 /// The endings of background files.
 const PHOTOGRAPHS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
-/// The languages of a validation or test question, for each picture.
+/// The number of validation or test questions about a picture, each in another language.
 const QUESTIONS_PER_PICTURE: usize = 8;
 
 /// A picture with its names.
@@ -50,76 +50,83 @@ pub(super) fn load(data: &RevealData, settings: &Things, size: usize) -> StudyRe
     if data.max_images > 0 {
         things.truncate(data.max_images);
     }
-    let mut rng = ChaCha8Rng::seed_from_u64(data.world_seed);
-    let mut corpus =
-        Corpus::of_images(Vec::new(), size, engram_infer::reveal::images::squared(size));
+    let mut corpus = Corpus::of_images(Vec::new(), size, squared(size));
     corpus.sources = vec![SOURCE.to_owned()];
     corpus.metric_kinds = vec![MetricKind::Entries];
-    let mut unnamed = 0;
+    let mut rng = ChaCha8Rng::seed_from_u64(data.world_seed);
+    add_names(&mut corpus, &languages, &things, &mut rng);
+    add_reading(&mut corpus, &languages, &things, settings.reading, &mut rng);
+    add_images(&mut corpus, &things, settings, folder, (size, data.world_seed))?;
+    let unnamed =
+        things.iter().flat_map(|thing| &thing.names).filter(|name| name.is_none()).count();
+    if unnamed > 0 {
+        let (names, longest) = (counted(unnamed, "name"), settings.max_name);
+        corpus.notes.push(format!("{names} missing or longer than {longest} characters"));
+    }
+    Ok(corpus)
+}
+
+/// Adds the entries and the questions about things.
+fn add_names(corpus: &mut Corpus, languages: &[String], things: &[Thing], rng: &mut ChaCha8Rng) {
+    let mut first_image_of: HashMap<&str, usize> = HashMap::new();
     for (image, thing) in things.iter().enumerate() {
+        let group = Some(*first_image_of.entry(&thing.document).or_insert(image));
         let path = thing.image.display().to_string();
+        let in_training = thing.split == Split::Train;
         let mut questions = Vec::new();
         for (language, name) in languages.iter().zip(&thing.names) {
-            let Some(name) = name else {
-                unnamed += 1;
-                continue;
-            };
+            let Some(name) = name else { continue };
             let index = corpus.items.len();
             let entry = EntryLine::image_text(SOURCE, &path, statement(language, name));
             let entry = entry.of_document(&thing.document).with_id(index as i64);
-            corpus.items.push(item(entry, Some(image), thing.split == Split::Train));
+            corpus.items.push(item(entry, Some(image), in_training));
             questions.push((language, name, index));
         }
-        let (examples, part, limit) = match thing.split {
-            Split::Train => (&mut corpus.train, Part::Seen, usize::MAX),
-            Split::Validation => (&mut corpus.validation, Part::HeldOut, QUESTIONS_PER_PICTURE),
-            Split::Test => (&mut corpus.test, Part::HeldOut, QUESTIONS_PER_PICTURE),
+        let examples = match thing.split {
+            Split::Train => &mut corpus.train,
+            Split::Validation => &mut corpus.validation,
+            Split::Test => &mut corpus.test,
         };
-        if part == Part::HeldOut {
-            questions.shuffle(&mut rng);
+        if !in_training {
+            questions.shuffle(rng);
+            questions.truncate(QUESTIONS_PER_PICTURE);
         }
-        for (language, name, index) in questions.into_iter().take(limit) {
-            let view = 1 + examples.len() as u32 % (FIRST_TRAINING_VIEW - 1);
+        for (language, name, index) in questions {
             examples.push(Example {
                 image: Some(image),
-                view,
-                part,
+                group,
+                // Training draws a view of its own each time.
+                view: 1 + examples.len() as u32 % (FIRST_TRAINING_VIEW - 1),
+                part: if in_training { Part::Seen } else { Part::HeldOut },
                 ..question(language, name, index, examples.len())
             });
         }
     }
     corpus.stored = corpus.items.len();
-    add_reading(&mut corpus, &languages, &things, settings.reading, &mut rng);
-    let others = if settings.emoji {
-        emoji()?.into_iter().map(|emoji| emoji.image).collect()
-    } else {
-        Vec::new()
-    };
-    corpus.training_images = training_images(&things, &others);
-    let (names, backgrounds) = (
-        things.iter().map(|thing| thing.image.clone()).collect::<Vec<_>>(),
-        backgrounds(settings)?,
-    );
-    let files = names.iter().map(|name| folder.join(name)).chain(backgrounds.iter().cloned());
+}
+
+/// Opens the pictures, the graphics of the embedded world and the backgrounds.
+fn add_images(
+    corpus: &mut Corpus,
+    things: &[Thing],
+    settings: &Things,
+    folder: &Path,
+    (size, seed): (usize, u64),
+) -> StudyResult<()> {
+    let graphics = if settings.emoji { emoji()? } else { Vec::new() };
+    let graphics: Vec<RgbaImage> = graphics.into_iter().map(|emoji| emoji.image).collect();
+    let of_things = things.iter().enumerate().filter(|(_, thing)| thing.split == Split::Train);
+    let of_graphics = things.len()..things.len() + graphics.len();
+    corpus.training_images = of_things.map(|(image, _)| image).chain(of_graphics).collect();
+    let names: Vec<PathBuf> = things.iter().map(|thing| thing.image.clone()).collect();
+    let backgrounds = backgrounds(settings)?;
+    let cut_outs = CutOuts::open(folder, names, &graphics, &backgrounds, size, seed)?;
+    let files = things.iter().map(|thing| folder.join(&thing.image)).chain(backgrounds);
     let files: Vec<PathBuf> = files.collect();
-    corpus.digests =
-        vec![("images".to_owned(), digest::of_files(files.iter().map(PathBuf::as_path))?)];
-    corpus.images = Images::CutOuts(CutOuts::open(
-        folder,
-        names,
-        &others,
-        &backgrounds,
-        size,
-        data.world_seed,
-    )?);
-    if unnamed > 0 {
-        corpus.notes.push(format!(
-            "{} missing or longer than {} characters",
-            counted(unnamed, "name"),
-            settings.max_name
-        ));
-    }
-    Ok(corpus)
+    let digest = digest::of_files(files.iter().map(PathBuf::as_path))?;
+    corpus.digests = vec![("images".to_owned(), digest)];
+    corpus.images = Images::CutOuts(cut_outs);
+    Ok(())
 }
 
 /// What an entry says.
@@ -141,6 +148,7 @@ fn question(language: &str, name: &str, own_entry: usize, id: usize) -> Example 
         metric_kind: 0,
         text: format!("What is this in {language}?"),
         image: None,
+        group: None,
         view: 0,
         answers: vec![name.to_owned()],
         own_entry: Some(own_entry),
@@ -185,12 +193,6 @@ fn splice(first: &str, second: &str, rng: &mut ChaCha8Rng) -> String {
     format!("{first_half}{second_half}").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The indices of the images of training things, and of all images without a file.
-fn training_images(things: &[Thing], others: &[RgbaImage]) -> Vec<usize> {
-    let of_things = things.iter().enumerate().filter(|(_, thing)| thing.split == Split::Train);
-    of_things.map(|(index, _)| index).chain(things.len()..things.len() + others.len()).collect()
-}
-
 /// The photographs in the folders of `data.things.backgrounds`.
 fn backgrounds(settings: &Things) -> StudyResult<Vec<PathBuf>> {
     let is_photograph = |path: &Path| {
@@ -224,24 +226,20 @@ fn read(path: &Path, settings: &Things) -> StudyResult<(Vec<String>, Vec<Thing>)
         let names = entry.payload.get("names").and_then(|names| names.as_object().cloned());
         pictures.push((document, image, split, names.ok_or_else(|| missing(&lines, "names"))?));
     }
-    let mut languages = settings.languages.clone();
-    if languages.is_empty() {
-        let all: std::collections::BTreeSet<&String> =
-            pictures.iter().flat_map(|(.., names)| names.keys()).collect();
-        let is_common = |language: &&&String| {
-            let count =
-                pictures.iter().filter(|(.., names)| names.contains_key(**language)).count();
-            count as f64 >= NAMED_SHARE * pictures.len() as f64
-        };
-        languages = all.iter().filter(is_common).map(|language| (*language).clone()).collect();
+    let mut count_of: BTreeMap<&str, usize> = BTreeMap::new();
+    for language in pictures.iter().flat_map(|(.., names)| names.keys()) {
+        *count_of.entry(language).or_default() += 1;
     }
-    let known: HashSet<&String> = pictures.iter().flat_map(|(.., names)| names.keys()).collect();
-    if let Some(unknown) = languages.iter().find(|language| !known.contains(language)) {
-        let reason = format!(
-            "{}: has no name in `{unknown}`, which `data.things.languages` lists; remove it there",
-            path.display()
-        );
-        return Err(reason.into());
+    let mut languages = settings.languages.clone();
+    if let Some(unknown) = languages.iter().find(|code| !count_of.contains_key(code.as_str())) {
+        let path = path.display();
+        let remedy = "which `data.things.languages` lists; remove it there";
+        return Err(format!("{path}: has no name in `{unknown}`, {remedy}").into());
+    }
+    if languages.is_empty() {
+        let is_common = |count: usize| count as f64 >= NAMED_SHARE * pictures.len() as f64;
+        count_of.retain(|_, count| is_common(*count));
+        languages = count_of.into_keys().map(str::to_owned).collect();
     }
     let things = pictures.into_iter().map(|(document, image, split, names)| {
         let name = |language: &String| {

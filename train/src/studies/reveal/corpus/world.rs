@@ -66,6 +66,7 @@ fn example(question: &Question, world: &World, items: &[CorpusEntry]) -> Example
         metric_kind: 0,
         text: question.text.clone(),
         image: world.image_index(&question.image_slug),
+        group: None,
         view: question.view,
         answers: question.answers.clone(),
         own_entry,
