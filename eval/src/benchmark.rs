@@ -20,7 +20,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bootstrap::{Resampling, bootstrap_all, measure_of_mean};
+use crate::bootstrap::{Resampling, bootstrap_all};
 use crate::error::EvalError;
 use crate::groups::{lowest_rows, rows_by_label};
 use crate::items::{Item, Statistic};
@@ -38,8 +38,6 @@ pub struct BenchmarkReport {
     pub evaluation: Evaluation,
     /// Name of the data set.
     pub data: String,
-    /// Warnings about the scores; empty if there are none.
-    pub warnings: Vec<String>,
     /// The primary metric of each case that it scores; empty if [`ReportOptions::items`] is false.
     #[serde(skip)]
     pub items: Vec<Item>,
@@ -76,12 +74,6 @@ impl Column {
     fn new(name: impl Into<Cow<'static, str>>, values: Vec<f64>) -> Self {
         Self { info: named(name.into()), values }
     }
-
-    /// The number of scored cases and the sum of their values.
-    fn totals(&self) -> (usize, f64) {
-        let scored = self.values.iter().filter(|value| !value.is_nan());
-        scored.fold((0, 0.0), |(n, sum), value| (n + 1, sum + value))
-    }
 }
 
 /// The registered metric with this name.
@@ -105,7 +97,8 @@ struct Scores<'s> {
     primary: &'static str,
     /// Groupings of the cases: the name, and the group of each case.
     groups: Vec<(&'static str, Vec<Cow<'s, str>>)>,
-    warnings: Vec<String>,
+    /// The number of rows of each input file, by its role in the sources.
+    rows: Vec<(&'static str, usize)>,
     /// The question, the output and the correct answers of a case.
     describe: Box<dyn Fn(usize) -> (String, String, Vec<String>) + 's>,
 }
@@ -126,8 +119,11 @@ impl Scores<'_> {
                 Some((named((*name).into()), parts))
             })
             .collect();
-        let infos: Vec<&MetricInfo> =
-            harmonic.iter().map(|(info, _)| info).chain(self.columns.iter().map(|c| &c.info)).collect();
+        let infos: Vec<&MetricInfo> = harmonic
+            .iter()
+            .map(|(info, _)| info)
+            .chain(self.columns.iter().map(|c| &c.info))
+            .collect();
         let wanted = metric.unwrap_or(self.primary);
         let primary = infos.iter().position(|info| info.name == wanted);
         let primary = match (primary, metric) {
@@ -142,25 +138,15 @@ impl Scores<'_> {
                 });
             }
         };
-        let mut measures = self.measures(&harmonic, &infos, options);
         // The column of the lists of cases and groups.
         let listed = primary.checked_sub(harmonic.len()).unwrap_or_else(|| match &*harmonic {
             [(_, parts), ..] => parts[0],
             [] => 0,
         });
+        let (mut measures, groups) = self.measures(&harmonic, &infos, listed, options);
         let Column { info, values } = &self.columns[listed];
-        let breakdowns = self.groups.iter().filter_map(|(name, labels)| {
-            let group = |(label, rows): (&Cow<'_, str>, Vec<usize>)| {
-                let values: Vec<f64> =
-                    rows.into_iter().map(|row| values[row]).filter(|v| !v.is_nan()).collect();
-                let measure = measure_of_mean(info, self.unit, &values, &options.bootstrap);
-                (label.to_string(), measure)
-            };
-            let groups = rows_by_label(labels);
-            let groups: Vec<_> =
-                groups.into_iter().map(group).filter(|(_, measure)| measure.n > 0).collect();
-            (groups.len() > 1).then(|| Breakdown::new(name, info, groups))
-        });
+        let breakdowns = self.groups.iter().zip(groups).filter(|(_, groups)| groups.len() > 1);
+        let breakdowns = breakdowns.map(|((name, _), groups)| Breakdown::new(name, info, groups));
         let breakdowns = breakdowns.collect();
         let parts = match harmonic.get(primary) {
             Some((_, parts)) => parts.clone(),
@@ -174,66 +160,78 @@ impl Scores<'_> {
         });
         let worst = worst.collect();
         let primary = measures.remove(primary);
-        let mut evaluation =
-            Evaluation::new(primary, measures, breakdowns, options.sources.clone());
+        let mut sources = options.sources.clone();
+        for source in &mut sources {
+            let rows = self.rows.iter().find(|(role, _)| source.role == *role);
+            source.rows = rows.map_or(source.rows, |(_, rows)| *rows);
+        }
+        let mut evaluation = Evaluation::new(primary, measures, breakdowns, sources);
         evaluation.normaliser = self.normaliser;
-        let (data, warnings) = (self.data.to_owned(), self.warnings);
-        Ok(BenchmarkReport { evaluation, data, warnings, items, worst })
+        Ok(BenchmarkReport { evaluation, data: self.data.to_owned(), items, worst })
     }
 
-    /// The harmonic means and the means, all on the same resamples.
+    /// The harmonic means, the means, and the mean of the column `listed` for each group with its
+    /// label, all on the same resamples.
     fn measures(
         &self,
         harmonic: &[(MetricInfo, Vec<usize>)],
         infos: &[&MetricInfo],
+        listed: usize,
         options: &ReportOptions,
-    ) -> Vec<Measure> {
-        let totals: Vec<(usize, f64)> = self.columns.iter().map(Column::totals).collect();
-        // Without missing values, the number of values in a resample is known.
-        let zeros_for_nan = |column: &Column| -> Vec<f64> {
-            column.values.iter().map(|v| if v.is_nan() { 0.0 } else { *v }).collect()
+    ) -> (Vec<Measure>, Vec<Vec<(String, Measure)>>) {
+        let columns: Vec<WeightedColumn> = self.columns.iter().map(WeightedColumn::new).collect();
+        let groupings: Vec<Grouping<'_>> =
+            self.groups.iter().map(|(_, labels)| Grouping::new(labels)).collect();
+        // The number and the sum of the values: of each column, then of each group.
+        let all_totals = |counts: &[u32]| -> Vec<[f64; 2]> {
+            let mut totals: Vec<_> = columns.iter().map(|column| column.totals(counts)).collect();
+            for grouping in &groupings {
+                totals.extend(grouping.totals(&columns[listed], counts));
+            }
+            totals
         };
-        let values: Vec<Vec<f64>> = self.columns.iter().map(zeros_for_nan).collect();
-        let rows = self.ids.len();
-        let weights = |(column, (n, _)): (&Column, &(usize, f64))| {
-            let weight = |value: &f64| f64::from(u8::from(!value.is_nan()));
-            (*n < rows).then(|| column.values.iter().map(weight).collect::<Vec<f64>>())
-        };
-        let weights: Vec<_> = self.columns.iter().zip(&totals).map(weights).collect();
-        let weighted = |values: &[f64], counts: &[u32]| -> f64 {
-            values.iter().zip(counts).map(|(value, count)| value * f64::from(*count)).sum()
-        };
-        let metrics_of = |totals: &[(f64, f64)]| -> Vec<f64> {
+        let metrics_of = |totals: &[[f64; 2]]| -> Vec<f64> {
             let of_parts = |(_, parts): &(MetricInfo, Vec<usize>)| {
-                let sums: Vec<f64> =
-                    parts.iter().flat_map(|part| [totals[*part].1, totals[*part].0]).collect();
-                harmonic_mean(&sums)
+                let sums = parts.iter().flat_map(|part| [totals[*part][1], totals[*part][0]]);
+                harmonic_mean(&sums.collect::<Vec<_>>())
             };
-            harmonic.iter().map(of_parts).chain(totals.iter().map(|(n, sum)| sum / n)).collect()
+            harmonic.iter().map(of_parts).chain(totals.iter().map(|[n, sum]| sum / n)).collect()
         };
+        let rows = self.ids.len();
+        let totals = all_totals(&vec![1; rows]);
+        let values = metrics_of(&totals);
         let resampling = Resampling::by_named_row(self.unit, rows);
-        let distributions = bootstrap_all(&resampling, &options.bootstrap, infos.len(), |counts| {
-            let totals = values.iter().zip(&weights).map(|(values, weights)| {
-                let n = weights.as_ref().map_or(rows as f64, |weights| weighted(weights, counts));
-                (n, weighted(values, counts))
+        let distributions =
+            bootstrap_all(&resampling, &options.bootstrap, values.len(), |counts| {
+                metrics_of(&all_totals(counts))
             });
-            metrics_of(&totals.collect::<Vec<_>>())
-        });
-        let exact: Vec<(f64, f64)> = totals.iter().map(|(n, sum)| (*n as f64, *sum)).collect();
-        let scored = |index: usize| match index.checked_sub(harmonic.len()) {
-            Some(column) => totals[column].0,
-            None => rows,
-        };
-        let measure = |(index, value): (usize, f64)| {
-            let n = scored(index);
+        let measure = |index: usize, info: &MetricInfo| {
+            let column = index.checked_sub(harmonic.len());
+            let n = column.map_or(rows, |column| totals[column][0] as usize);
             let interval = (options.bootstrap.resamples > 0).then(|| Interval {
                 units: n,
                 ..distributions[index].interval(&resampling, &options.bootstrap)
             });
-            let value = if value.is_nan() { Err(no_cases(self.unit)) } else { Ok(value) };
-            Measure::new(infos[index], n, value, interval)
+            let value = if values[index].is_nan() {
+                Err(format!("undefined: there is no {} of this kind", self.unit))
+            } else {
+                Ok(values[index])
+            };
+            Measure::new(info, n, value, interval)
         };
-        metrics_of(&exact).into_iter().enumerate().map(measure).collect()
+        let measures = infos.iter().enumerate().map(|(index, info)| measure(index, info)).collect();
+        let mut next = infos.len();
+        let mut groups_of = |grouping: &Grouping<'_>| {
+            let first = next;
+            next += grouping.labels.len();
+            let group = |(label, index): (&&str, usize)| {
+                ((*label).to_owned(), measure(index, &self.columns[listed].info))
+            };
+            let groups = grouping.labels.iter().zip(first..).map(group);
+            groups.filter(|(_, measure)| measure.n > 0).collect()
+        };
+        let groups = groupings.iter().map(&mut groups_of).collect();
+        (measures, groups)
     }
 
     /// The items of the primary metric: the values of its columns `parts`.
@@ -258,8 +256,65 @@ impl Scores<'_> {
     }
 }
 
-fn no_cases(unit: &str) -> String {
-    format!("undefined: there is no {unit} of this kind")
+/// A column for many resamples.
+struct WeightedColumn {
+    /// 0 for a case that the metric does not score.
+    values: Vec<f64>,
+    /// 1 for a scored case and 0 for others; `None` if all are scored.
+    weights: Option<Vec<f64>>,
+}
+
+impl WeightedColumn {
+    fn new(column: &Column) -> Self {
+        let values = &column.values;
+        let weight = |value: &f64| f64::from(u8::from(!value.is_nan()));
+        let has_missing = values.iter().any(|value| value.is_nan());
+        Self {
+            weights: has_missing.then(|| values.iter().map(weight).collect()),
+            values: values.iter().map(|v| if v.is_nan() { 0.0 } else { *v }).collect(),
+        }
+    }
+
+    /// The number and the sum of the values of a resample.
+    fn totals(&self, counts: &[u32]) -> [f64; 2] {
+        let weighted = |values: &[f64]| -> f64 {
+            values.iter().zip(counts).map(|(value, count)| value * f64::from(*count)).sum()
+        };
+        // A resample has as many cases as the sample.
+        let n = self.weights.as_ref().map_or(counts.len() as f64, |weights| weighted(weights));
+        [n, weighted(&self.values)]
+    }
+}
+
+/// The group of each case.
+struct Grouping<'g> {
+    labels: Vec<&'g str>,
+    group_of: Vec<u32>,
+}
+
+impl<'g> Grouping<'g> {
+    fn new(labels: &'g [Cow<'_, str>]) -> Self {
+        let groups = rows_by_label(labels.iter().map(|label| &**label));
+        let mut group_of = vec![0; labels.len()];
+        for (group, (_, rows)) in groups.iter().enumerate() {
+            rows.iter().for_each(|row| group_of[*row] = group as u32);
+        }
+        Self { labels: groups.into_iter().map(|(label, _)| label).collect(), group_of }
+    }
+
+    /// The number and the sum of the values of each group in a resample.
+    fn totals(&self, column: &WeightedColumn, counts: &[u32]) -> Vec<[f64; 2]> {
+        let mut totals = vec![[0.0; 2]; self.labels.len()];
+        if totals.len() > 1 {
+            for (row, (group, count)) in self.group_of.iter().zip(counts).enumerate() {
+                let count = f64::from(*count);
+                let total = &mut totals[*group as usize];
+                total[0] += count * column.weights.as_ref().map_or(1.0, |weights| weights[row]);
+                total[1] += count * column.values[row];
+            }
+        }
+        totals
+    }
 }
 
 impl BenchmarkReport {
@@ -267,6 +322,6 @@ impl BenchmarkReport {
     pub fn to_text(&self) -> String {
         let heading = format!("{}, {} cases", self.data, self.evaluation.primary.n);
         let groups = self.evaluation.breakdowns.iter().map(text::breakdown);
-        text::report(&heading, &self.evaluation, &self.warnings, groups)
+        text::report(&heading, &self.evaluation, &[], groups)
     }
 }

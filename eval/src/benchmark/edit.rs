@@ -48,6 +48,7 @@ pub struct EditSet {
     pub name: &'static str,
     parts: &'static [Part],
     primary: &'static str,
+    harmonic: &'static [(&'static str, &'static [&'static str])],
     /// Whether answers are compared without normalisation.
     is_exact: bool,
     read: for<'a> fn(&str, &'a str) -> Result<Vec<Case<'a>>, EvalError>,
@@ -87,7 +88,11 @@ enum Combine {
 }
 
 impl Part {
-    const fn new(key: &'static str, aliases: &'static [&'static str], metric: &'static str) -> Self {
+    const fn new(
+        key: &'static str,
+        aliases: &'static [&'static str],
+        metric: &'static str,
+    ) -> Self {
         let (right, combine) = (Right::New, Combine::Mean);
         Self { key, aliases, metric, right, combine, required: true }
     }
@@ -108,9 +113,17 @@ impl Part {
 /// The parts of CounterFact and zsRE.
 const TEXT: &[Part] = &[
     Part::new("rewrite", &["rewrite_prompts_probs", "rewrite_prompts_correct"], "efficacy"),
-    Part::new("paraphrase", &["paraphrase_prompts_probs", "paraphrase_prompts_correct"], "generality"),
-    Part::new("neighborhood", &["neighborhood_prompts_probs", "neighborhood_prompts_correct"], "locality")
-        .right(Right::Old),
+    Part::new(
+        "paraphrase",
+        &["paraphrase_prompts_probs", "paraphrase_prompts_correct"],
+        "generality",
+    ),
+    Part::new(
+        "neighborhood",
+        &["neighborhood_prompts_probs", "neighborhood_prompts_correct"],
+        "locality",
+    )
+    .right(Right::Old),
 ];
 const MQUAKE: &[Part] = &[
     Part::new("questions", &[], "multi_hop").combine(Combine::Any),
@@ -154,6 +167,7 @@ pub static SETS: [EditSet; 4] = [
         name: "counterfact",
         parts: TEXT,
         primary: "edit_score",
+        harmonic: HARMONIC,
         is_exact: false,
         read: cases::counterfact,
     },
@@ -161,6 +175,7 @@ pub static SETS: [EditSet; 4] = [
         name: "zsre",
         parts: TEXT,
         primary: "edit_score",
+        harmonic: HARMONIC,
         is_exact: false,
         read: cases::zsre,
     },
@@ -168,6 +183,7 @@ pub static SETS: [EditSet; 4] = [
         name: "mquake",
         parts: MQUAKE,
         primary: "multi_hop",
+        harmonic: &[],
         is_exact: true,
         read: cases::mquake,
     },
@@ -175,6 +191,7 @@ pub static SETS: [EditSet; 4] = [
         name: "vlkeb",
         parts: VLKEB,
         primary: "efficacy",
+        harmonic: &[],
         is_exact: false,
         read: cases::vlkeb,
     },
@@ -218,7 +235,8 @@ pub fn evaluate(
     let line_ids =
         unique_ids(file, ids.iter().zip(&lines).map(|(id, line)| (id.as_str(), line.line)))?;
     let pairs = pairs(&case_ids, &line_ids, edit_options.with_result)?;
-    let pairs: Vec<_> = pairs.into_iter().map(|(case, line)| (&cases[case], &lines[line])).collect();
+    let pairs: Vec<_> =
+        pairs.into_iter().map(|(case, line)| (&cases[case], &lines[line])).collect();
     refuse_contradictions(reference[0], &pairs, edit_options.single_edits)?;
     let given: Vec<bool> = set
         .parts
@@ -262,10 +280,10 @@ pub fn evaluate(
         normaliser: names.join(", "),
         ids: pairs.iter().map(|(case, _)| case.id.clone()).collect(),
         columns: columns.into_iter().map(column).collect(),
-        harmonic: HARMONIC.to_vec(),
+        harmonic: set.harmonic.to_vec(),
         primary: set.primary,
         groups: vec![("edits", pairs.iter().map(|(case, _)| hops(case).into()).collect())],
-        warnings: Vec::new(),
+        rows: vec![("cases", cases.len()), ("predictions", lines.len())],
         describe: Box::new(|row| {
             let (case, line) = pairs[row];
             let outputs = outputs_of(first, line).map_or(&[][..], |outputs| &outputs.0);
@@ -342,14 +360,16 @@ fn case_scores(
 ) -> Result<CaseScores, EvalError> {
     let error = |reason, remedy| Err(malformed(file, line.line, reason, remedy));
     let is_known = |key: &&String| {
-        let of_part = |part: &Part| part.key == key.as_str() || part.aliases.contains(&key.as_str());
+        let of_part =
+            |part: &Part| part.key == key.as_str() || part.aliases.contains(&key.as_str());
         matches!(key.as_str(), "id" | "case_id")
             || IGNORED.contains(&key.as_str())
             || set.parts.iter().any(of_part)
     };
     if let Some(key) = line.value.0.keys().filter(|key| !is_known(key)).min() {
         let keys: Vec<&str> = set.parts.iter().map(|part| part.key).collect();
-        let reason = format!("has the unknown key {}; the keys are {}", quoted(key), keys.join(", "));
+        let reason =
+            format!("has the unknown key {}; the keys are {}", quoted(key), keys.join(", "));
         return error(reason, "rename or remove it");
     }
     let mut scores = Vec::with_capacity(set.parts.len());
@@ -380,10 +400,13 @@ fn case_scores(
         });
         let Some(values) = values.collect::<Option<Vec<(f64, f64)>>>() else {
             let reason = format!("case {id} has outputs for `{key}` that cannot be scored there");
-            return error(reason, match part.right {
-                Right::Unchanged => "give {\"before\", \"after\"}, or shares from 0 to 1",
-                _ => "give texts, {\"target_new\", \"target_true\"}, or shares from 0 to 1",
-            });
+            return error(
+                reason,
+                match part.right {
+                    Right::Unchanged => "give {\"before\", \"after\"}, or shares from 0 to 1",
+                    _ => "give texts, {\"target_new\", \"target_true\"}, or shares from 0 to 1",
+                },
+            );
         };
         let n = values.len() as f64;
         let correct = || values.iter().map(|(value, _)| *value);

@@ -256,7 +256,12 @@ pub fn evaluate(
             ("question type", cases.iter().map(|case| case.question.kind.clone()).collect()),
             ("part", cases.iter().map(|case| case.question.split.clone()).collect()),
         ],
-        warnings: Vec::new(),
+        rows: vec![
+            ("questions", questions.len()),
+            ("types", questions.len()),
+            ("passages", texts.as_ref().map_or(0, |(_, texts)| texts.len())),
+            ("predictions", lines.len()),
+        ],
         describe: Box::new(|row| {
             let Case { question, answer, ranked, .. } = &cases[row];
             let ids = ranked.iter().take(5).map(|id| id.0.to_string()).collect::<Vec<_>>();
@@ -290,7 +295,12 @@ fn check(
         return Err(malformed(file, line.line, reason, remedy));
     }
     if bem.is_some_and(|bem| !(0.0..=1.0).contains(&bem)) {
-        return Err(malformed(file, line.line, "has a `bem` outside of 0 to 1", "give a probability"));
+        return Err(malformed(
+            file,
+            line.line,
+            "has a `bem` outside of 0 to 1",
+            "give a probability",
+        ));
     }
     let mut seen = HashSet::new();
     if let Some(twice) = ranked.iter().flatten().find(|id| !seen.insert(*id)) {
@@ -344,18 +354,22 @@ fn infoseek(case: &Case<'_>) -> Values {
     ])
 }
 
-/// Whether one of the first `k` passages is relevant, for each `k`.
-fn at_cutoffs(name: &str, cutoffs: &[usize], relevant: &[bool]) -> Vec<(Cow<'static, str>, f64)> {
-    let first = relevant.iter().position(|relevant| *relevant);
+/// Whether one of the first `k` passages is relevant, for each `k`. Passages are looked at in order
+/// up to the first relevant one.
+fn at_cutoffs(
+    name: &str,
+    case: &Case<'_>,
+    is_relevant: impl Fn(&Id<'_>) -> bool,
+) -> Vec<(Cow<'static, str>, f64)> {
+    let last = case.cutoffs.last().copied().unwrap_or_default();
+    let first = case.ranked.iter().take(last).position(is_relevant);
     let success = |k: &usize| share(first.is_some_and(|first| first < *k));
-    cutoffs.iter().map(|k| (format!("{name}@{k}").into(), success(k))).collect()
+    case.cutoffs.iter().map(|k| (format!("{name}@{k}").into(), success(k))).collect()
 }
 
 /// # Source   the evaluation script of PreFLMR
 fn m2kr(case: &Case<'_>) -> Values {
-    let Case { question, ranked, cutoffs, .. } = case;
-    let relevant: Vec<bool> = ranked.iter().map(|id| question.relevant.contains(&id.0)).collect();
-    let mut values = at_cutoffs("success", cutoffs, &relevant);
+    let mut values = at_cutoffs("success", case, |id| case.question.relevant.contains(&id.0));
     values.extend(okvqa(case)?);
     Ok(values)
 }
@@ -365,12 +379,10 @@ fn okvqa(case: &Case<'_>) -> Values {
     let Some(passages) = case.passages else { return Ok(Vec::new()) };
     let answers = case.question.answers.iter();
     let answers: Vec<String> = answers.map(|a| lowercase(a.trim_matches(is_space))).collect();
-    let has_answer = |id: &Id<'_>| {
+    Ok(at_cutoffs("pseudo_recall", case, |id| {
         let text = passages.get(&*id.0);
         text.is_some_and(|text| answers.iter().any(|answer| text.contains(answer.as_str())))
-    };
-    let relevant: Vec<bool> = case.ranked.iter().map(has_answer).collect();
-    Ok(at_cutoffs("pseudo_recall", case.cutoffs, &relevant))
+    }))
 }
 
 /// # Source   `eval_downstream.py` of KILT, and `find_relevant` of ViQuAE with the metrics of ranx
@@ -401,7 +413,7 @@ fn viquae(case: &Case<'_>) -> Values {
             (format!("precision@{k}").into(), hits as f64 / *k as f64)
         };
         values.extend(cutoffs.iter().map(precision));
-        values.extend(at_cutoffs("success", cutoffs, &relevant));
+        values.extend(at_cutoffs("success", case, has_answer));
     }
     Ok(values)
 }

@@ -28,7 +28,7 @@ impl BenchmarkReport {
             title: &format!("Benchmark {}", self.data),
             lead: format!("{} cases", size(evaluation.primary.n)),
             evaluation,
-            warnings: &self.warnings,
+            warnings: &[],
             items: "cases",
             value_name: &format!("{primary} of a case"),
             values: &values,

@@ -5,7 +5,9 @@
 
 use super::caption::{bleu, cider, rouge_l};
 use super::range::Range;
-use super::{MetricError, MetricInfo, Unit, chrf, kendall, mean, mean_absolute_error, pearson, spearman};
+use super::{
+    MetricError, MetricInfo, Unit, chrf, kendall, mean, mean_absolute_error, pearson, spearman,
+};
 use crate::wer::report as wer;
 use crate::{aokvqa, haystack, retrieval, vqa};
 

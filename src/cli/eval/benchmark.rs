@@ -3,9 +3,9 @@
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use engram_eval::EvalError;
+use engram_eval::benchmark::BenchmarkReport;
 use engram_eval::benchmark::edit::{self, EditOptions};
 use engram_eval::benchmark::kbvqa::{self, Files, KbvqaOptions};
-use engram_eval::benchmark::BenchmarkReport;
 
 use super::super::Outcome;
 use super::output;
@@ -172,7 +172,9 @@ fn print(
     let mut report = report.map_err(|error| {
         let text = error.to_string();
         let option = match &error {
-            EvalError::MissingPrediction { .. } => "; --with-result scores only cases that have one",
+            EvalError::MissingPrediction { .. } => {
+                "; --with-result scores only cases that have one"
+            }
             _ if text.ends_with("say so; otherwise leave out one case") => ": --single-edits",
             _ if text.ends_with("infoseek_val_qtype.jsonl") => ": --types FILE",
             _ if text.ends_with("passages") => ": --passages FILE",

@@ -114,7 +114,12 @@ pub(super) fn zsre<'a>(file: &str, text: &'a str) -> Result<Vec<Case<'a>>, EvalE
     let case = |Record { line, key, value }: Record<'a, ZsRe<'a>>| Case {
         id: key,
         line,
-        edits: value.answers.first().map(|new| (value.src.to_string(), new.clone())).into_iter().collect(),
+        edits: value
+            .answers
+            .first()
+            .map(|new| (value.src.to_string(), new.clone()))
+            .into_iter()
+            .collect(),
         question: value.src.into_owned(),
         prompts: vec![
             Prompts::new("rewrite", 1, value.answers.clone()),
