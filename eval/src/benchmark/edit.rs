@@ -374,12 +374,13 @@ fn case_scores(
     }
     let mut scores = Vec::with_capacity(set.parts.len());
     for (index, part) in set.parts.iter().enumerate().filter(|(index, _)| given[*index]) {
-        let prompts = case.prompts.iter().find(|prompts| prompts.part == part.key);
+        let prompts = case.prompts.iter().find(|p| p.part == part.key && p.count > 0);
         let (key, id) = (part.key, quoted(&case.id));
         let outputs = match (outputs_of(part, line), prompts) {
-            (Some(outputs), _) => &outputs.0,
             // The case has no such prompts.
             (None, None) if part.right != Right::Unchanged => continue,
+            (Some(outputs), None) if outputs.0.is_empty() => continue,
+            (Some(outputs), _) => &outputs.0,
             (None, _) => {
                 let reason = format!("case {id} has no outputs for `{key}`");
                 return error(reason, "give one output for each prompt");

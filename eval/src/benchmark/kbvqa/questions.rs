@@ -125,8 +125,8 @@ pub(super) fn infoseek<'a>(files: &Files<'a>) -> Questions<'a> {
                 return error("has no texts in `answer_eval`");
             }
         }
-        let seen_entity = data_split.ends_with("unseen_question");
-        let split = if seen_entity { "unseen question" } else { "unseen entity" }.into();
+        let is_known = data_split.ends_with("unseen_question");
+        let split = if is_known { "unseen question" } else { "unseen entity" }.into();
         let (id, text) = (data_id.0, question);
         Ok(Question { id, line, text, answers, range, kind, split, ..Question::default() })
     };
