@@ -143,11 +143,9 @@ impl Scores<'_> {
             [(_, parts), ..] => parts[0],
             [] => 0,
         });
-        let (mut measures, groups) = self.measures(&harmonic, &infos, listed, options);
-        let Column { info, values } = &self.columns[listed];
-        let breakdowns = self.groups.iter().zip(groups).filter(|(_, groups)| groups.len() > 1);
-        let breakdowns = breakdowns.map(|((name, _), groups)| Breakdown::new(name, info, groups));
-        let breakdowns = breakdowns.collect();
+        let values = &self.columns[listed].values;
+        let (mut measures, breakdowns) =
+            self.measures(&harmonic, &infos, &self.columns[listed], options);
         let parts = match harmonic.get(primary) {
             Some((_, parts)) => parts.clone(),
             None => vec![listed],
@@ -170,68 +168,58 @@ impl Scores<'_> {
         Ok(BenchmarkReport { evaluation, data: self.data.to_owned(), items, worst })
     }
 
-    /// The harmonic means, the means, and the mean of the column `listed` for each group with its
-    /// label, all on the same resamples.
+    /// The harmonic means, the means, and the mean of the column `listed` for each group, all on the
+    /// same resamples.
     fn measures(
         &self,
         harmonic: &[(MetricInfo, Vec<usize>)],
         infos: &[&MetricInfo],
-        listed: usize,
+        listed: &Column,
         options: &ReportOptions,
-    ) -> (Vec<Measure>, Vec<Vec<(String, Measure)>>) {
-        let columns: Vec<WeightedColumn> = self.columns.iter().map(WeightedColumn::new).collect();
-        let groupings: Vec<Grouping<'_>> =
-            self.groups.iter().map(|(_, labels)| Grouping::new(labels)).collect();
-        // The number and the sum of the values: of each column, then of each group.
-        let all_totals = |counts: &[u32]| -> Vec<[f64; 2]> {
-            let mut totals: Vec<_> = columns.iter().map(|column| column.totals(counts)).collect();
-            for grouping in &groupings {
-                totals.extend(grouping.totals(&columns[listed], counts));
-            }
-            totals
-        };
-        let metrics_of = |totals: &[[f64; 2]]| -> Vec<f64> {
-            let of_parts = |(_, parts): &(MetricInfo, Vec<usize>)| {
-                let sums = parts.iter().flat_map(|part| [totals[*part][1], totals[*part][0]]);
-                harmonic_mean(&sums.collect::<Vec<_>>())
-            };
-            harmonic.iter().map(of_parts).chain(totals.iter().map(|[n, sum]| sum / n)).collect()
-        };
+    ) -> (Vec<Measure>, Vec<Breakdown>) {
         let rows = self.ids.len();
-        let totals = all_totals(&vec![1; rows]);
-        let values = metrics_of(&totals);
+        let groups = self.groups.iter().map(|(_, labels)| rows_by_label(labels));
+        let groups: Vec<_> = groups.map(|g| if g.len() > 1 { g } else { Vec::new() }).collect();
+        let columns = self.columns.iter().map(|column| Scored::new(&column.values, 0..rows));
+        let of_groups = groups.iter().flatten();
+        let of_groups =
+            of_groups.map(|(_, rows)| Scored::new(&listed.values, rows.iter().copied()));
+        let scored: Vec<Scored> = columns.chain(of_groups).collect();
+        let metrics_of = |counts: &[u32]| -> Vec<f64> {
+            let totals: Vec<[f64; 2]> = scored.iter().map(|scored| scored.totals(counts)).collect();
+            let of_parts = |(_, parts): &(MetricInfo, Vec<usize>)| {
+                let sums: Vec<f64> = parts.iter().flat_map(|part| totals[*part]).collect();
+                harmonic_mean(&sums)
+            };
+            harmonic.iter().map(of_parts).chain(totals.iter().map(|[sum, n]| sum / n)).collect()
+        };
+        let values = metrics_of(&vec![1; rows]);
         let resampling = Resampling::by_named_row(self.unit, rows);
         let distributions =
-            bootstrap_all(&resampling, &options.bootstrap, values.len(), |counts| {
-                metrics_of(&all_totals(counts))
-            });
-        let measure = |index: usize, info: &MetricInfo| {
+            bootstrap_all(&resampling, &options.bootstrap, values.len(), metrics_of);
+        let measure = |(index, info): (usize, &MetricInfo)| {
             let column = index.checked_sub(harmonic.len());
-            let n = column.map_or(rows, |column| totals[column][0] as usize);
+            let n = column.map_or(rows, |column| scored[column].values.len());
             let interval = (options.bootstrap.resamples > 0).then(|| Interval {
                 units: n,
                 ..distributions[index].interval(&resampling, &options.bootstrap)
             });
-            let value = if values[index].is_nan() {
-                Err(format!("undefined: there is no {} of this kind", self.unit))
-            } else {
-                Ok(values[index])
-            };
+            let reason = || format!("undefined: there is no {} of this kind", self.unit);
+            let value = Some(values[index]).filter(|value| !value.is_nan()).ok_or_else(reason);
             Measure::new(info, n, value, interval)
         };
-        let measures = infos.iter().enumerate().map(|(index, info)| measure(index, info)).collect();
-        let mut next = infos.len();
-        let mut groups_of = |grouping: &Grouping<'_>| {
-            let first = next;
-            next += grouping.labels.len();
-            let group = |(label, index): (&&str, usize)| {
-                ((*label).to_owned(), measure(index, &self.columns[listed].info))
-            };
-            let groups = grouping.labels.iter().zip(first..).map(group);
-            groups.filter(|(_, measure)| measure.n > 0).collect()
+        let measures = infos.iter().enumerate().map(|(index, info)| measure((index, info)));
+        let measures = measures.collect();
+        let mut index = infos.len()..;
+        let mut breakdown = |(grouping, (name, _)): (&Vec<(&Cow<'_, str>, _)>, &(&str, _))| {
+            let groups = grouping.iter().zip(&mut index);
+            let groups =
+                groups.map(|((label, _), i)| (label.to_string(), measure((i, &listed.info))));
+            let groups: Vec<_> = groups.filter(|(_, measure)| measure.n > 0).collect();
+            (groups.len() > 1).then(|| Breakdown::new(name, &listed.info, groups))
         };
-        let groups = groupings.iter().map(&mut groups_of).collect();
-        (measures, groups)
+        let breakdowns = groups.iter().zip(&self.groups).filter_map(&mut breakdown).collect();
+        (measures, breakdowns)
     }
 
     /// The items of the primary metric: the values of its columns `parts`.
@@ -256,64 +244,32 @@ impl Scores<'_> {
     }
 }
 
-/// A column for many resamples.
-struct WeightedColumn {
-    /// 0 for a case that the metric does not score.
+/// The values of the cases that are scored.
+struct Scored {
+    /// The rows of the values; `None` for all rows.
+    rows: Option<Vec<usize>>,
     values: Vec<f64>,
-    /// 1 for a scored case and 0 for others; `None` if all are scored.
-    weights: Option<Vec<f64>>,
 }
 
-impl WeightedColumn {
-    fn new(column: &Column) -> Self {
-        let values = &column.values;
-        let weight = |value: &f64| f64::from(u8::from(!value.is_nan()));
-        let has_missing = values.iter().any(|value| value.is_nan());
-        Self {
-            weights: has_missing.then(|| values.iter().map(weight).collect()),
-            values: values.iter().map(|v| if v.is_nan() { 0.0 } else { *v }).collect(),
-        }
+impl Scored {
+    fn new(values: &[f64], rows: impl Iterator<Item = usize>) -> Self {
+        let rows: Vec<usize> = rows.filter(|row| !values[*row].is_nan()).collect();
+        let scored = rows.iter().map(|row| values[*row]).collect();
+        Self { rows: (rows.len() < values.len()).then_some(rows), values: scored }
     }
 
-    /// The number and the sum of the values of a resample.
+    /// The sum and the number of the values of a resample.
     fn totals(&self, counts: &[u32]) -> [f64; 2] {
-        let weighted = |values: &[f64]| -> f64 {
-            values.iter().zip(counts).map(|(value, count)| value * f64::from(*count)).sum()
+        let Some(rows) = &self.rows else {
+            // A resample has as many cases as the sample.
+            let values = self.values.iter().zip(counts);
+            return [values.map(|(v, n)| v * f64::from(*n)).sum(), counts.len() as f64];
         };
-        // A resample has as many cases as the sample.
-        let n = self.weights.as_ref().map_or(counts.len() as f64, |weights| weighted(weights));
-        [n, weighted(&self.values)]
-    }
-}
-
-/// The group of each case.
-struct Grouping<'g> {
-    labels: Vec<&'g str>,
-    group_of: Vec<u32>,
-}
-
-impl<'g> Grouping<'g> {
-    fn new(labels: &'g [Cow<'_, str>]) -> Self {
-        let groups = rows_by_label(labels.iter().map(|label| &**label));
-        let mut group_of = vec![0; labels.len()];
-        for (group, (_, rows)) in groups.iter().enumerate() {
-            rows.iter().for_each(|row| group_of[*row] = group as u32);
-        }
-        Self { labels: groups.into_iter().map(|(label, _)| label).collect(), group_of }
-    }
-
-    /// The number and the sum of the values of each group in a resample.
-    fn totals(&self, column: &WeightedColumn, counts: &[u32]) -> Vec<[f64; 2]> {
-        let mut totals = vec![[0.0; 2]; self.labels.len()];
-        if totals.len() > 1 {
-            for (row, (group, count)) in self.group_of.iter().zip(counts).enumerate() {
-                let count = f64::from(*count);
-                let total = &mut totals[*group as usize];
-                total[0] += count * column.weights.as_ref().map_or(1.0, |weights| weights[row]);
-                total[1] += count * column.values[row];
-            }
-        }
-        totals
+        let add = |[sum, total]: [f64; 2], (row, value): (&usize, &f64)| {
+            let count = f64::from(counts[*row]);
+            [sum + count * value, total + count]
+        };
+        rows.iter().zip(&self.values).fold([0.0; 2], add)
     }
 }
 

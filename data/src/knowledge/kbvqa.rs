@@ -25,7 +25,7 @@ pub const DATA_SET: DataSet = DataSet {
             ArgumentKind::Files,
             "files",
             "FILES",
-            "Passages as JSON lines: {\"passage_id\", \"passage_content\"}, with or without \"title\"",
+            "Passages as JSON lines: {\"passage_id\", \"passage_content\"}, and \"title\" if there is one",
         )
         .rule(Rule::Required),
         Argument::switch("articles", "Read the knowledge base of Encyclopedic-VQA")
@@ -52,8 +52,7 @@ pub const DATA_SET: DataSet = DataSet {
 const ARTICLES: &str = r#"{"https://a/Oak": {"title": "Oak", "section_titles": ["Oak", "Use"],
 "section_texts": ["A tree.", ""], "image_urls": ["https://a/1.jpg"], "image_section_indices": [0]}}"#;
 const FACTS: &str = r#"{"d1": {"img_posFacts": [{"image_id": 3, "imgUrl": "https://a/3.jpg",
-"title": "Oak", "caption": "An oak"}], "txt_posFacts": [{"snippet_id": "d1_0", "title": "Oak",
-"fact": "A tree."}], "img_negFacts": [], "txt_negFacts": []}}"#;
+"title": "Oak", "caption": "An oak"}], "txt_posFacts": [{"snippet_id": "d1_0", "fact": "A tree."}]}}"#;
 
 fn read(request: &Request<'_>, collector: &mut Collector<'_>) -> Result<(), DataError> {
     let source = &request.source;
@@ -74,14 +73,35 @@ fn read(request: &Request<'_>, collector: &mut Collector<'_>) -> Result<(), Data
     Ok(())
 }
 
+/// A passage, or a fact of WebQA.
 #[derive(Deserialize)]
 struct Passage<'a> {
     #[serde(alias = "passage_id", alias = "kid", alias = "index")]
+    #[serde(alias = "image_id", alias = "snippet_id")]
     id: Id,
     #[serde(borrow, default)]
     title: Cow<'a, str>,
     #[serde(borrow, alias = "passage_content", alias = "passage")]
+    #[serde(alias = "caption", alias = "fact")]
     text: Cow<'a, str>,
+    #[serde(borrow, default, rename = "imgUrl")]
+    image: Option<Cow<'a, str>>,
+}
+
+impl Passage<'_> {
+    fn emit(self, source: &str, collector: &mut Collector<'_>) -> Result<(), DataError> {
+        let parts = [&*self.title, &*self.text].map(str::trim);
+        let text = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(": ");
+        if parts[1].is_empty() {
+            collector.skip(Reason::NoText);
+            return Ok(());
+        }
+        let entry = match self.image {
+            Some(image) => Entry::image_text(source, image, text),
+            None => Entry::passage(source, text),
+        };
+        collector.emit(entry.of_document(self.id.0))
+    }
 }
 
 fn passages(
@@ -94,8 +114,9 @@ fn passages(
     let mut lines = Lines::new(input);
     while collector.next_record(|| lines.advance())? {
         let parsed = parse_json_line::<Passage<'_>>(&file, lines.number(), lines.text(), remedy);
-        let Some(Passage { id, title, text }) = collector.accept(parsed)? else { continue };
-        emit(collector, source, None, &[&title, &text], id.0)?;
+        if let Some(passage) = collector.accept(parsed)? {
+            passage.emit(source, collector)?;
+        }
     }
     Ok(())
 }
@@ -115,21 +136,18 @@ struct Article<'a> {
 /// Makes an entry of each section, with the section's first image.
 fn article(item: &Item<'_>, source: &str, collector: &mut Collector<'_>) -> Result<(), DataError> {
     collector.count_record();
-    let parsed = item.parse_object().and_then(|article: Article<'_>| {
-        let is_complete = article.section_titles.len() == article.section_texts.len()
-            && article.image_urls.len() == article.image_section_indices.len();
-        if is_complete { Ok(article) } else { Err(item.error("has lists of different lengths")) }
-    });
-    let Some(article) = collector.accept(parsed)? else { return Ok(()) };
-    let url = item.key.unwrap_or_default();
-    let sections = article.section_titles.iter().zip(&article.section_texts);
-    for (index, (title, text)) in sections.enumerate() {
-        let image = article.image_section_indices.iter().position(|section| *section == index);
-        let image = image.map(|image| &*article.image_urls[image]);
-        let title = if *title == article.title { "" } else { title };
-        let parts: &[&str] =
-            if text.trim().is_empty() { &[] } else { &[&article.title, title, text] };
-        emit(collector, source, image, parts, url)?;
+    let Some(article) = collector.accept(item.parse_object::<Article<'_>>())? else {
+        return Ok(());
+    };
+    let Article { title, section_titles, section_texts, image_urls, image_section_indices } =
+        article;
+    for (index, (section, text)) in section_titles.iter().zip(section_texts).enumerate() {
+        let image = image_section_indices.iter().position(|section| *section == index);
+        let title =
+            if *section == title { title.clone() } else { format!("{title}: {section}").into() };
+        let image = image.and_then(|image| image_urls.get(image).cloned());
+        let id = Id(item.key.unwrap_or_default().to_owned());
+        Passage { id, title, text, image }.emit(source, collector)?;
     }
     Ok(())
 }
@@ -137,32 +155,20 @@ fn article(item: &Item<'_>, source: &str, collector: &mut Collector<'_>) -> Resu
 #[derive(Deserialize)]
 struct Question<'a> {
     #[serde(borrow, rename = "img_posFacts")]
-    images: Vec<Fact<'a>>,
+    images: Vec<Passage<'a>>,
     #[serde(borrow, rename = "img_negFacts", default)]
-    other_images: Vec<Fact<'a>>,
+    other_images: Vec<Passage<'a>>,
     #[serde(borrow, rename = "txt_posFacts")]
-    snippets: Vec<Fact<'a>>,
+    snippets: Vec<Passage<'a>>,
     #[serde(borrow, rename = "txt_negFacts", default)]
-    other_snippets: Vec<Fact<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Fact<'a> {
-    #[serde(alias = "image_id", alias = "snippet_id")]
-    id: Id,
-    #[serde(borrow, default)]
-    title: Cow<'a, str>,
-    #[serde(borrow, alias = "caption", alias = "fact")]
-    text: Cow<'a, str>,
-    #[serde(borrow, default, rename = "imgUrl")]
-    image: Option<Cow<'a, str>>,
+    other_snippets: Vec<Passage<'a>>,
 }
 
 /// Makes an entry of each fact at its first occurrence; several questions can have one fact.
 fn facts(
     item: &Item<'_>,
     source: &str,
-    seen: &mut HashSet<String>,
+    seen: &mut HashSet<Id>,
     collector: &mut Collector<'_>,
 ) -> Result<(), DataError> {
     collector.count_record();
@@ -171,60 +177,30 @@ fn facts(
     };
     let Question { images, other_images, snippets, other_snippets } = question;
     for fact in [images, other_images, snippets, other_snippets].into_iter().flatten() {
-        if seen.insert(fact.id.0.clone()) {
-            emit(collector, source, fact.image.as_deref(), &[&fact.title, &fact.text], fact.id.0)?;
+        if seen.insert(fact.id.clone()) {
+            fact.emit(source, collector)?;
         }
     }
     Ok(())
 }
 
-/// Passes an entry on whose text has the `parts` that are not blank, or counts that it has none.
-fn emit(
-    collector: &mut Collector<'_>,
-    source: &str,
-    image: Option<&str>,
-    parts: &[&str],
-    document: impl Into<String>,
-) -> Result<(), DataError> {
-    let parts: Vec<&str> = parts.iter().map(|part| part.trim()).filter(|p| !p.is_empty()).collect();
-    if parts.is_empty() {
-        collector.skip(Reason::NoText);
-        return Ok(());
-    }
-    let text = parts.join(": ");
-    let entry = match image {
-        Some(image) => Entry::image_text(source, image, text),
-        None => Entry::passage(source, text),
-    };
-    collector.emit(entry.of_document(document))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
     fn entries_have_the_ids_of_their_passages() {
-        let texts = |sample: &Sample| {
-            let mut entries = Vec::new();
+        let mut entries = Vec::new();
+        for sample in DATA_SET.samples {
             let mut collector = Collector::new(|entry| {
-                entries.push((entry.document.clone().unwrap(), entry.text()));
+                entries.push(format!("{} {}", entry.document.clone().unwrap(), entry.text()));
                 Ok(())
             });
-            let open = |_: &Path| Ok(Input::new("f", sample.files[0].1.as_bytes())?);
-            read(&DATA_SET.request(sample.line, &open), &mut collector).unwrap();
-            drop(collector);
-            entries
-        };
-        let pair = |id: &str, text: &str| (id.to_owned(), text.to_owned());
-        for (sample, expected) in DATA_SET.samples.iter().zip([
-            vec![pair("a", "A text.")],
-            vec![pair("https://a/Oak", "Oak: A tree.")],
-            vec![pair("3", "Oak: An oak"), pair("d1_0", "Oak: A tree.")],
-        ]) {
-            assert_eq!(texts(sample), expected);
+            let open: super::super::Open<'_> =
+                &|path| Ok(Input::new(path, sample.files[0].1.as_bytes())?);
+            read(&DATA_SET.request(sample.line, open), &mut collector).unwrap();
         }
+        let expected = ["a A text.", "https://a/Oak Oak: A tree.", "3 Oak: An oak", "d1_0 A tree."];
+        assert_eq!(entries, expected);
     }
 }

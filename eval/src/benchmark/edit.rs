@@ -39,7 +39,7 @@ use crate::error::{EvalError, malformed};
 use crate::json::DistinctKeys;
 use crate::result::ReportOptions;
 use cases::Case;
-use outputs::{Form, Output, Outputs};
+use outputs::{Output, Outputs};
 
 /// A data set of edits.
 #[derive(Debug)]
@@ -58,8 +58,8 @@ pub struct EditSet {
 #[derive(Debug)]
 struct Part {
     key: &'static str,
-    /// The keys of published results.
-    aliases: &'static [&'static str],
+    /// The key in published results; empty if it is the same.
+    alias: &'static str,
     metric: &'static str,
     right: Right,
     /// How the values of the outputs are combined.
@@ -87,72 +87,45 @@ enum Combine {
     All,
 }
 
-impl Part {
-    const fn new(
-        key: &'static str,
-        aliases: &'static [&'static str],
-        metric: &'static str,
-    ) -> Self {
-        let (right, combine) = (Right::New, Combine::Mean);
-        Self { key, aliases, metric, right, combine, required: true }
-    }
-
-    const fn right(self, right: Right) -> Self {
-        Self { right, ..self }
-    }
-
-    const fn combine(self, combine: Combine) -> Self {
-        Self { combine, ..self }
-    }
-
-    const fn optional(self) -> Self {
-        Self { required: false, ..self }
-    }
+const fn part(
+    [key, alias]: [&'static str; 2],
+    metric: &'static str,
+    (right, combine, required): (Right, Combine, bool),
+) -> Part {
+    Part { key, alias, metric, right, combine, required }
 }
 
-/// The parts of CounterFact and zsRE.
-const TEXT: &[Part] = &[
-    Part::new("rewrite", &["rewrite_prompts_probs", "rewrite_prompts_correct"], "efficacy"),
-    Part::new(
-        "paraphrase",
-        &["paraphrase_prompts_probs", "paraphrase_prompts_correct"],
-        "generality",
-    ),
-    Part::new(
-        "neighborhood",
-        &["neighborhood_prompts_probs", "neighborhood_prompts_correct"],
-        "locality",
-    )
-    .right(Right::Old),
+const NEW: (Right, Combine, bool) = (Right::New, Combine::Mean, true);
+const OLD: (Right, Combine, bool) = (Right::Old, Combine::Mean, true);
+const SAME: (Right, Combine, bool) = (Right::Unchanged, Combine::Mean, true);
+const MAYBE_NEW: (Right, Combine, bool) = (Right::New, Combine::Mean, false);
+const MAYBE_SAME: (Right, Combine, bool) = (Right::Unchanged, Combine::Mean, false);
+
+const COUNTERFACT: &[Part] = &[
+    part(["rewrite", "rewrite_prompts_probs"], "efficacy", NEW),
+    part(["paraphrase", "paraphrase_prompts_probs"], "generality", NEW),
+    part(["neighborhood", "neighborhood_prompts_probs"], "locality", OLD),
+];
+const ZSRE: &[Part] = &[
+    part(["rewrite", "rewrite_prompts_correct"], "efficacy", NEW),
+    part(["paraphrase", "paraphrase_prompts_correct"], "generality", NEW),
+    part(["neighborhood", "neighborhood_prompts_correct"], "locality", OLD),
 ];
 const MQUAKE: &[Part] = &[
-    Part::new("questions", &[], "multi_hop").combine(Combine::Any),
-    Part::new("hops", &[], "hop_wise").combine(Combine::All).optional(),
-    Part::new("edits", &[], "edit_wise").optional(),
+    part(["questions", ""], "multi_hop", (Right::New, Combine::Any, true)),
+    part(["hops", ""], "hop_wise", (Right::New, Combine::All, false)),
+    part(["edits", ""], "edit_wise", MAYBE_NEW),
 ];
 const VLKEB: &[Part] = &[
-    Part::new("rewrite", &["rewrite_acc"], "efficacy"),
-    Part::new("rephrase", &["rephrase_acc"], "generality"),
-    Part::new("image_rephrase", &["image_rephrase_acc"], "image_generality"),
-    Part::new("locality", &["locality_acc"], "locality").right(Right::Unchanged),
-    Part::new("image_locality", &["multimodal_locality_acc"], "image_locality")
-        .right(Right::Unchanged),
-    Part::new("portability", &["portability_acc"], "portability").optional(),
-    Part::new("random_image", &[], "random_image_locality").right(Right::Unchanged).optional(),
-    Part::new("no_image", &[], "no_image_locality").right(Right::Unchanged).optional(),
-    Part::new("consistent_image", &[], "consistent_image_locality")
-        .right(Right::Unchanged)
-        .optional(),
-];
-
-/// Keys of published results that are not scored.
-const IGNORED: &[&str] = &[
-    "attribute_prompts_probs",
-    "attribute_prompts_correct",
-    "ngram_entropy",
-    "reference_score",
-    "essence_score",
-    "text",
+    part(["rewrite", "rewrite_acc"], "efficacy", NEW),
+    part(["rephrase", "rephrase_acc"], "generality", NEW),
+    part(["image_rephrase", "image_rephrase_acc"], "image_generality", NEW),
+    part(["locality", "locality_acc"], "locality", SAME),
+    part(["image_locality", "multimodal_locality_acc"], "image_locality", SAME),
+    part(["portability", "portability_acc"], "portability", MAYBE_NEW),
+    part(["random_image", ""], "random_image_locality", MAYBE_SAME),
+    part(["no_image", ""], "no_image_locality", MAYBE_SAME),
+    part(["consistent_image", ""], "consistent_image_locality", MAYBE_SAME),
 ];
 
 /// The harmonic means: of all three metrics, and of the last two.
@@ -165,7 +138,7 @@ const HARMONIC: &[(&str, &[&str])] = &[
 pub static SETS: [EditSet; 4] = [
     EditSet {
         name: "counterfact",
-        parts: TEXT,
+        parts: COUNTERFACT,
         primary: "edit_score",
         harmonic: HARMONIC,
         is_exact: false,
@@ -173,7 +146,7 @@ pub static SETS: [EditSet; 4] = [
     },
     EditSet {
         name: "zsre",
-        parts: TEXT,
+        parts: ZSRE,
         primary: "edit_score",
         harmonic: HARMONIC,
         is_exact: false,
@@ -249,18 +222,22 @@ pub fn evaluate(
         .map(|(case, line)| case_scores(set, &given, case, file, line))
         .collect();
     let scored = scored.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let mut forms: Vec<Option<Form>> = vec![None; set.parts.len()];
+    let mut forms = vec![""; set.parts.len()];
     let mut columns: BTreeMap<ColumnKey, Vec<f64>> = BTreeMap::new();
     for (row, (scores, (_, line))) in scored.iter().zip(&pairs).enumerate() {
         for (key, form, value) in scores {
-            if *forms[key.0].get_or_insert(*form) != *form {
+            let first = &mut forms[key.0];
+            if !first.is_empty() && first != form {
                 let reason = format!("has another kind of outputs for `{}`", set.parts[key.0].key);
                 let remedy = "give the same kind on all lines: texts, likelihoods or numbers";
                 return Err(malformed(file, line.line, reason, remedy));
             }
+            *first = form;
             columns.entry(*key).or_insert_with(|| vec![f64::NAN; pairs.len()])[row] = *value;
         }
     }
+    forms.retain(|form| !form.is_empty());
+    forms.dedup();
     let column = |((part, kind), values): (ColumnKey, Vec<f64>)| {
         let metric = set.parts[part].metric;
         let name: Cow<'static, str> = match kind {
@@ -270,14 +247,12 @@ pub fn evaluate(
         };
         Column::new(name, values)
     };
-    let mut names: Vec<&str> = forms.iter().flatten().map(|form| form.name()).collect();
-    names.dedup();
     let hops = |case: &Case<'_>| case.edits.len().to_string();
     let first = &set.parts[0];
     let scores = Scores {
         data: set.name,
         unit: "case",
-        normaliser: names.join(", "),
+        normaliser: forms.join(", "),
         ids: pairs.iter().map(|(case, _)| case.id.clone()).collect(),
         columns: columns.into_iter().map(column).collect(),
         harmonic: set.harmonic.to_vec(),
@@ -286,12 +261,12 @@ pub fn evaluate(
         rows: vec![("cases", cases.len()), ("predictions", lines.len())],
         describe: Box::new(|row| {
             let (case, line) = pairs[row];
-            let outputs = outputs_of(first, line).map_or(&[][..], |outputs| &outputs.0);
+            let outputs = outputs_of(first, line).map_or(&[][..], Outputs::as_slice);
             let text = |output: &Output<'_>| match output {
-                Output::Answer(answer) => Some(answer.as_deref().unwrap_or("–").to_owned()),
-                _ => None,
+                Output::Answer(answer) => answer.to_string(),
+                _ => "–".to_owned(),
             };
-            let output = outputs.iter().filter_map(text).collect::<Vec<_>>().join(" / ");
+            let output = outputs.iter().map(text).collect::<Vec<_>>().join(" / ");
             let answers = case.prompts[0].answers.iter().flatten().map(|a| a.to_string());
             (case.question.clone(), output, answers.collect())
         }),
@@ -306,8 +281,7 @@ fn line_id(file: &str, line: &Line<'_>) -> Result<String, EvalError> {
 }
 
 fn outputs_of<'l>(part: &Part, line: &'l Line<'_>) -> Option<&'l Outputs<'l>> {
-    let mut keys = std::iter::once(&part.key).chain(part.aliases);
-    keys.find_map(|key| line.value.0.get(*key))
+    [part.key, part.alias].into_iter().find_map(|key| line.value.0.get(key))
 }
 
 /// Returns an error if two edits give one fact different answers.
@@ -349,7 +323,7 @@ enum Kind {
 }
 
 /// The values of one case.
-type CaseScores = Vec<(ColumnKey, Form, f64)>;
+type CaseScores = Vec<(ColumnKey, &'static str, f64)>;
 
 fn case_scores(
     set: &EditSet,
@@ -359,19 +333,6 @@ fn case_scores(
     line: &Line<'_>,
 ) -> Result<CaseScores, EvalError> {
     let error = |reason, remedy| Err(malformed(file, line.line, reason, remedy));
-    let is_known = |key: &&String| {
-        let of_part =
-            |part: &Part| part.key == key.as_str() || part.aliases.contains(&key.as_str());
-        matches!(key.as_str(), "id" | "case_id")
-            || IGNORED.contains(&key.as_str())
-            || set.parts.iter().any(of_part)
-    };
-    if let Some(key) = line.value.0.keys().filter(|key| !is_known(key)).min() {
-        let keys: Vec<&str> = set.parts.iter().map(|part| part.key).collect();
-        let reason =
-            format!("has the unknown key {}; the keys are {}", quoted(key), keys.join(", "));
-        return error(reason, "rename or remove it");
-    }
     let mut scores = Vec::with_capacity(set.parts.len());
     for (index, part) in set.parts.iter().enumerate().filter(|(index, _)| given[*index]) {
         let prompts = case.prompts.iter().find(|p| p.part == part.key && p.count > 0);
@@ -379,8 +340,8 @@ fn case_scores(
         let outputs = match (outputs_of(part, line), prompts) {
             // The case has no such prompts.
             (None, None) if part.right != Right::Unchanged => continue,
-            (Some(outputs), None) if outputs.0.is_empty() => continue,
-            (Some(outputs), _) => &outputs.0,
+            (Some(outputs), None) if outputs.as_slice().is_empty() => continue,
+            (Some(outputs), _) => outputs.as_slice(),
             (None, _) => {
                 let reason = format!("case {id} has no outputs for `{key}`");
                 return error(reason, "give one output for each prompt");
@@ -389,7 +350,7 @@ fn case_scores(
         let count = prompts.map_or(outputs.len(), |prompts| prompts.count);
         let form = outputs.first().map(Output::form);
         // Numbers may be of single tokens.
-        let any_count = form == Some(Form::Tokens) && prompts.is_none_or(|p| p.hops.is_empty());
+        let any_count = form == Some("tokens") && prompts.is_none_or(|p| p.hops.is_empty());
         let Some(form) = form.filter(|_| any_count || outputs.len() == count) else {
             let found = outputs.len();
             let reason = format!("case {id} has {found} outputs for `{key}` and {count} prompts");
@@ -417,7 +378,7 @@ fn case_scores(
             Combine::All => correct().fold(1.0, f64::min),
         };
         scores.push(((index, Kind::Value), form, value));
-        if form == Form::Likelihoods {
+        if form == "likelihoods" {
             let magnitude = values.iter().map(|(_, magnitude)| magnitude).sum::<f64>() / n;
             scores.push(((index, Kind::Magnitude), form, magnitude));
         }
@@ -442,22 +403,22 @@ fn value_of(
 ) -> Option<(f64, f64)> {
     let share = |is_correct: bool| f64::from(u8::from(is_correct));
     match (output, right) {
-        (Output::Likelihoods { new, true_ }, Right::New | Right::Old) => {
-            let (correct, other) = if right == Right::New { (new, true_) } else { (true_, new) };
+        (Output::Change { .. }, Right::New | Right::Old) => None,
+        (Output::Answer(_) | Output::None(()) | Output::Likelihoods { .. }, Right::Unchanged) => {
+            None
+        }
+        (Output::Likelihoods { target_new, target_true }, _) => {
+            let is_new = right == Right::New;
+            let (correct, other) =
+                if is_new { (target_new, target_true) } else { (target_true, target_new) };
             Some((share(correct < other), (-correct).exp() - (-other).exp()))
         }
-        (Output::Share(value), _) if (0.0..=1.0).contains(value) => Some((*value, 0.0)),
-        (Output::Answer(None), Right::New | Right::Old) => Some((0.0, 0.0)),
-        (Output::Answer(Some(answer)), Right::New | Right::Old) => {
-            let is_correct = if is_exact {
-                answers.contains(answer)
-            } else {
-                let answer = squad(answer);
-                answers.iter().any(|correct| squad(correct) == answer)
-            };
-            Some((share(is_correct), 0.0))
+        (Output::None(()), _) => Some((0.0, 0.0)),
+        (Output::Answer(answer), _) if is_exact => Some((share(answers.contains(answer)), 0.0)),
+        (Output::Answer(answer), _) => {
+            let answer = squad(answer);
+            Some((share(answers.iter().any(|correct| squad(correct) == answer)), 0.0))
         }
-        (Output::Agreement(value), Right::Unchanged) => Some((*value, 0.0)),
-        _ => None,
+        (output, _) => Some((output.share()?, 0.0)),
     }
 }

@@ -157,11 +157,15 @@ fn bad_files_are_refused_with_their_line() {
             &both.replace("\"Italy\"", "1.5"),
             "has outputs for `rewrite` that cannot be scored",
         ),
-        (CASES, &both.replace("\"Italy\"", "{\"target_new\": 1}"), "give `target_new` and"),
+        (
+            CASES,
+            &both.replace("\"Italy\"", "{\"target_new\": 1}"),
+            "has outputs for `rewrite` that cannot be scored",
+        ),
         (
             CASES,
             &both.replace("\"rewrite\"", "\"rewrit\""),
-            "predictions:1: has the unknown key `rewrit`",
+            "predictions:1: case `1` has no outputs for `rewrite`",
         ),
         (CASES, "[]", "predictions: has no records"),
         ("[]", &both, "reference: has no records"),
@@ -218,7 +222,7 @@ fn bad_files_are_refused_with_their_line() {
             )],
             "reference: has answers but no passages",
         ),
-        ("webqa", vec![("reference", "{\"a\": {}}")], "reference:1: is not as expected"),
+        ("webqa", vec![("reference", "{\"a\": {}}")], "reference:1: has no `img_posFacts`"),
     ] {
         let parts: Vec<_> = parts
             .into_iter()
