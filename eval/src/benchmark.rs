@@ -168,8 +168,8 @@ impl Scores<'_> {
         Ok(BenchmarkReport { evaluation, data: self.data.to_owned(), items, worst })
     }
 
-    /// The harmonic means, the means, and the mean of the column `listed` for each group, all on the
-    /// same resamples.
+    /// The harmonic means, the means, and the mean of the column `listed` for each group, all on
+    /// the same resamples.
     fn measures(
         &self,
         harmonic: &[(MetricInfo, Vec<usize>)],

@@ -25,7 +25,7 @@ pub const DATA_SET: DataSet = DataSet {
             ArgumentKind::Files,
             "files",
             "FILES",
-            "Passages as JSON lines: {\"passage_id\", \"passage_content\"}, and \"title\" if there is one",
+            "Passages as JSON lines: {\"passage_id\", \"passage_content\"}",
         )
         .rule(Rule::Required),
         Argument::switch("articles", "Read the knowledge base of Encyclopedic-VQA")
@@ -52,7 +52,8 @@ pub const DATA_SET: DataSet = DataSet {
 const ARTICLES: &str = r#"{"https://a/Oak": {"title": "Oak", "section_titles": ["Oak", "Use"],
 "section_texts": ["A tree.", ""], "image_urls": ["https://a/1.jpg"], "image_section_indices": [0]}}"#;
 const FACTS: &str = r#"{"d1": {"img_posFacts": [{"image_id": 3, "imgUrl": "https://a/3.jpg",
-"title": "Oak", "caption": "An oak"}], "txt_posFacts": [{"snippet_id": "d1_0", "fact": "A tree."}]}}"#;
+"title": "Oak", "caption": "An oak"}],
+"txt_posFacts": [{"snippet_id": "d1_0", "fact": "A tree."}]}}"#;
 
 fn read(request: &Request<'_>, collector: &mut Collector<'_>) -> Result<(), DataError> {
     let source = &request.source;

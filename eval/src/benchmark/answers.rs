@@ -72,8 +72,8 @@ fn normalised(
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a list of answers has an intersection over union of at least 0.5 with the reference list,
-/// whose parts are separated by `&&`. `None` if the reference list is empty.
+/// Whether a list of answers has an intersection over union of at least 0.5 with the reference
+/// list, whose parts are separated by `&&`. `None` if the reference list is empty.
 pub(super) fn encyclopedic_lists_match(reference: &str, candidate: &str) -> Option<bool> {
     let set = |parts: std::str::Split<'_, &str>| -> HashSet<String> {
         parts.map(encyclopedic).filter(|part| !part.is_empty()).collect()
@@ -184,7 +184,6 @@ fn numbers(text: &str) -> Result<Numbers, EvalError> {
 
 /// Like `str.isdigit`: also superscripts and digits in circles.
 fn is_digit(c: char) -> bool {
-    decimal_digit(c).is_some()
-        || matches!(c, '²' | '³' | '¹' | '⁰' | '⁴'..='⁹' | '₀'..='₉' | '①'..='⑨' | '⑴'..='⑼' | '⒈'..='⒐'
-            | '⓪' | '⓵'..='⓽' | '⓿' | '❶'..='❾' | '➀'..='➈' | '➊'..='➒')
+    const OTHERS: &str = "²³¹⁰⁴⁵⁶⁷⁸⁹₀₁₂₃₄₅₆₇₈₉①②③④⑤⑥⑦⑧⑨⑴⑵⑶⑷⑸⑹⑺⑻⑼⒈⒉⒊⒋⒌⒍⒎⒏⒐⓪⓵⓶⓷⓸⓹⓺⓻⓼⓽⓿❶❷❸❹❺❻❼❽❾";
+    decimal_digit(c).is_some() || OTHERS.contains(c)
 }

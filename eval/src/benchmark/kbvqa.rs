@@ -56,7 +56,7 @@ pub struct KbvqaSet {
     passage: fn(&str) -> String,
     read: fn(&Files<'_>) -> Result<Vec<Question>, EvalError>,
     /// The name and the value of each metric; NaN if the metric does not score the question.
-    score: fn(&Case<'_>) -> Result<Vec<(Cow<'static, str>, f64)>, EvalError>,
+    score: fn(&Case<'_>) -> Values,
 }
 
 /// All data sets of questions.

@@ -1,4 +1,4 @@
-//! Reads published files, with the line of each record: JSON lines, a list, or an object of records.
+//! Reads published files with the line of each record: JSON lines, a list, or an object of records.
 
 use std::borrow::Cow;
 

@@ -109,9 +109,10 @@ fn generated_answers_and_hops_are_scored() {
     let difference = engram_eval::compare::compare_items(&a, &b, &Default::default()).unwrap();
     assert!((difference.difference.value - (0.9 - 9.0 / 13.0)).abs() < 1e-12);
 
-    let cases = r#"[{"case_id": 1, "questions": ["q", "r"], "new_answer": "Lima", "requested_rewrite":
-        [{"prompt": "{}", "subject": "s", "target_new": {"str": "Peru"}, "target_true": {"str": "x"}}],
-        "new_answer_alias": ["LIM"], "new_single_hops": [{"answer": "Peru"}, {"answer": "Lima"}]}]"#;
+    let cases = r#"[{"case_id": 1, "questions": ["q", "r"], "new_answer": "Lima",
+        "requested_rewrite": [{"prompt": "{}", "subject": "s", "target_new": {"str": "Peru"},
+        "target_true": {"str": "x"}}], "new_answer_alias": ["LIM"],
+        "new_single_hops": [{"answer": "Peru"}, {"answer": "Lima"}]}]"#;
     for (hops, questions, expected) in [
         (r#"["Peru", "Lima"]"#, r#"[null, "LIM"]"#, [1.0, 1.0]),
         (r#"["Peru", "lima"]"#, r#"["lima", "Lima."]"#, [0.0, 0.0]),

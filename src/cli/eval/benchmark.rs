@@ -17,7 +17,7 @@ use crate::cli::paths::InputFile;
 #[command(after_help = "\
 Examples:
   engram eval edit --data counterfact --ref counterfact.json --hyp mine.jsonl
-  engram eval edit --data mquake --ref MQuAKE-CF-3k-v2.json --hyp mine.jsonl --items mine.items.jsonl
+  engram eval edit --data mquake --ref MQuAKE-CF-3k-v2.json --hyp mine.jsonl --items mine.items
   engram eval edit --data vlkeb --ref eval_multihop.json --hyp mine.jsonl --html report.html
 
 Predictions: JSON lines with the `id` of a case (its case_id, or its index from 0), and these keys:
@@ -26,7 +26,7 @@ Predictions: JSON lines with the `id` of a case (its case_id, or its index from 
   vlkeb              rewrite, rephrase, image_rephrase, locality, image_locality; optional:
                      portability, random_image, no_image, consistent_image
 
-Each has one output for each prompt of the case, in a list, or without a list if there is one prompt:
+Each has a list with one output for each prompt of the case, or the output of its only prompt:
   \"Paris\", null                          an answer of the system; no answer
   {\"target_new\": 4.2, \"target_true\": 7}  negative log-likelihoods of both answers
   0.5, true, [true, false]               the share of correct tokens
@@ -63,7 +63,7 @@ Examples:
   engram eval kbvqa --data evqa --ref test.csv --hyp mine.jsonl
   engram eval kbvqa --data infoseek --ref infoseek_val.jsonl --types infoseek_val_qtype.jsonl \\
       --hyp mine.jsonl
-  engram eval kbvqa --data m2kr --ref EVQA_data.jsonl --passages EVQA_passages.jsonl --hyp mine.jsonl
+  engram eval kbvqa --data m2kr --ref EVQA.jsonl --passages EVQA_passages.jsonl --hyp mine.jsonl
   engram eval kbvqa --data webqa --ref WebQA_train_val.json --hyp mine.jsonl --with-result
 
 Predictions: JSON lines with the `id` of a question (evqa: its index from 0; webqa: its guid), and
