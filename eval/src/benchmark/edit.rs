@@ -39,7 +39,7 @@ use crate::error::{EvalError, malformed};
 use crate::json::DistinctKeys;
 use crate::result::ReportOptions;
 use cases::Case;
-use outputs::{Output, Outputs};
+use outputs::Output;
 
 /// A data set of edits.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ pub struct EditOptions {
 const REMEDY: &str = "write one JSON object per case: its `id`, and the outputs for each kind of \
                       prompt";
 
-type Line<'a> = Record<'a, DistinctKeys<Outputs<'a>>>;
+type Line<'a> = Record<'a, DistinctKeys<Output<'a>>>;
 
 /// Scores predictions. `reference` and `predictions` are the names and the contents of the files.
 ///
@@ -261,7 +261,7 @@ pub fn evaluate(
         rows: vec![("cases", cases.len()), ("predictions", lines.len())],
         describe: Box::new(|row| {
             let (case, line) = pairs[row];
-            let outputs = outputs_of(first, line).map_or(&[][..], Outputs::as_slice);
+            let outputs = outputs_of(first, line).map_or(&[][..], Output::as_slice);
             let text = |output: &Output<'_>| match output {
                 Output::Answer(answer) => answer.to_string(),
                 _ => "–".to_owned(),
@@ -276,11 +276,11 @@ pub fn evaluate(
 
 fn line_id(file: &str, line: &Line<'_>) -> Result<String, EvalError> {
     let fields = &line.value.0;
-    let id = fields.get("id").or_else(|| fields.get("case_id")).and_then(Outputs::as_id);
+    let id = fields.get("id").or_else(|| fields.get("case_id")).and_then(Output::as_id);
     id.ok_or_else(|| malformed(file, line.line, "has no `id`, a text or an integer", REMEDY))
 }
 
-fn outputs_of<'l>(part: &Part, line: &'l Line<'_>) -> Option<&'l Outputs<'l>> {
+fn outputs_of<'l>(part: &Part, line: &'l Line<'_>) -> Option<&'l Output<'l>> {
     [part.key, part.alias].into_iter().find_map(|key| line.value.0.get(key))
 }
 
@@ -404,16 +404,14 @@ fn value_of(
     let share = |is_correct: bool| f64::from(u8::from(is_correct));
     match (output, right) {
         (Output::Change { .. }, Right::New | Right::Old) => None,
-        (Output::Answer(_) | Output::None(()) | Output::Likelihoods { .. }, Right::Unchanged) => {
-            None
-        }
+        (Output::Answer(_) | Output::None | Output::Likelihoods { .. }, Right::Unchanged) => None,
         (Output::Likelihoods { target_new, target_true }, _) => {
             let is_new = right == Right::New;
             let (correct, other) =
                 if is_new { (target_new, target_true) } else { (target_true, target_new) };
             Some((share(correct < other), (-correct).exp() - (-other).exp()))
         }
-        (Output::None(()), _) => Some((0.0, 0.0)),
+        (Output::None, _) => Some((0.0, 0.0)),
         (Output::Answer(answer), _) if is_exact => Some((share(answers.contains(answer)), 0.0)),
         (Output::Answer(answer), _) => {
             let answer = squad(answer);

@@ -30,7 +30,8 @@ fn report(
     let mut options = ReportOptions { items: true, worst: 3, ..ReportOptions::default() };
     options.bootstrap.resamples = 20;
     let metric = metric.map(str::to_owned);
-    let (reference, predictions) = (file("reference").unwrap(), file("predictions").unwrap());
+    let (reference, predictions) =
+        (file("reference").expect("a file"), file("predictions").expect("a file"));
     if let Some(set) = edit::SETS.iter().find(|set| set.name == data) {
         let edit_options = edit::EditOptions { metric, ..Default::default() };
         return edit::evaluate(set, reference, predictions, &edit_options, &options);
