@@ -26,6 +26,7 @@ pub mod coco;
 mod collector;
 mod data_set;
 pub(crate) mod json;
+pub mod kbvqa;
 pub mod vqa;
 pub mod web;
 pub mod wikidata;
@@ -38,8 +39,14 @@ pub use self::collector::{Collector, Counts, Note, Reason};
 pub use self::data_set::{Argument, ArgumentKind, DataSet, Open, Request, Rule, Sample, Values};
 
 /// All data sets, in the order of the help.
-pub const DATA_SETS: &[DataSet] =
-    &[wikidata::DATA_SET, wit::DATA_SET, web::DATA_SET, coco::DATA_SET, vqa::DATA_SET];
+pub const DATA_SETS: &[DataSet] = &[
+    wikidata::DATA_SET,
+    wit::DATA_SET,
+    web::DATA_SET,
+    coco::DATA_SET,
+    vqa::DATA_SET,
+    kbvqa::DATA_SET,
+];
 
 /// The separator between the parts of a text in REVEAL's released code.
 pub const SEPARATOR: &str = " <extra_id_99> ";

@@ -213,7 +213,28 @@ pub(crate) fn bootstrap_many<const K: usize>(
     options: &BootstrapOptions,
     statistics: impl Fn(&[u32]) -> [f64; K] + Sync,
 ) -> [Distribution; K] {
-    let values: Vec<[f64; K]> = (0..options.resamples as u64)
+    let values = resampled_values(resampling, options, statistics);
+    std::array::from_fn(|statistic| Distribution::new(values.iter().map(|all| all[statistic])))
+}
+
+/// Like [`bootstrap_many`], for a number of metrics that is not known in advance.
+pub(crate) fn bootstrap_all(
+    resampling: &Resampling,
+    options: &BootstrapOptions,
+    metrics: usize,
+    statistics: impl Fn(&[u32]) -> Vec<f64> + Sync,
+) -> Vec<Distribution> {
+    let values = resampled_values(resampling, options, statistics);
+    let distribution = |metric| Distribution::new(values.iter().map(|all| all[metric]));
+    (0..metrics).map(distribution).collect()
+}
+
+fn resampled_values<V: Send>(
+    resampling: &Resampling,
+    options: &BootstrapOptions,
+    statistics: impl Fn(&[u32]) -> V + Sync,
+) -> Vec<V> {
+    (0..options.resamples as u64)
         .into_par_iter()
         .map_init(
             || vec![0; resampling.rows],
@@ -222,13 +243,7 @@ pub(crate) fn bootstrap_many<const K: usize>(
                 statistics(counts)
             },
         )
-        .collect();
-    std::array::from_fn(|statistic| {
-        let resampled = values.iter().map(|values| values[statistic]);
-        let mut defined: Vec<f64> = resampled.filter(|value| !value.is_nan()).collect();
-        defined.sort_unstable_by(f64::total_cmp);
-        Distribution { undefined: options.resamples - defined.len(), values: defined }
-    })
+        .collect()
 }
 
 /// The percentile interval of the metric `statistic`; `None` with 0 resamples.
@@ -282,6 +297,13 @@ pub(crate) fn measure_of_mean(
 }
 
 impl Distribution {
+    fn new(values: impl ExactSizeIterator<Item = f64>) -> Self {
+        let resamples = values.len();
+        let mut values: Vec<f64> = values.filter(|value| !value.is_nan()).collect();
+        values.sort_unstable_by(f64::total_cmp);
+        Self { undefined: resamples - values.len(), values }
+    }
+
     /// The central interval with the share `options.level` of the values. Its limits are NaN if
     /// there are no values.
     pub fn interval(&self, resampling: &Resampling, options: &BootstrapOptions) -> Interval {

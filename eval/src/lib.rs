@@ -15,6 +15,7 @@
 //! | [`texts`] | translations and other texts: chrF and chrF++ |
 //! | [`vqa`] | visual question answering: VQA v2 and OK-VQA |
 //! | [`aokvqa`], [`haystack`] | A-OKVQA and Visual Haystacks, with their official rules |
+//! | [`benchmark`] | edits of facts and knowledge-based visual questions, with published rules |
 //! | [`retrieval`] | recall, success, reciprocal rank, nDCG, average precision |
 //! | [`items`] | the result of each item, for comparisons |
 //! | [`html`] | reports as HTML pages |
@@ -41,6 +42,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod aokvqa;
+pub mod benchmark;
 pub mod bootstrap;
 pub mod caption;
 pub mod compare;

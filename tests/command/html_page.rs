@@ -65,6 +65,13 @@ fn each_evaluation_writes_a_page() {
         "haystack --hyp r.jsonl",
         &["By correct answer", "Yes, a dog."],
     );
+    let cases = r#"[{"src": "What is <b>?", "answers": ["oak"], "loc_ans": "he"}]"#;
+    let outputs = r#"{"id": 0, "rewrite": "elm", "paraphrase": "an oak", "neighborhood": "he"}"#;
+    check_page(
+        &[("c.json", cases), ("p.jsonl", outputs)],
+        "edit --data zsre --ref c.json --hyp p.jsonl --metric efficacy",
+        &["What is &lt;b&gt;?", "elm", "oak", "Benchmark zsre"],
+    );
     let gold = "id,anchor,target,context,score\n1,wood,wooden,B44,1\n2,wood,steel,B44,0\n\
                 3,pipe,tube,F16,0.75\n";
     check_page(

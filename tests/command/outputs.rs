@@ -9,7 +9,7 @@ use crate::running::{
 };
 
 /// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
-const COMMANDS: [&str; 28] = [
+const COMMANDS: [&str; 31] = [
     "score IN --model v --out OUT",
     "score i --model IN --out OUT",
     "transcribe i --model r --boost IN --out OUT",
@@ -27,6 +27,8 @@ const COMMANDS: [&str; 28] = [
     "eval vqa --ref a --hyp IN --html OUT",
     "eval aokvqa --ref IN --hyp p --items OUT",
     "eval retrieval --queries IN --html OUT",
+    "eval edit --data zsre --ref IN --hyp p --items OUT",
+    "eval kbvqa --data viquae --ref r --hyp p --passages IN --html OUT",
     "eval haystack --hyp IN --items OUT",
     "eval phrase --ref g --hyp IN --items OUT",
     "eval phrase --ref IN --hyp p --html OUT",
@@ -37,6 +39,7 @@ const COMMANDS: [&str; 28] = [
     "data entries wikidata e --labels IN --out OUT",
     "data entries vqa --questions q --annotations IN --out OUT",
     "data entries vqa --aokvqa IN --out OUT",
+    "data entries kbvqa IN --out OUT",
     "data clips ego4d IN --out OUT",
 ];
 

@@ -12,12 +12,13 @@
 //! | `chart` | charts as SVG files of their own: lines, intervals, heat maps |
 //! | `cases` | the sortable and filterable table of the worst cases |
 //! | `compare` | the page for several systems |
-//! | `wer`, `texts`, `caption`, `questions`, `retrieval`, `haystack`, `phrase` | one page per evaluation |
+//! | `wer`, `texts`, `caption`, `questions`, `retrieval`, `haystack`, `phrase`, `benchmark` | one page per evaluation |
 //!
 //! A page needs the report's items and worst cases: enable both in the options of the evaluation. A
 //! page depends only on the report: equal reports give byte-identical pages.
 
 mod axis;
+mod benchmark;
 mod caption;
 mod cases;
 pub mod chart;

@@ -32,10 +32,10 @@ const WORD_ORDER: usize = 2;
 const BETA_SQUARED: f64 = 4.0;
 
 /// The sums of chrF.
-pub(super) const SUMS: Sums = Sums { count: 3 * CHAR_ORDER, value: chrf, of_text: chrf_sums };
+pub(super) const SUMS: Sums = Sums { count: 3 * CHAR_ORDER, value: chrf, of_text: Some(chrf_sums) };
 /// The sums of chrF++.
 pub(super) const SUMS_PLUS_PLUS: Sums =
-    Sums { count: 3 * (CHAR_ORDER + WORD_ORDER), value: chrf, of_text: chrf_plus_plus_sums };
+    Sums { count: 3 * (CHAR_ORDER + WORD_ORDER), value: chrf, of_text: Some(chrf_plus_plus_sums) };
 
 /// Computes the score, from 0 to 100, from the sums of one or many texts. For each order, `sums`
 /// has the n-grams of the hypothesis, the n-grams of the reference, and the matches.

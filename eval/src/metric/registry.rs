@@ -5,7 +5,9 @@
 
 use super::caption::{bleu, cider, rouge_l};
 use super::range::Range;
-use super::{MetricError, MetricInfo, chrf, kendall, mean, mean_absolute_error, pearson, spearman};
+use super::{
+    MetricError, MetricInfo, Unit, chrf, kendall, mean, mean_absolute_error, pearson, spearman,
+};
 use crate::wer::report as wer;
 use crate::{aokvqa, haystack, retrieval, vqa};
 
@@ -53,8 +55,8 @@ pub struct Sums {
     pub count: usize,
     /// The metric's value from the sums.
     pub value: fn(&[f64]) -> f64,
-    /// Computes the sums of one hypothesis and its references.
-    pub of_text: OfText,
+    /// Computes the sums of one hypothesis and its references; `None` for a metric of other items.
+    pub of_text: Option<OfText>,
 }
 
 /// Computes the sums of one hypothesis and its references.
@@ -93,6 +95,36 @@ pub static METRICS: &[Metric] = &[
     without_sums(retrieval::MRR, "MRR", FRACTION),
     without_sums(retrieval::MAP, "MAP", FRACTION),
     without_sums(retrieval::NDCG, "nDCG", FRACTION),
+    share("efficacy", FRACTION),
+    share("generality", FRACTION),
+    share("image_generality", FRACTION),
+    share("locality", FRACTION),
+    share("image_locality", FRACTION),
+    share("random_image_locality", FRACTION),
+    share("no_image_locality", FRACTION),
+    share("consistent_image_locality", FRACTION),
+    share("portability", FRACTION),
+    share("edit_wise", FRACTION),
+    share("hop_wise", Range::proportion(1.0)),
+    share("multi_hop", Range::proportion(1.0)),
+    share("efficacy_magnitude", Range::new(-1.0, 1.0)),
+    share("generality_magnitude", Range::new(-1.0, 1.0)),
+    share("locality_magnitude", Range::new(-1.0, 1.0)),
+    harmonic("edit_score", 3),
+    harmonic("edit_score_without_efficacy", 2),
+    share("evqa_em", Range::proportion(1.0)),
+    share("evqa", Range::proportion(1.0)),
+    share("infoseek", Range::proportion(1.0)),
+    share("infoseek_unseen_question", Range::proportion(1.0)),
+    share("infoseek_unseen_entity", Range::proportion(1.0)),
+    harmonic("infoseek_final", 2),
+    share("pseudo_recall", Range::proportion(1.0)),
+    share("precision", FRACTION),
+    share("retrieval_f1", FRACTION),
+    share("retrieval_precision", FRACTION),
+    share("retrieval_recall", FRACTION),
+    share("exact_match", Range::proportion(1.0)),
+    share("f1", FRACTION),
     pearson::METRIC,
     spearman::METRIC,
     kendall::METRIC,
@@ -107,6 +139,23 @@ const fn without_sums(info: MetricInfo, spelling: &'static str, range: Range) ->
 
 const fn from_text(info: MetricInfo, spelling: &'static str, range: Range, sums: Sums) -> Metric {
     Metric { info, spelling, range, sums: Some(sums), of_rows: None }
+}
+
+/// A mean of values of cases, such as the share of correct answers.
+const fn share(name: &'static str, range: Range) -> Metric {
+    without_sums(MetricInfo::higher(name, Unit::Fraction), "", range)
+}
+
+/// The harmonic mean of `means` means.
+const fn harmonic(name: &'static str, means: usize) -> Metric {
+    let sums = Sums { count: 2 * means, value: harmonic_mean, of_text: None };
+    from_text(MetricInfo::higher(name, Unit::Fraction), "", FRACTION, sums)
+}
+
+/// The harmonic mean of means from the sum and the number of the values of each; 0 if a mean is 0.
+pub(crate) fn harmonic_mean(sums: &[f64]) -> f64 {
+    let reciprocals: f64 = sums.chunks_exact(2).map(|sums| sums[1] / sums[0]).sum();
+    (sums.len() / 2) as f64 / reciprocals
 }
 
 impl Metric {
@@ -159,7 +208,7 @@ pub(crate) fn function_of_sums(name: &str, count: usize) -> Option<fn(&[f64]) ->
 /// The metrics of `engram eval text`, in the order of [`METRICS`], each with the function that
 /// computes the sums of a text.
 pub fn text_metrics() -> impl Iterator<Item = (&'static Metric, OfText)> {
-    METRICS.iter().filter_map(|metric| Some((metric, metric.sums?.of_text)))
+    METRICS.iter().filter_map(|metric| Some((metric, metric.sums?.of_text?)))
 }
 
 #[cfg(test)]

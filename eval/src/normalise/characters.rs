@@ -99,7 +99,7 @@ pub(crate) fn is_space(character: char) -> bool {
 }
 
 /// Whether a character matches `\w`: letters, all kinds of numbers and `_`, but no marks.
-pub(super) fn is_word(character: char) -> bool {
+pub(crate) fn is_word(character: char) -> bool {
     match u8::try_from(character) {
         Ok(byte) if byte.is_ascii() => is_ascii_word(byte),
         // The first letter of a category is its class: letters and numbers.

@@ -132,7 +132,7 @@ fn remove_full_stops<'a>(text: &'a str, out: &'a mut String) -> &'a str {
 
 /// Rewrites a word: numbers up to ten become digits, and contractions get their apostrophe. Other
 /// words are unchanged. Returns `None` for an article.
-fn rewrite_word(word: &str) -> Option<&str> {
+pub(crate) fn rewrite_word(word: &str) -> Option<&str> {
     Some(match word {
         "none" | "zero" => "0",
         "one" => "1",

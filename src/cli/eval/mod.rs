@@ -1,5 +1,6 @@
 //! `engram eval`: one subcommand per task, two text tools, and the comparison of two systems.
 
+mod benchmark;
 mod caption;
 mod formats;
 mod haystack;
@@ -19,7 +20,7 @@ use super::{Outcome, output};
 use crate::cli::paths::{InputFile, OutputFile};
 use shared::IntervalOptions;
 
-/// Evaluate predictions: WER, chrF, captions, VQA, retrieval, phrase similarity.
+/// Evaluate predictions: WER, chrF, captions, VQA, retrieval, edits of facts, phrase similarity.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "\
 Examples:
@@ -36,6 +37,8 @@ pub enum Eval {
     Aokvqa(questions::Aokvqa),
     Retrieval(retrieval::Retrieval),
     Haystack(haystack::Haystack),
+    Edit(benchmark::Edit),
+    Kbvqa(benchmark::Kbvqa),
     Phrase(phrase::Phrase),
     Normalize(lines::Normalize),
     Tokenize(lines::Tokenize),
@@ -53,6 +56,8 @@ impl Eval {
             Self::Aokvqa(command) => command.run(),
             Self::Retrieval(command) => command.run(),
             Self::Haystack(command) => command.run(),
+            Self::Edit(command) => command.run(),
+            Self::Kbvqa(command) => command.run(),
             Self::Phrase(command) => command.run(),
             Self::Normalize(command) => command.run(),
             Self::Tokenize(command) => command.run(),
