@@ -129,11 +129,8 @@ impl DataError {
         Self::Malformed { path: path.to_owned(), place: None, reason: reason.into(), remedy }
     }
 
-    pub(crate) fn out_of_range(
-        what: &'static str,
-        value: impl ToString,
-        wanted: &'static str,
-    ) -> Self {
+    /// Creates an error about a value outside of its range.
+    pub fn out_of_range(what: &'static str, value: impl ToString, wanted: &'static str) -> Self {
         Self::OutOfRange { what, value: value.to_string(), wanted }
     }
 }

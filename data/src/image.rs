@@ -49,19 +49,7 @@ impl DecodedImage {
     /// pixels; `ImageTooLarge` for more than [`MAX_PIXELS`]
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let io = |source| DataError::Io { path: path.into(), source };
-        let image_error = |reason: String| DataError::Image { path: path.into(), reason };
-        let metadata = fs::metadata(path).map_err(io)?;
-        if !metadata.is_file() {
-            return Err(image_error("is not a file".to_owned()));
-        }
-        if metadata.len() > MAX_BYTES {
-            return Err(image_error(format!(
-                "has {} bytes, more than {MAX_BYTES}",
-                metadata.len()
-            )));
-        }
-        Self::from_bytes(path, &engram_durable::read_file(path).map_err(io)?)
+        Self::from_bytes(path, &read(path)?)
     }
 
     /// Like [`DecodedImage::open`], for a file in memory; error messages name `name`.
@@ -69,57 +57,17 @@ impl DecodedImage {
     /// # Errors
     /// as [`DecodedImage::open`]
     pub fn from_bytes(name: impl AsRef<Path>, bytes: &[u8]) -> Result<Self, DataError> {
-        let decoded = guarded(|| Self::decode(name.as_ref(), bytes));
-        decoded.unwrap_or_else(|_| {
-            let reason = "is damaged: the decoder panicked".to_owned();
-            Err(DataError::Image { path: name.as_ref().into(), reason })
+        let name = name.as_ref();
+        guarded_decode(name, || {
+            let gif = Gif::read(bytes);
+            let image = decode(name, gif.as_ref().map_or(bytes, |gif| &gif.bytes))?;
+            let (width, height) = (image.width(), image.height());
+            let mut pixels = to_rgb8(image);
+            if let Some(gif) = &gif {
+                gif.fill_canvas(width, &mut pixels);
+            }
+            Ok(Self { width, height, pixels })
         })
-    }
-
-    fn decode(path: &Path, bytes: &[u8]) -> Result<Self, DataError> {
-        let io = |source| DataError::Io { path: path.into(), source };
-        let image_error = |reason: String| DataError::Image { path: path.into(), reason };
-        if bytes.is_empty() {
-            return Err(DataError::EmptyFile { path: path.into() });
-        }
-        refuse_lfs_pointer(path, bytes)?;
-        let (gif, unblended) = (Gif::read(bytes), unblended(bytes));
-        let bytes =
-            gif.as_ref().map(|gif| &gif.bytes).or(unblended.as_ref()).map_or(bytes, |it| it);
-        let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(io)?;
-        let Some(format) = reader.format() else {
-            return Err(image_error("is not a known image format".to_owned()));
-        };
-        // The decoder's message may have several lines.
-        let decoder_error = |error: ImageError| {
-            let reason = error.to_string();
-            let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-            image_error(format!("cannot be decoded ({reason})"))
-        };
-        reader.limits(memory_limit(MAX_METADATA_BYTES));
-        let mut decoder = reader.into_decoder().map_err(decoder_error)?;
-        let (width, height) = decoder.dimensions();
-        if width == 0 || height == 0 {
-            return Err(image_error(format!("has {width} x {height} pixels")));
-        }
-        if u64::from(width) * u64::from(height) > MAX_PIXELS {
-            return Err(DataError::ImageTooLarge {
-                path: path.into(),
-                width,
-                height,
-                max: MAX_PIXELS,
-            });
-        }
-        // The decoder would fill missing pixels with grey.
-        if format == ImageFormat::Jpeg && !jpeg_has_end(bytes) {
-            return Err(image_error("is a truncated JPEG".to_owned()));
-        }
-        decoder.set_limits(memory_limit(MAX_MEMORY)).map_err(decoder_error)?;
-        let mut pixels = to_rgb8(DynamicImage::from_decoder(decoder).map_err(decoder_error)?);
-        if let Some(gif) = &gif {
-            gif.fill_canvas(width, &mut pixels);
-        }
-        Ok(Self { width, height, pixels })
     }
 
     /// Creates an image from pixels, `[height, width, 3]` in the order red, green, blue. Returns
@@ -150,6 +98,76 @@ impl DecodedImage {
     pub fn pixels(&self) -> &[u8] {
         &self.pixels
     }
+}
+
+/// Decodes an image like [`DecodedImage::open`], with its transparency.
+///
+/// # Errors
+/// as [`DecodedImage::open`]
+pub fn open_with_opacity(path: &Path) -> Result<RgbaImage, DataError> {
+    let bytes = read(path)?;
+    guarded_decode(path, || Ok(decode(path, &bytes)?.into_rgba8()))
+}
+
+/// Reads an image file.
+fn read(path: &Path) -> Result<Vec<u8>, DataError> {
+    let io = |source| DataError::Io { path: path.into(), source };
+    let image_error = |reason: String| DataError::Image { path: path.into(), reason };
+    let metadata = fs::metadata(path).map_err(io)?;
+    if !metadata.is_file() {
+        return Err(image_error("is not a file".to_owned()));
+    }
+    if metadata.len() > MAX_BYTES {
+        return Err(image_error(format!("has {} bytes, more than {MAX_BYTES}", metadata.len())));
+    }
+    engram_durable::read_file(path).map_err(io)
+}
+
+/// Runs a decoder; if it panics, the image is damaged.
+fn guarded_decode<T>(
+    path: &Path,
+    decode: impl FnOnce() -> Result<T, DataError>,
+) -> Result<T, DataError> {
+    guarded(decode).unwrap_or_else(|_| {
+        let reason = "is damaged: the decoder panicked".to_owned();
+        Err(DataError::Image { path: path.into(), reason })
+    })
+}
+
+fn decode(path: &Path, bytes: &[u8]) -> Result<DynamicImage, DataError> {
+    let io = |source| DataError::Io { path: path.into(), source };
+    let image_error = |reason: String| DataError::Image { path: path.into(), reason };
+    if bytes.is_empty() {
+        return Err(DataError::EmptyFile { path: path.into() });
+    }
+    refuse_lfs_pointer(path, bytes)?;
+    let unblended = unblended(bytes);
+    let bytes = unblended.as_deref().unwrap_or(bytes);
+    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(io)?;
+    let Some(format) = reader.format() else {
+        return Err(image_error("is not a known image format".to_owned()));
+    };
+    // The decoder's message may have several lines.
+    let decoder_error = |error: ImageError| {
+        let reason = error.to_string();
+        let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+        image_error(format!("cannot be decoded ({reason})"))
+    };
+    reader.limits(memory_limit(MAX_METADATA_BYTES));
+    let mut decoder = reader.into_decoder().map_err(decoder_error)?;
+    let (width, height) = decoder.dimensions();
+    if width == 0 || height == 0 {
+        return Err(image_error(format!("has {width} x {height} pixels")));
+    }
+    if u64::from(width) * u64::from(height) > MAX_PIXELS {
+        return Err(DataError::ImageTooLarge { path: path.into(), width, height, max: MAX_PIXELS });
+    }
+    // The decoder would fill missing pixels with grey.
+    if format == ImageFormat::Jpeg && !jpeg_has_end(bytes) {
+        return Err(image_error("is a truncated JPEG".to_owned()));
+    }
+    decoder.set_limits(memory_limit(MAX_MEMORY)).map_err(decoder_error)?;
+    DynamicImage::from_decoder(decoder).map_err(decoder_error)
 }
 
 /// Returns the pixels as Pillow converts them: of 16 bits, it keeps the upper 8, but in grey images

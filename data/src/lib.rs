@@ -10,7 +10,7 @@
 //! | stratified group folds and held-out sets | [`folds`] |
 //! | token ids of text segments | [`tokenizer`] |
 //! | entries for a memory, from published data sets | [`knowledge`] |
-//! | image augmentation | [`augmentation`] |
+//! | image augmentation; cut-outs pasted on photographs | [`augmentation`], [`composite`] |
 //! | audio files as samples; mixing with noise | [`audio`], [`audio::mixing`] |
 //! | speech clips from a file, folder, manifest or published data set; transcripts as tokens; SpecAugment | [`speech`] |
 //! | images as tensors, following a published `preprocessor_config.json` | [`image`] |
@@ -24,6 +24,7 @@
 
 pub mod audio;
 pub mod augmentation;
+pub mod composite;
 pub mod error;
 pub mod folder;
 pub mod folds;

@@ -89,6 +89,14 @@ pub fn thing(name: &str) -> String {
     if bare.is_empty() { name } else { bare.to_owned() }
 }
 
+/// Returns the English name of a language, by its code, such as `hu`; `None` for an unknown code.
+pub fn language_name(code: &str) -> Option<&'static str> {
+    let lines = include_str!("pictures/languages.tsv").lines();
+    lines
+        .filter_map(|line| line.split_once('\t'))
+        .find_map(|(of, name)| (of == code).then_some(name))
+}
+
 impl Pictures {
     /// Removes the pictures that the lines of a file name: by [`Picture::picture`], a folder of it,
     /// [`Picture::category`], or a name of the thing. Returns their number.

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | a finished run that answers questions, with evidence | [`answerer`] |
 //! | questions in a file | [`questions`] |
-//! | entries, images and examples | [`corpus`], [`images`] |
+//! | entries, images and examples | [`corpus`], [`images`], [`cut_outs`] |
 //! | token sequences | [`sequences`] |
 //! | one forward pass: retrieval, attentive fusion, generation | [`forward`] |
 //! | image augmentation in training | [`augmentation`] |
@@ -21,6 +21,7 @@ pub mod answerer;
 pub mod answers;
 pub mod augmentation;
 pub mod corpus;
+pub mod cut_outs;
 pub mod encoding;
 pub mod evidence;
 pub mod forward;

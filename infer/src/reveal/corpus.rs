@@ -79,14 +79,18 @@ pub struct Corpus {
     /// The names of the sources, in the order of their first entries. The memory and the gate's
     /// columns use this order.
     pub sources: Vec<String>,
-    /// All memory entries, by ascending id.
+    /// All entries, by ascending id.
     pub items: Vec<CorpusEntry>,
+    /// The number of entries in the memory: the first ones. Only training reads the others.
+    pub stored: usize,
     /// The images.
     pub images: Images,
     /// The indices of the images that training may use in examples.
     pub training_images: Vec<usize>,
     /// Training examples.
     pub train: Vec<Example>,
+    /// Exercises in reading: questions about entries that are not in the memory.
+    pub reading: Vec<Example>,
     /// Validation examples.
     pub validation: Vec<Example>,
     /// Test examples.
@@ -108,9 +112,11 @@ impl Corpus {
         Self {
             sources: Vec::new(),
             items: Vec::new(),
+            stored: 0,
             images: Images::Files(files),
             training_images: Vec::new(),
             train: Vec::new(),
+            reading: Vec::new(),
             validation: Vec::new(),
             test: Vec::new(),
             metric_kinds: Vec::new(),

@@ -16,7 +16,11 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 
+use super::cut_outs::CutOuts;
 use crate::error::Result;
+
+/// The first view number of training; evaluation questions use lower numbers.
+pub const FIRST_TRAINING_VIEW: u32 = 16;
 
 /// The image processor's file, in the folder of a model or a run.
 pub const PROCESSOR: &str = "preprocessor_config.json";
@@ -32,6 +36,8 @@ pub enum Images {
     },
     /// Image files.
     Files(ImageFiles),
+    /// Cut-outs.
+    CutOuts(CutOuts),
 }
 
 /// Images in files: view 0 is only preprocessed, all other views are augmented.
@@ -194,6 +200,16 @@ impl Images {
         match self {
             Self::World { clean, .. } => clean.len(),
             Self::Files(files) => files.names.len(),
+            Self::CutOuts(things) => things.len(),
+        }
+    }
+
+    /// The path of an image in the folder of the data; `None` for an image without a file.
+    pub fn name(&self, index: usize) -> Option<&Path> {
+        match self {
+            Self::World { .. } => None,
+            Self::Files(files) => files.name(index),
+            Self::CutOuts(things) => things.name(index),
         }
     }
 
@@ -202,8 +218,8 @@ impl Images {
         self.len() == 0
     }
 
-    /// The concatenated pixels of images, each `[3, S, S]`. Values are in `[-1, 1]` in the embedded
-    /// world; for files, the preprocessing determines their range. `requested` holds the index and
+    /// The concatenated pixels of images, each `[3, S, S]`. Values are in `[-1, 1]`, except for
+    /// files, whose preprocessing determines their range. `requested` holds the index and
     /// view of each image.
     ///
     /// # Errors
@@ -213,6 +229,7 @@ impl Images {
         let pixels = |(index, view): &(usize, u32)| -> Result<Vec<f32>, DataError> {
             let (world, clean) = match self {
                 Self::Files(files) => return files.view(*index, *view),
+                Self::CutOuts(things) => return things.pixels(*index, *view),
                 Self::World { world, clean } => (world, clean),
             };
             // All entries use the clean view, so it is cached.
@@ -233,7 +250,7 @@ impl Images {
 }
 
 /// Converts `[H, W, 3]` bytes to `[3, H, W]` values in `[-1, 1]`.
-fn planes(pixels: &[u8]) -> Vec<f32> {
+pub(super) fn planes(pixels: &[u8]) -> Vec<f32> {
     let size = pixels.len() / 3;
     let mut planes = vec![0.0; 3 * size];
     for (index, pixel) in pixels.chunks_exact(3).enumerate() {

@@ -34,7 +34,7 @@ pub struct Retriever {
 }
 
 impl Retriever {
-    /// Encodes all items of the corpus into a new memory with values of a number type. Replaces the
+    /// Encodes the corpus's stored items into a new memory with values of a number type. Replaces the
     /// memory in `folder`.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Retriever {
         dtype: ValueDtype,
         stop: &Stop,
     ) -> Result<Self> {
-        let items = 0..corpus.items.len();
+        let items = 0..corpus.stored;
         Self::build_part(folder, model, corpus, sequencer, dtype, (items, stop))?;
         Self::open(folder)
     }
@@ -276,7 +276,7 @@ impl<'a> ItemEncoder<'a> {
             let (chunk, row) = (index / ENTRIES_PER_BATCH, index % ENTRIES_PER_BATCH);
             if self.chunk != Some(chunk) {
                 let first = chunk * ENTRIES_PER_BATCH;
-                let end = (first + ENTRIES_PER_BATCH).min(self.corpus.items.len());
+                let end = (first + ENTRIES_PER_BATCH).min(self.corpus.stored);
                 let indices: Vec<usize> = (first..end).collect();
                 let input = self.sequencer.entries(self.corpus, &indices)?;
                 (self.keys, self.values) = encode(self.model, &input)?;

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | the embedded world | `world` |
 //! | captions, questions and entries in files | `read`, `files` |
+//! | pictures of named things | `things` |
 //! | connected documents and images | `components` |
 //! | the split into training, validation and test images | `split` |
 
@@ -11,6 +12,7 @@ mod components;
 mod files;
 mod read;
 mod split;
+mod things;
 mod world;
 
 use std::collections::{BTreeSet, HashMap};
@@ -33,7 +35,9 @@ pub fn load(
     image_size: usize,
     preprocessing: Preprocessing,
 ) -> StudyResult<Corpus> {
-    if data.is_world() {
+    if let Some(things) = &data.things {
+        things::load(data, things, image_size)
+    } else if data.is_world() {
         world::load(data, image_size)
     } else {
         files::load(data, image_size, preprocessing)

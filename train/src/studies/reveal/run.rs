@@ -132,7 +132,7 @@ pub fn train_reveal(recipe: &mut Recipe, options: &RunOptions) -> Result<RevealS
     let start = recipe.start.as_ref().map(|start| start.run.as_path());
     let study = RevealStudy::new(settings, batch, compute, run, start);
     let mut study = study.map_err(TrainError::in_study(NAME, "reading the data"))?;
-    if memory_k > 0 && study.encoding().corpus.items.is_empty() {
+    if memory_k > 0 && study.encoding().corpus.stored == 0 {
         let reason = "is above 0, but the data have no entries for a memory; give a file a \
                       `source`, or set `memory.k` to 0 for a model without memory";
         return Err(recipe.error("memory.k", reason));
@@ -249,7 +249,7 @@ fn finish(
     };
     let dataset_metrics = test_dataset_metrics(&trained.run, corpus, &examples, &answers)?;
     let swapped = match (&corpus.images, k) {
-        (_, 0) | (Images::Files { .. }, _) => None,
+        (_, 0) | (Images::Files(_) | Images::CutOuts(_), _) => None,
         (Images::World { world, .. }, _) => {
             // Facts are changed in a separate memory; the run's memory stays unchanged.
             let folder = trained.run.join("memory-swapped");
@@ -322,7 +322,10 @@ pub(super) fn test_answers(
             question: example.text.clone(),
             part: example.part.name().to_owned(),
             image: example.image,
-            image_file: example.image.and_then(|index| image_file(corpus, index)),
+            image_file: example
+                .image
+                .and_then(|index| corpus.images.name(index))
+                .map(Path::to_path_buf),
             made_up: example.made_up,
             answer: answers.texts[i].clone(),
             references: example.answers.clone(),
@@ -333,14 +336,6 @@ pub(super) fn test_answers(
         }
     };
     examples.iter().enumerate().map(test_answer).collect()
-}
-
-/// The path of an image in `data.path`; `None` in the embedded world.
-fn image_file(corpus: &Corpus, index: usize) -> Option<PathBuf> {
-    match &corpus.images {
-        Images::World { .. } => None,
-        Images::Files(files) => files.name(index).map(Path::to_path_buf),
-    }
 }
 
 impl TestAnswer {

@@ -13,7 +13,7 @@ use super::super::checks::{
 };
 use crate::recipe::{is_default, table};
 
-pub use files::{CaptionFile, OnBadImage, QuestionFile};
+pub use files::{CaptionFile, OnBadImage, QuestionFile, Things};
 
 /// The study's part of a recipe.
 #[derive(Debug, Clone)]
@@ -46,6 +46,9 @@ table! {
         /// Files of further entries, in `path`, as written by `engram data entries`; their images
         /// are in `path` too.
         pub entries: Vec<String> = Vec::new(),
+        /// Pictures of named things, instead of other files.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub things: Option<Things> = None,
         /// Fraction of images drawn for validation, among images without a given split; counted as
         /// for `max_images`.
         pub validation_share: f64 = 0.1,
@@ -201,6 +204,8 @@ pub enum Examples {
     Entries,
     /// Training questions with their answers.
     Questions,
+    /// Exercises in reading, for pictures of things: questions about made-up names, without images.
+    Reading,
 }
 
 /// The entries that an example reads in addition to its query.

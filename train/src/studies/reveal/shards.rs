@@ -30,7 +30,7 @@ pub(super) fn build(
     if ranks.size() == 1 {
         return Ok(Retriever::build(folder, model, corpus, sequencer, dtype, stop)?);
     }
-    let items = shard_of(corpus.items.len(), ENTRIES_PER_BATCH, ranks);
+    let items = shard_of(corpus.stored, ENTRIES_PER_BATCH, ranks);
     let stop = if ranks.is_first() { stop.clone() } else { Stop::default() };
     let built = Retriever::build_part(folder, model, corpus, sequencer, dtype, (items, &stop));
     let is_stopped = built.as_ref().is_err_and(|error| Stopped::is_cause_of(error));

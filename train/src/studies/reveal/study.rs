@@ -12,7 +12,7 @@ use engram_infer::reveal::augmentation::BatchAugmentation;
 use engram_infer::reveal::corpus::{Example, Task};
 use engram_infer::reveal::encoding::{Encoding, TOKENIZER};
 use engram_infer::reveal::forward::Forward;
-use engram_infer::reveal::images::Images;
+use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images};
 use engram_infer::reveal::retriever::Retriever;
 use engram_infer::reveal::sequences::Sequencer;
 use engram_memory::Entry;
@@ -48,9 +48,6 @@ use crate::study::{
 
 /// The folder of the memory for evaluations during training, in the run's folder.
 pub(crate) const EVALUATION_MEMORY: &str = "memory-evaluation";
-
-/// The first view number of training; evaluation questions use lower numbers.
-const FIRST_TRAINING_VIEW: u32 = 16;
 
 /// Views per image in [`RevealStudy::image_recall`].
 const RECALL_VIEWS: u32 = 4;
@@ -286,6 +283,7 @@ impl RevealStudy {
             Examples::Images => &[],
             Examples::Entries => &self.continuations,
             Examples::Questions => &self.encoding.corpus.train,
+            Examples::Reading => &self.encoding.corpus.reading,
         }
     }
 
@@ -391,7 +389,7 @@ impl Study for RevealStudy {
                 Examples::Entries => {
                     self.encoding.sequencer.continuation(&example.text, drawn.fraction)?
                 }
-                Examples::Questions | Examples::Images => {
+                Examples::Questions | Examples::Reading | Examples::Images => {
                     let sequencer = &self.encoding.sequencer;
                     let answer = sequencer.tokens().encode(drawn.answer(example))?;
                     (sequencer.query_of(example)?, sequencer.target(&answer))
@@ -456,12 +454,12 @@ impl Study for RevealStudy {
             Images::World { .. } => "the embedded world (graphics: Twemoji, CC-BY 4.0): it shows \
                 mechanisms, not the paper's results"
                 .to_owned(),
-            Images::Files(_) => {
+            Images::Files(_) | Images::CutOuts(_) => {
                 format!("files in {}; {}", self.data.path, self.notes().join("; "))
             }
         };
         vec![
-            ("Entries in the memory".into(), corpus.items.len().to_string()),
+            ("Entries in the memory".into(), corpus.stored.to_string()),
             ("Sources".into(), corpus.sources.join(", ")),
             ("Training questions".into(), corpus.train.len().to_string()),
             ("Test questions".into(), corpus.test.len().to_string()),

@@ -68,10 +68,12 @@ pub(super) fn load(
     let items = items(data, &table, &assignment, &mut files)?;
     let mut corpus = Corpus {
         sources: sources_of(&items),
+        stored: items.len(),
         items,
         images: Images::Files(images),
         training_images: Vec::new(),
         train: Vec::new(),
+        reading: Vec::new(),
         validation: Vec::new(),
         test: Vec::new(),
         metric_kinds: Vec::new(),

@@ -42,10 +42,12 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
         splits.filter(|(_, split)| **split == Split::Train).map(|(index, _)| index).collect();
     Ok(Corpus {
         sources: sources_of(&items),
+        stored: items.len(),
         items,
         images: Images::of_world(world),
         training_images,
         train,
+        reading: Vec::new(),
         validation,
         test,
         metric_kinds: vec![MetricKind::Entries],

@@ -80,6 +80,38 @@ pub struct QuestionFile {
     pub source: Option<String>,
 }
 
+/// `[data.things]`: pictures of named things, with their names in several languages as the memory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Things {
+    /// The entries that `engram data stamps` or `engram data gcompris` wrote, in `data.path`.
+    pub file: String,
+    /// Folders of photographs. Questions show things on parts of them; the photographs of training
+    /// and those of validation and test differ.
+    pub backgrounds: Vec<String>,
+    /// The languages to use; by default, all that name 95 % of the things.
+    pub languages: Vec<String>,
+    /// Maximum number of characters of a name; longer names are not used.
+    pub max_name: usize,
+    /// Number of made-up names for exercises in reading (`feed.examples = "reading"`).
+    pub reading: usize,
+    /// Whether phases on images alone also use the graphics of the embedded world.
+    pub emoji: bool,
+}
+
+impl Default for Things {
+    fn default() -> Self {
+        Self {
+            file: "entries.jsonl".to_owned(),
+            backgrounds: Vec::new(),
+            languages: Vec::new(),
+            max_name: 24,
+            reading: 20_000,
+            emoji: true,
+        }
+    }
+}
+
 impl QuestionFile {
     /// The file name for messages.
     pub fn name(&self) -> &str {
@@ -90,7 +122,8 @@ impl QuestionFile {
 impl RevealData {
     /// Whether the data are the embedded world.
     pub fn is_world(&self) -> bool {
-        self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty()
+        let has_files = !(self.captions.is_empty() && self.questions.is_empty());
+        !has_files && self.entries.is_empty() && self.things.is_none()
     }
 
     /// The embedded world of the data; `None` for files.
@@ -148,6 +181,15 @@ impl RevealData {
             let first_given = file_keys.into_iter().find(|(_, is_given)| *is_given);
             let reason = "is for files and has no effect on the embedded world; remove it";
             return first_given.map(|(key, _)| (key.into(), reason.into()));
+        }
+        if let Some(things) = &self.things {
+            let reason = "is for pictures of things alone; remove the other files";
+            if !(self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty()) {
+                return Some(("things".into(), reason.into()));
+            }
+            let reason = "is empty; give folders of photographs";
+            return invalid_if(things.backgrounds.is_empty(), "things.backgrounds", reason)
+                .map(|(key, reason)| (key.to_owned(), reason));
         }
         let has_examples =
             self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
