@@ -53,7 +53,9 @@ impl FrozenAsrModel {
             Self::Whisper { model, .. } if first < blocks => model.encoder.start_at(first),
             Self::Conformer(_) if first == 0 => (),
             _ => require(false, "first_block", || {
-                format!("{first} needs a Whisper model with more than {blocks} blocks; use 0")
+                format!(
+                    "{first} leaves no block, or needs a Whisper model; this one has {blocks} blocks: use 0"
+                )
             })?,
         }
         Ok(self)

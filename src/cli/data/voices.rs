@@ -28,7 +28,7 @@ use serde::Deserialize;
 
 use super::super::paths::{InputFile, InputFolder, NewFolder};
 use super::super::{Outcome, output};
-use super::speech::wav;
+use super::speech::{parse_snr_db, wav};
 
 /// The sample rate of the clips, in Hz.
 const RATE: u32 = 16_000;
@@ -84,11 +84,11 @@ pub struct Voices {
     views: u8,
     /// Signal-to-noise ratios of the test in dB; validation has the last one
     #[arg(long, value_name = "DB,…", value_delimiter = ',', allow_negative_numbers = true,
-        default_values_t = [0.0f32, -6.0])]
+        default_values_t = [0.0f32, -6.0], value_parser = parse_snr_db)]
     snr_db: Vec<f32>,
     /// Signal-to-noise ratio in dB for a part of the test in which sounds of other things are the
     /// noise
-    #[arg(long, value_name = "DB", allow_negative_numbers = true)]
+    #[arg(long, value_name = "DB", allow_negative_numbers = true, value_parser = parse_snr_db)]
     sounds_db: Option<f32>,
     /// Recordings of people to leave out: lines such as fr/animals/birds/crow, a language and a
     /// `picture` of entries.jsonl
@@ -129,6 +129,11 @@ impl Voices {
             let spoken = spoken.into_iter().collect::<Vec<_>>().join(", ");
             anyhow::bail!("--languages: there are no recordings in `{language}`, but in: {spoken}");
         }
+        anyhow::ensure!(
+            self.sounds_db.is_none()
+                || entries.iter().filter(|it| it.effects().next().is_some()).count() > 1,
+            "--sounds-db: the entries have fewer than two sounds of things; leave the option out"
+        );
         let backgrounds = backgrounds(&self.backgrounds)?;
         output::write_folder(&self.out, |staging| {
             let progress = output::progress_bar(entries.len(), "pictures");
