@@ -6,8 +6,8 @@
 #
 # Arms: the frozen ASR model; the same with the ten best names of the image encoder as boosted words; the adapters of
 # the curriculum without, with the right and with wrong pictures; adapters alone and joint training for the same number
-# of steps. A recording does not match its text if the frozen ASR model's character error rate on it, clean, is above
-# 0.75; such recordings are left out and counted. Finished steps are reused, so a stopped call can be continued.
+# of steps. A recording does not match its text if the frozen ASR model's transcript of it, clean, is the name of another
+# thing; such recordings are left out and counted. Finished steps are reused, so a stopped call can be continued.
 # STEPS=200 changes the steps of each phase, SEED=2 the seed, TEST='clean|-6dB' the kinds of noise in the test.
 set -euo pipefail
 recipe="$(cd "$(dirname "$0")" && pwd)/stamps.toml"
@@ -37,10 +37,13 @@ for language in "${languages[@]}"; do
     clean="$out/$language-clean"
     jq -c . "$stamps/voices/$language"-{train,validation,test}.jsonl > "$clean.jsonl"
     transcribe "$clean.jsonl" "$language" "$clean.tsv"
-    "$engram" eval wer --ref "$clean.jsonl" --hyp "$clean.tsv" "${score[@]}" --unit char --json \
-        --items "$clean.items.jsonl" > /dev/null
-    jq -r --arg language "$language" 'select(.statistic.numerator > 0.75 * .statistic.denominator)
-        | $language + "/" + .id' "$clean.items.jsonl" >> "$out/leave-out.txt"
+    jq -rn --arg language "$language" --arg article "$articles" --slurpfile clips "$clean.jsonl" \
+        --rawfile texts "$clean.tsv" '
+        def name: ascii_downcase | gsub("[.!?,]"; "") | sub("^ +"; "") | sub($article; ""; "i");
+        ($texts | split("\n") | map(select(. != "") | split("\t") | { key: .[0], value: .[1] }) | from_entries) as $said
+        | ([$clips[].text | name] | map({ key: ., value: true }) | from_entries) as $names
+        | $clips[] | ($said[.id] // "" | name) as $heard
+        | select($names[$heard] and $heard != (.text | name)) | $language + "/" + .id' >> "$out/leave-out.txt"
     echo "$language: $(grep -c "^$language/" "$out/leave-out.txt" || true) of $(wc -l < "$clean.jsonl") recordings" \
         "do not match their texts"
 done
@@ -87,7 +90,8 @@ table() { # language, part and noise
         read -r a b <<< "$pair"
         part_of "$1" "$a" "$2" "$out/a.items.jsonl" && part_of "$1" "$b" "$2" "$out/b.items.jsonl"
         "$engram" eval compare "$out/a.items.jsonl" "$out/b.items.jsonl" --json | jq -r --arg pair "$a - $b" '
-            .difference | "    \($pair): \(.value) [\(.interval.low), \(.interval.high)]"'
+            def round3: . * 1000 | round / 1000;
+            .difference | "    \($pair): \(.value | round3) [\(.interval.low | round3), \(.interval.high | round3)]"'
     done
 }
 
@@ -109,7 +113,7 @@ for language in "${languages[@]}"; do
     transcribe "$manifest" "$language" "$out/$language-frozen.tsv"
     queries="$out/$language-queries.jsonl" boost="$out/$language-boost.tsv"
     jq -c '{ image: .frames[] }' "$manifest" | sort -u > "$queries"
-    "$engram" memory search "$out/memory" --texts "$queries" --k 10 --json > "$out/hits.json"
+    "$engram" memory search "$out/memory" --texts "$queries" -k 10 --json > "$out/hits.json"
     jq -rn --arg language "$language" --slurpfile entries "$stamps/entries.jsonl" --slurpfile queries "$queries" \
         --slurpfile clips "$manifest" --slurpfile found "$out/hits.json" --arg article "$articles" '
         ([$found[0].queries[] | { key: $queries[.query].image, value: .hits }] | from_entries) as $hits
