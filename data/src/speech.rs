@@ -15,6 +15,7 @@
 //! [`write_manifest`]: manifest::write_manifest
 
 pub mod ego4d;
+pub mod espeak;
 pub mod frames;
 mod gather;
 pub mod how2;

@@ -175,7 +175,7 @@ impl World {
 
 /// Returns a random generator for one purpose. It depends only on the seed and the names, not on
 /// earlier draws.
-fn seeded_rng(seed: u64, names: &[&str]) -> ChaCha8Rng {
+pub fn seeded_rng(seed: u64, names: &[&str]) -> ChaCha8Rng {
     let mut digest = Sha256::new_with_prefix(seed.to_le_bytes());
     for name in names {
         digest.update(name.as_bytes());

@@ -41,6 +41,14 @@ pub struct AvformerConfig {
     pub adapters: AdapterConfig,
     /// The projection of images to tokens.
     pub projection: ProjectionConfig,
+    /// See [`FrozenAsrModel::start_at`].
+    #[serde(skip_serializing_if = "is_zero")]
+    pub first_block: usize,
+}
+
+/// Whether to leave out `first_block`.
+fn is_zero(first_block: &usize) -> bool {
+    *first_block == 0
 }
 
 impl AvformerConfig {

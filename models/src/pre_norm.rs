@@ -107,6 +107,17 @@ impl PreNormBlocks {
         Ok(Self { layers })
     }
 
+    /// Number of blocks.
+    pub(crate) fn len(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Removes the blocks before `first` and returns them.
+    pub(crate) fn split_before(&mut self, first: usize) -> Self {
+        let rest = self.layers.split_off(first.min(self.layers.len()));
+        Self { layers: std::mem::replace(&mut self.layers, rest) }
+    }
+
     /// Runs all blocks: `[T, D]` → `[T, D]`. Rows attend within their segment, with a causal mask
     /// if `causal`. The first `stop_gradient_after` blocks and `x` get no gradient; with `None`,
     /// all blocks and `x` get gradients.

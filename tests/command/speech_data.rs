@@ -73,6 +73,14 @@ fn own_pictures_and_voices_become_entries_and_manifests() {
     let conformer = format!("--model {root}/train/bundled/conformer --quiet");
     succeeds(folder, &format!("transcribe {voices} {conformer} --out hyp.tsv"));
     succeeds(folder, &format!("eval wer --ref {voices} --hyp hyp.tsv"));
+    let voices = "data voices elsewhere --backgrounds elsewhere --out v --languages";
+    refused(folder, &format!("{voices} de"), &["no recordings in `de`, but in: fr"]);
+    refused(folder, &format!("{voices} fr"), &["has 0 photographs"]);
+    refused(folder, &format!("{voices} fr --sounds-db 0"), &["fewer than two sounds"]);
+    refused(folder, &format!("{voices} fr --snr-db nan"), &["signal-to-noise ratio"]);
+    fs::write(folder.join("left.txt"), "fr/source\nfr/other\n").unwrap();
+    let left_out = format!("{voices} fr --leave-out left.txt");
+    refused(folder, &left_out, &["left.txt, line 2: there is no recording `fr/other`"]);
     let container = format!("data gcompris {root}/data/tests/fixtures/pictures --out g");
     assert_eq!(json(folder, &container)["pictures"], 3);
 }

@@ -3,6 +3,8 @@
 //! The voices and the noise of the test split are not in training. The names and images are the
 //! same as in training, in other views.
 
+use std::ops::Range;
+
 use image::RgbImage;
 use rand::{Rng, RngCore};
 use rand_chacha::ChaCha8Rng;
@@ -17,9 +19,9 @@ use crate::audio::mixing::{add_noise, power};
 use crate::audio::noise::NoiseKind;
 
 /// Silence before and after the speech, in samples: 50 to 200 ms.
-const SILENCE: std::ops::Range<usize> = SAMPLE_RATE as usize / 20..SAMPLE_RATE as usize / 5;
+const SILENCE: Range<usize> = SAMPLE_RATE as usize / 20..SAMPLE_RATE as usize / 5;
 /// The pause between opener and name, in samples: 30 to 150 ms.
-const PAUSE: std::ops::Range<usize> = 480..2_400;
+const PAUSE: Range<usize> = 480..2_400;
 
 /// The voices, with the images whose names they speak.
 #[derive(Debug, Clone)]
@@ -64,6 +66,31 @@ impl NoiseSettings {
     /// Returns the settings of clean speech.
     pub fn clean() -> Self {
         Self { noise: Vec::new(), snr_db: [0.0; 2], masked: 0.0 }
+    }
+
+    /// Adds noise to a clip whose samples `name` are the spoken name. Returns the signal-to-noise
+    /// ratio, and whether the noise replaces the name.
+    pub fn add_to(
+        &self,
+        samples: &mut Vec<f32>,
+        name: Range<usize>,
+        rng: &mut ChaCha8Rng,
+    ) -> (Option<f32>, bool) {
+        let masked = rng.random_bool(self.masked);
+        let clean_power = power(samples);
+        if masked {
+            samples[name].fill(0.0);
+        }
+        let Some(kind) = draw_item(&self.noise, rng) else { return (None, masked) };
+        let [low, high] = self.snr_db.map(|snr_db| snr_db.clamp(-MAX_SNR_DB, MAX_SNR_DB));
+        let snr_db = rng.random_range(low.min(high)..=high.max(low));
+        let noise = kind.make(samples.len(), rng);
+        *samples = if masked {
+            add_noise_to_masked(samples, clean_power, &noise, snr_db)
+        } else {
+            add_noise(samples, &noise, snr_db, 0)
+        };
+        (Some(snr_db), masked)
     }
 }
 
@@ -132,26 +159,8 @@ impl Audiovisual {
         samples.resize(end + rng.random_range(SILENCE), 0.0);
         // The noise has its own random generator, so it does not change the speech.
         let mut rng = self.rng("noise", split, number);
-        let masked = rng.random_bool(noise_settings.masked);
-        let clean_power = power(&samples);
-        if masked {
-            samples[start..end].fill(0.0);
-        }
-        let mut clip =
-            AudiovisualClip { text, name, voice: voice.name, samples, snr_db: None, masked };
-        if let Some(kind) = draw_item(&noise_settings.noise, &mut rng) {
-            let [low, high] =
-                noise_settings.snr_db.map(|snr_db| snr_db.clamp(-MAX_SNR_DB, MAX_SNR_DB));
-            let snr_db = rng.random_range(low.min(high)..=high.max(low));
-            let noise = kind.make(clip.samples.len(), &mut rng);
-            clip.samples = if masked {
-                add_noise_to_masked(&clip.samples, clean_power, &noise, snr_db)
-            } else {
-                add_noise(&clip.samples, &noise, snr_db, 0)
-            };
-            clip.snr_db = Some(snr_db);
-        }
-        clip
+        let (snr_db, masked) = noise_settings.add_to(&mut samples, start..end, &mut rng);
+        AudiovisualClip { text, name, voice: voice.name, samples, snr_db, masked }
     }
 
     /// Returns view `number` of a name's image in a split, `size` x `size` pixels. Views differ

@@ -7,12 +7,14 @@
 //! | `contractions.rs`, `symbols.rs`, `numbers/`, `spelling.rs` | the steps of the English normaliser |
 //! | `basic.rs` | Whisper's normaliser for other languages |
 //! | `jiwer_standardize.rs` | jiwer's `wer_standardize` |
+//! | `articles.rs` | deletion of articles, which no reference tool has |
 //! | `brackets.rs` | deletion of bracketed text, as in all reference normalisers |
 //! | `characters.rs` | lower case, white space and word characters as in Python |
 //!
 //! The reference tools apply chains of regular expressions. Here, each step is a single pass over
 //! the text, which takes linear time for any input and has a faster path for ASCII text.
 
+mod articles;
 mod basic;
 mod brackets;
 pub(crate) mod characters;
@@ -23,6 +25,7 @@ mod spelling;
 mod symbols;
 mod whisper_english;
 
+pub use articles::without_article;
 pub use basic::BasicOptions;
 
 use std::collections::HashMap;

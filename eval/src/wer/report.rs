@@ -17,7 +17,7 @@ use crate::error::{EvalError, malformed};
 use crate::groups::rows_by_label;
 use crate::items::{Item, Statistic};
 use crate::metric::{MetricInfo, Unit};
-use crate::normalise::Normaliser;
+use crate::normalise::{Normaliser, without_article};
 use crate::result::{Breakdown, Evaluation, Interval, Measure, SourceFile};
 
 /// Word error rate.
@@ -57,6 +57,8 @@ pub struct WerOptions {
     pub items: bool,
     /// The normaliser of references and hypotheses.
     pub normaliser: Normaliser,
+    /// Articles that do not count at the start of a text; see [`without_article`].
+    pub articles: Vec<String>,
     /// Other normalisers, for [`WerReport::normalisers`].
     pub other_normalisers: Vec<Normaliser>,
     /// The input files.
@@ -163,11 +165,12 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
     }
     let mut normalisers = Vec::new();
     for normaliser in &options.other_normalisers {
-        let scores = Scores::new(&*resolve_and_normalise(pairs, *normaliser)?, options)?;
+        let scores =
+            Scores::new(&*resolve_and_normalise(pairs, *normaliser, &options.articles)?, options)?;
         let measure = scores.measures(options).swap_remove(0);
         normalisers.push(NormaliserValue { normaliser: normaliser.name_and_version(), measure });
     }
-    let pairs = &*resolve_and_normalise(pairs, options.normaliser)?;
+    let pairs = &*resolve_and_normalise(pairs, options.normaliser, &options.articles)?;
     let scores = Scores::new(pairs, options)?;
     let Scores { words, chars, .. } = &scores;
     let (chosen, info, length_name) = match options.unit {
@@ -212,10 +215,17 @@ pub fn evaluate(pairs: &Pairs<'_>, options: &WerOptions) -> Result<WerReport, Ev
 fn resolve_and_normalise<'p, 'a>(
     pairs: &'p Pairs<'a>,
     normaliser: Normaliser,
+    articles: &[String],
 ) -> Result<Cow<'p, Pairs<'a>>, EvalError> {
     let mut resolved = Cow::Borrowed(pairs);
     if pairs.markup.references || pairs.markup.hypotheses {
         resolved = Cow::Owned(pairs.without_markup(normaliser)?);
+    }
+    if !articles.is_empty() {
+        let resolved = resolved.to_mut();
+        for text in resolved.references.iter_mut().chain(&mut resolved.hypotheses) {
+            *text = Cow::Owned(without_article(text, articles).into_owned());
+        }
     }
     if normaliser != Normaliser::None {
         resolved = Cow::Owned(resolved.normalised(normaliser));

@@ -258,7 +258,8 @@ impl AdaptedAsrModel {
         if let Some(language) = &config.language {
             self.asr_model.set_language(language)?;
         }
-        let (frozen, weights) = (self.asr_model.frozen()?, run.join(WEIGHTS));
+        let weights = run.join(WEIGHTS);
+        let frozen = self.asr_model.frozen()?.start_at(config.avformer.first_block)?;
         let avformer = open_avformer(frozen, &config.avformer, config.image_width, &weights)?;
         let silence = seconds_to_samples(config.silence_seconds);
         let adapters = RunAdapters { avformer, image_encoder, frames: config.frames, silence };

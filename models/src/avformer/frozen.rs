@@ -6,6 +6,7 @@ use candle_core::Tensor;
 
 use crate::adapter::Adapters;
 use crate::compute::Compute;
+use crate::config::require;
 use crate::conformer::{ConformerAsrModel, ConformerDecoder};
 use crate::error::Result;
 use crate::kernels::Mode;
@@ -40,10 +41,30 @@ impl FrozenAsrModel {
         }
     }
 
-    /// Number of blocks in the encoder.
+    /// Moves the blocks before `first` into [`FrozenAsrModel::embed`]: they get no adapters and no
+    /// visual tokens, so their output can be computed once per clip.
+    ///
+    /// # Errors
+    /// [`crate::ModelError::BadConfig`] if no block would remain, and for a Conformer unless `first`
+    /// is 0.
+    pub fn start_at(mut self, first: usize) -> Result<Self> {
+        let blocks = self.blocks();
+        match &mut self {
+            Self::Whisper { model, .. } if first < blocks => model.encoder.start_at(first),
+            Self::Conformer(_) if first == 0 => (),
+            _ => require(false, "first_block", || {
+                format!(
+                    "{first} leaves no block, or needs a Whisper model; this one has {blocks} blocks: use 0"
+                )
+            })?,
+        }
+        Ok(self)
+    }
+
+    /// Number of blocks in the encoder, from the first with an adapter.
     pub fn blocks(&self) -> usize {
         match self {
-            Self::Whisper { model, .. } => model.config.encoder_layers,
+            Self::Whisper { model, .. } => model.encoder.num_blocks(),
             Self::Conformer(model) => model.encoder.config.num_hidden_layers,
         }
     }
@@ -65,7 +86,7 @@ impl FrozenAsrModel {
     }
 
     /// Returns the audio tokens of packed clips: the output of the encoder part before the first
-    /// block. `frames` `[F, M]` are log-mel frames, and `lengths` is the number of frames of each
+    /// block with an adapter. `frames` `[F, M]` are log-mel frames, and `lengths` is the number of frames of each
     /// clip.
     ///
     /// # Errors

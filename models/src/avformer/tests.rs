@@ -166,3 +166,21 @@ fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn blocks_before_the_first_adapter_run_with_the_embedding() -> Result<()> {
+    let builder = ParameterBuilder::new(2, Vec::new(), &Compute::cpu());
+    let all = whisper(&builder)?;
+    let late = all.clone().start_at(1)?;
+    assert_eq!((all.blocks(), late.blocks()), (2, 1));
+    let frames = tensor((FRAMES.iter().sum(), 80), 0.37, DType::F32)?;
+    let states = |model: &FrozenAsrModel| -> Result<Vec<f32>> {
+        let tokens = model.embed(&frames, &FRAMES)?;
+        Ok(model.encode_unadapted(tokens, &Mode::inference())?.states.flatten_all()?.to_vec1()?)
+    };
+    assert_eq!(states(&all)?, states(&late)?);
+    assert!(all.start_at(2).is_err(), "no block would remain");
+    let builder = ParameterBuilder::new(2, Vec::new(), &Compute::cpu());
+    assert!(conformer(&builder)?.start_at(1).is_err());
+    Ok(())
+}

@@ -22,6 +22,8 @@ pub struct Encoder {
     conv2: Convolution,
     /// `[max_source_positions, D]`.
     positions: Tensor,
+    /// Blocks that [`Encoder::embed`] runs: see [`Encoder::start_at`].
+    embedding_blocks: Option<PreNormBlocks>,
     blocks: PreNormBlocks,
     layer_norm: LayerNorm,
 }
@@ -45,6 +47,7 @@ impl Encoder {
                 &InitStds::all(std),
                 &builder.pp("layers"),
             )?,
+            embedding_blocks: None,
             layer_norm: LayerNorm::new(d, EPSILON, &builder.pp("layer_norm"))?,
             config: config.clone(),
             compute: builder.compute(),
@@ -69,7 +72,22 @@ impl Encoder {
         let x = activation(&x, Activation::Gelu)?;
         let position_ids: Vec<u32> = lengths.iter().flat_map(|&length| 0..length as u32).collect();
         let positions = embedding_sum(&[(&self.positions, position_ids.into())])?;
-        Ok(AudioStates { states: residual(&x, &positions, None)?, lengths })
+        let mut states = residual(&x, &positions, None)?;
+        if let Some(blocks) = &self.embedding_blocks {
+            let (segments, mode) = (Segments::packed(&lengths), Mode::inference());
+            states = blocks.forward(states, &segments, false, None, &Adapters::NONE, &mode)?;
+        }
+        Ok(AudioStates { states, lengths })
+    }
+
+    /// Moves the blocks before `first` into [`Encoder::embed`].
+    pub(crate) fn start_at(&mut self, first: usize) {
+        self.embedding_blocks = (first > 0).then(|| self.blocks.split_before(first));
+    }
+
+    /// Number of blocks that [`Encoder::forward`] runs.
+    pub(crate) fn num_blocks(&self) -> usize {
+        self.blocks.len()
     }
 
     /// Runs the blocks with their adapters and the final norm: `[T, D]` → `[T, D]`. Clips do not

@@ -6,6 +6,7 @@ mod convert;
 mod entries;
 mod pictures;
 mod speech;
+mod voices;
 mod world;
 
 pub(super) use entries::with_sample_listing;
@@ -51,6 +52,7 @@ pub enum Data {
     /// Writes entries of a memory. The pictures are copied out of their containers.
     #[command(after_help = pictures::GCOMPRIS_HELP)]
     Gcompris(pictures::PictureOptions),
+    Voices(voices::Voices),
     /// Convert a published data set to memory entries (JSON lines)
     #[command(subcommand)]
     Entries(entries::Entries),
@@ -156,6 +158,7 @@ impl Data {
             Self::Clips(clips) => return clips.run(),
             Self::Stamps(options) => return options.run(stamps::read),
             Self::Gcompris(options) => return options.run(gcompris::read),
+            Self::Voices(voices) => return voices.run(),
             Self::Entries(entries) => return entries.run(),
             Self::Convert(convert) => return convert.run(),
         }

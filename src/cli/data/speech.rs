@@ -75,7 +75,7 @@ impl Speech {
     }
 }
 
-fn parse_snr_db(text: &str) -> Result<f32, String> {
+pub(super) fn parse_snr_db(text: &str) -> Result<f32, String> {
     match text.parse::<f32>() {
         Ok(snr_db) if snr_db.is_finite() => Ok(snr_db),
         _ => Err("must be a finite signal-to-noise ratio in dB".to_string()),

@@ -68,6 +68,9 @@ pub struct Wer {
     #[arg(long, value_name = "NAME", default_value = "none", value_parser = normaliser(),
         hide_possible_values = true)]
     normalizer: Normaliser,
+    /// Article that does not count at the start of a text, such as 'un ' or "l'" (repeatable)
+    #[arg(long = "article", value_name = "TEXT")]
+    articles: Vec<String>,
     /// Also print the error rate with each of none, jiwer-standardize, basic and whisper-en
     #[arg(long)]
     compare_normalizers: bool,
@@ -139,6 +142,7 @@ impl Wer {
             },
             items: self.outputs.needs_items(),
             normaliser: self.normalizer,
+            articles: self.articles.clone(),
             other_normalisers: if self.compare_normalizers { &Normaliser::COMMON[..] } else { &[] }
                 .to_vec(),
             ..WerOptions::default()

@@ -32,6 +32,7 @@ pub const BUILT_IN: &[BuiltIn] = built_in![
     "avformer/ablations",
     "avformer/scratch",
     "avformer/smoke",
+    "avformer/stamps",
     "avformer/tiny",
     "clip/tiny",
     "patent/claims",

@@ -26,6 +26,7 @@ mod gallery;
 mod manifest;
 mod rehearsal;
 pub mod run;
+mod scoring;
 pub mod settings;
 pub mod study;
 mod transcription;

@@ -8,6 +8,7 @@ use engram_data::DataError;
 use engram_data::image::DecodedImage;
 use engram_data::world::audiovisual::{Audiovisual, NoiseSettings};
 use engram_data::world::questions::Split;
+use engram_data::world::seeded_rng;
 use engram_infer::asr::sample_evenly;
 use engram_infer::digest;
 use rand::{Rng, SeedableRng};
@@ -83,7 +84,7 @@ impl Corpus {
         let clips = if data.is_world() {
             Clips::World(Audiovisual::new(data.names, data.world_seed)?)
         } else {
-            let mut images = Vec::new();
+            let mut images = HashMap::new();
             let mut read_with_frames = |path: &str| {
                 let mut manifest = read(path)?;
                 if data.frames > 0 {
@@ -96,7 +97,9 @@ impl Corpus {
                 read_with_frames(&data.validation)?,
                 read_with_frames(&data.test)?,
             );
-            let candidate = |file| Candidate { file, is_shown: false };
+            let mut images: Vec<(PathBuf, usize)> = images.into_iter().collect();
+            images.sort_unstable_by_key(|(_, index)| *index);
+            let candidate = |(file, _)| Candidate { file, is_shown: false };
             let mut images: Vec<Candidate> = images.into_iter().map(candidate).collect();
             let training_frames = train.clips.iter().flat_map(|listed| listed.frames.iter());
             let evaluation_frames = validation.clips.iter().chain(&test.clips);
@@ -220,14 +223,20 @@ impl Corpus {
     pub fn training(&self, index: usize, feed: &AvformerFeed) -> Result<ClipWithFrames> {
         match &self.clips {
             Clips::World(world) => {
-                let mut rng = ChaCha8Rng::seed_from_u64(CLEAN_SEED ^ index as u64);
-                let is_clean = rng.random_bool(feed.clean);
-                let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
-                let masked = if is_clean { 0.0 } else { feed.masked };
-                let noise_settings = NoiseSettings { noise, snr_db: feed.snr_db, masked };
+                let noise_settings = self.training_noise(index, feed);
                 Ok(self.world_clip(world, Split::Train, index, &noise_settings))
             }
-            Clips::Files { train, .. } => train.read_clip(index),
+            Clips::Files { train, .. } => {
+                let mut clip = train.read_clip(index)?;
+                if self.data.add_noise {
+                    let names = ["noise", &index.to_string()];
+                    let mut rng = seeded_rng(self.data.world_seed, &names);
+                    let name = 0..clip.samples.len();
+                    let noise_settings = self.training_noise(index, feed);
+                    (_, clip.masked) = noise_settings.add_to(&mut clip.samples, name, &mut rng);
+                }
+                Ok(clip)
+            }
         }
     }
 
@@ -238,11 +247,18 @@ impl Corpus {
         feed: &AvformerFeed,
     ) -> Result<ClipWithFrames> {
         match &self.clips {
-            Clips::World(_) => {
-                Ok(ClipWithFrames { samples: Vec::new(), ..self.training(index, feed)? })
-            }
-            Clips::Files { train, .. } => Ok(train.without_audio(index)),
+            Clips::Files { train, .. } if !self.data.add_noise => Ok(train.without_audio(index)),
+            _ => Ok(ClipWithFrames { samples: Vec::new(), ..self.training(index, feed)? }),
         }
+    }
+
+    /// The noise of a training clip in a phase.
+    fn training_noise(&self, index: usize, feed: &AvformerFeed) -> NoiseSettings {
+        let mut rng = ChaCha8Rng::seed_from_u64(CLEAN_SEED ^ index as u64);
+        let is_clean = rng.random_bool(feed.clean);
+        let noise = if is_clean { Vec::new() } else { self.data.noise.clone() };
+        let masked = if is_clean { 0.0 } else { feed.masked };
+        NoiseSettings { noise, snr_db: feed.snr_db, masked }
     }
 
     /// The clips of validation or test. In the embedded world, they have noise unless `clean`.

@@ -33,7 +33,8 @@ use serde::{Deserialize, Serialize};
 use super::super::reports::{mean_by_group, word_errors, write_texts};
 use super::corpus::ClipWithFrames;
 use super::frozen_texts::FrozenTexts;
-use super::study::{AvformerStudy, NORMALISER};
+use super::scoring::Scoring;
+use super::study::AvformerStudy;
 use super::transcription::{VisualInput, clip_with_other_topic};
 use crate::Stop;
 use crate::checkpoint::{create_folder_in, write_file};
@@ -176,6 +177,7 @@ struct Hypotheses<'a> {
     /// The name of the set.
     utterances: &'a str,
     clips: &'a [ClipWithFrames],
+    scoring: Scoring,
     /// Normalised hypotheses by system.
     texts: Vec<(&'a str, Vec<String>)>,
     /// The items of each system; `file` is the system's name.
@@ -200,7 +202,9 @@ impl AvformerStudy {
         if let (Some(without_frames), Some(with_frames)) =
             (hypotheses.texts_of("no_frames"), hypotheses.texts_of("right_frames"))
         {
-            let rescued = write_rescued(&test.folder, &main_clips, without_frames, with_frames)?;
+            let scoring = &hypotheses.scoring;
+            let texts = [without_frames, with_frames];
+            let rescued = write_rescued(&test.folder, &main_clips, texts, scoring)?;
             let shares = self.attention_to_frames(avformer, &main_clips)?;
             test.metrics.attention_to_frames = shares.map(|shares| {
                 [true, false].map(|has_rescued| {
@@ -257,17 +261,18 @@ impl AvformerStudy {
         texts: &[String],
         file: &Path,
     ) -> StudyResult<Measure> {
-        let names = NORMALISER.normalise_all(&self.corpus.names());
+        let scoring = Scoring::of(&self.data);
+        let names = scoring.normalise_all(&self.corpus.names());
         let value = |(index, text): (usize, &String)| {
             let shown_name = clip_with_other_topic(clips, index).and_then(|clip| clip.name);
-            let reference = NORMALISER.normalise(&clips[index].text);
+            let reference = scoring.normalise(&clips[index].text);
             f64::from(u8::from(
                 shown_name.is_some_and(|name| is_inserted(text, &reference, &names[name])),
             ))
         };
         let values: Vec<f64> = texts.iter().enumerate().map(value).collect();
         let topics: Vec<String> = clips.iter().map(ClipWithFrames::topic).collect();
-        let normaliser = NORMALISER.name_and_version();
+        let normaliser = scoring.normaliser.name_and_version();
         let item = |((clip, topic), value): ((&ClipWithFrames, &String), &f64)| {
             let statistic = Statistic::Mean { value: *value };
             Item::new(&SHOWN_NAME_IN_TEXT, &normaliser, &clip.id, Some(topic), statistic)
@@ -280,7 +285,7 @@ impl AvformerStudy {
     /// Measures the first test utterances at several signal-to-noise ratios. Writes a file of items
     /// for each ratio and system.
     fn sweep(&self, avformer: &Avformer, folder: &Path) -> StudyResult<Vec<MetricsAtRatio>> {
-        let mut metrics = Vec::new();
+        let (mut metrics, scoring) = (Vec::new(), Scoring::of(&self.data));
         let ratios = self.data.sweep_snr_db.iter().map(|ratio| Some(*ratio));
         for snr_db in std::iter::once(None).chain(ratios).filter(|_| self.uses_frames()) {
             let clips = self.corpus.sweep_clips(snr_db);
@@ -294,7 +299,7 @@ impl AvformerStudy {
                 self.transcribe(avformer, &clips, &inputs, &mut progress, &Stop::default())?;
             let mut measures = Vec::with_capacity(inputs.len());
             for (input, texts) in inputs.iter().zip(transcripts) {
-                let report = report(&clips, &texts)?;
+                let report = report(&clips, &texts, &scoring)?;
                 let file = items_file(&format!("sweep.{ratio}"), system_name(*input));
                 write_file(&folder.join(file), json_lines(&report.items).as_bytes())?;
                 measures.push(report.evaluation.primary);
@@ -318,7 +323,9 @@ impl Test<'_> {
         inputs: &[VisualInput],
     ) -> StudyResult<Hypotheses<'c>> {
         let Self { study, avformer, frozen, folder, metrics } = self;
-        let mut hypotheses = Hypotheses { utterances, clips, texts: Vec::new(), items: Vec::new() };
+        let scoring = Scoring::of(&study.data);
+        let (texts, items) = (Vec::new(), Vec::new());
+        let mut hypotheses = Hypotheses { utterances, clips, scoring, texts, items };
         let references = clips.iter().map(|clip| (clip.id.as_str(), clip.text.as_str()));
         write_texts(&folder.join(format!("{utterances}.ref.tsv")), references)?;
         if let Some(frozen) = frozen {
@@ -366,11 +373,11 @@ impl<'a> Hypotheses<'a> {
         let ids = self.clips.iter().map(|clip| clip.id.as_str());
         let lines = ids.zip(texts.iter().map(String::as_str));
         write_texts(&folder.join(format!("{name}.tsv")), lines)?;
-        let report = report(self.clips, &texts)?;
+        let report = report(self.clips, &texts, &self.scoring)?;
         let items = folder.join(items_file(self.utterances, system));
         write_file(&items, json_lines(&report.items).as_bytes())?;
         self.items.push(Items { file: system.to_string(), items: report.items });
-        self.texts.push((system, NORMALISER.normalise_all(&texts)));
+        self.texts.push((system, self.scoring.normalise_all(&texts)));
         let (utterances, system) = (self.utterances.to_string(), system.to_string());
         let (wer, counts) = (report.evaluation.primary, report.counts);
         Ok(SystemMetrics { utterances, system, wer, counts })
@@ -389,11 +396,12 @@ impl<'a> Hypotheses<'a> {
 }
 
 /// The word error rate of hypotheses. Clips with the same topic are resampled together.
-fn report(clips: &[ClipWithFrames], texts: &[String]) -> StudyResult<WerReport> {
+fn report(clips: &[ClipWithFrames], texts: &[String], scoring: &Scoring) -> StudyResult<WerReport> {
     let of_pair = clips.iter().map(ClipWithFrames::topic).collect();
     let cluster = Some(Labels { name: "name".to_string(), of_pair });
+    let Scoring { normaliser, articles } = scoring.clone();
     let options =
-        WerOptions { items: true, normaliser: NORMALISER, cluster, ..WerOptions::default() };
+        WerOptions { items: true, normaliser, articles, cluster, ..WerOptions::default() };
     word_errors(clips.iter().map(|clip| (clip.id.as_str(), clip.text.as_str())), texts, &options)
 }
 
@@ -442,15 +450,15 @@ struct Rescued {
 fn write_rescued(
     folder: &Path,
     clips: &[ClipWithFrames],
-    without_frames: &[String],
-    with_frames: &[String],
+    [without_frames, with_frames]: [&Vec<String>; 2],
+    scoring: &Scoring,
 ) -> StudyResult<Rescued> {
     let (mut lines, mut counts) = (String::new(), [0; 2]);
     let mut clips_with_rescued = BTreeSet::new();
     let mut clips_by_word: BTreeMap<AlignedWord, usize> = BTreeMap::new();
     let hypotheses = without_frames.iter().zip(with_frames);
     for (index, (clip, (without, with))) in clips.iter().zip(hypotheses).enumerate() {
-        let reference = NORMALISER.normalise(&clip.text);
+        let reference = scoring.normalise(&clip.text);
         let (mut rescued, mut lost, mut aligned) = (Vec::new(), Vec::new(), Vec::new());
         let pairs =
             aligned_words(&reference, without).into_iter().zip(aligned_words(&reference, with));
@@ -510,6 +518,7 @@ fn aligned_words<'a>(reference: &str, hypothesis: &'a str) -> Vec<Option<&'a str
 
 #[cfg(test)]
 mod tests {
+    use super::super::settings::AvformerData;
     use super::*;
 
     #[test]
@@ -535,7 +544,9 @@ mod tests {
         let texts = |texts: [&str; 3]| texts.map(str::to_string);
         let without_frames = texts(["a red box", "bear", "owl"]);
         let with_frames = texts(["a fox", "bear", "owl"]);
-        let result = write_rescued(folder.path(), &clips, &without_frames, &with_frames);
+        let scoring = Scoring::of(&AvformerData::default());
+        let texts = [&without_frames, &with_frames];
+        let result = write_rescued(folder.path(), &clips, texts, &scoring);
         let rescued = result.expect("written");
         assert_eq!((rescued.counts, rescued.clips), ([1, 1], BTreeSet::from([0])));
         let [RescuedWord { word, clips: 1 }] = rescued.words.as_slice() else {

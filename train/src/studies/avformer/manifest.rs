@@ -1,6 +1,7 @@
 //! The clips of a manifest, with their frames.
 
 use engram_data::messages::counted;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use engram_data::speech::manifest::{Clip, InputClips, read_list};
@@ -106,19 +107,21 @@ impl Manifest {
         Ok(Ok(seconds))
     }
 
-    /// Adds the images of all clips to `images`, at most [`MAX_FRAMES`] per clip. `on_error`
+    /// Adds the images of all clips to `images`, which has each file once, at most [`MAX_FRAMES`] per clip. `on_error`
     /// decides whether a clip without images is skipped or is an error.
     pub(super) fn find_frames(
         &mut self,
         on_error: OnError,
-        images: &mut Vec<PathBuf>,
+        images: &mut HashMap<PathBuf, usize>,
     ) -> Result<()> {
         self.retain_usable(on_error, |listed| {
             let files =
                 listed.clip.frame_files(listed.seconds).map_err(|error| error.to_string())?;
-            let first_image = images.len();
-            images.extend(sample_evenly(&files, MAX_FRAMES).cloned());
-            listed.frames = (first_image..images.len()).collect();
+            let index = |file: &PathBuf| {
+                let next = images.len();
+                *images.entry(file.clone()).or_insert(next)
+            };
+            listed.frames = sample_evenly(&files, MAX_FRAMES).map(index).collect();
             Ok(())
         })
     }

@@ -2,6 +2,7 @@
 
 use engram_data::audio::noise::NoiseKind;
 use engram_data::world::audiovisual::{MAX_SNR_DB, NoiseSettings};
+use engram_eval::normalise::Normaliser;
 use engram_infer::asr::{MAX_FRAMES, MAX_SILENCE_SECONDS};
 use engram_models::adapter::AdapterConfig;
 use engram_models::avformer::{AvformerConfig, ProjectionConfig};
@@ -22,6 +23,8 @@ const STATE_CACHE_GB: f64 = 8.0;
 /// The default of `distillation`. At this weight, rehearsal keeps the accuracy of Whisper tiny.en
 /// on clean speech (docs/explanation/avformer.md).
 const DISTILLATION: f64 = 40.0;
+/// The default of `normalizer`: ASR models differ in case and punctuation.
+const ENGLISH: &str = "whisper-en";
 /// The maximum edge of a view, in pixels.
 const MAX_VIEW_SIZE: usize = 1024;
 /// The maximum number of clips, and of names, in the embedded world.
@@ -71,6 +74,20 @@ table! {
         pub silence_seconds: f64 = 0.0,
         /// The longest clip in training or test, in seconds; memory grows with its square.
         pub max_seconds: f64 = 20.0,
+        /// Whether the training clips of a manifest get the noise of a phase, like those of the
+        /// embedded world, with `noise` and `world_seed`. Masking replaces the whole clip.
+        #[serde(skip_serializing_if = "is_false")]
+        #[schemars(extend("default" = false))]
+        pub add_noise: bool = false,
+        /// The normaliser of texts before words are compared, as in `engram eval wer`.
+        #[serde(skip_serializing_if = "is_english")]
+        #[schemars(extend("default" = ENGLISH))]
+        pub normalizer: String = ENGLISH.to_owned(),
+        /// Beginnings of texts that do not count, such as the articles `un ` and `l'`: people may
+        /// say a name without its article. They are removed from references and from transcripts.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        #[schemars(extend("default" = []))]
+        pub articles: Vec<String> = Vec::new(),
         /// Embedded world: the seed of voices, noise and views.
         pub world_seed: u64 = 1,
         /// Embedded world: the number of names spoken, of 138.
@@ -120,6 +137,18 @@ pub enum OnError {
     Skip,
 }
 
+fn is_zero(value: &usize) -> bool {
+    *value == 0
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+fn is_english(normalizer: &str) -> bool {
+    normalizer == ENGLISH
+}
+
 fn is_all_inputs(inputs: &[VisualInput]) -> bool {
     inputs == ALL_INPUTS
 }
@@ -154,6 +183,13 @@ impl AvformerData {
                 "is empty; give at least one, such as `right`",
             ),
             positive("max_seconds", self.max_seconds),
+            Normaliser::parse(&self.normalizer)
+                .err()
+                .map(|error| ("normalizer", error.to_string())),
+            self.articles
+                .iter()
+                .find(|article| article.trim().is_empty())
+                .map(|_| ("articles", "has an empty article".to_owned())),
             invalid_if(
                 !(0.0..=MAX_SILENCE_SECONDS).contains(&silence),
                 "silence_seconds",
@@ -216,6 +252,11 @@ pub struct AvformerModel {
     pub language: String,
     /// The frozen image encoder: `hf://owner/name`, a folder, or a run of the clip study.
     pub image_encoder: String,
+    /// The first encoder block with an adapter, from 0; visual tokens come before it. The blocks
+    /// before run once per clip, which is faster. Only for Whisper models.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(extend("default" = 0))]
+    pub first_block: usize,
     /// The adapters after the ASR model's blocks.
     pub adapters: AdapterConfig,
     /// The projection of image embeddings to tokens.
@@ -240,7 +281,8 @@ pub enum ProjectionBiasInit {
 impl AvformerModel {
     /// The configuration of the parts added to the ASR model.
     pub fn avformer(&self) -> AvformerConfig {
-        AvformerConfig { adapters: self.adapters.clone(), projection: self.projection.clone() }
+        let Self { adapters, projection, first_block, .. } = self.clone();
+        AvformerConfig { adapters, projection, first_block }
     }
 
     /// The first invalid key, with the reason.

@@ -7,7 +7,6 @@ use std::path::Path;
 use candle_core::Tensor;
 use engram_data::world::questions::Split;
 use engram_data::world::speech::SAMPLE_RATE;
-use engram_eval::normalise::Normaliser;
 use engram_eval::wer::count_word_errors;
 use engram_infer::asr::{AsrModel, open_avformer};
 use engram_infer::encode::Encoder;
@@ -25,6 +24,7 @@ use super::super::reports::hash_of_clips;
 use super::corpus::{ClipWithFrames, Corpus};
 use super::embedding_store::EmbeddingStore;
 use super::gallery::Gallery;
+use super::scoring::Scoring;
 use super::settings::{AvformerData, AvformerFeed, AvformerModel, OnError, ProjectionBiasInit};
 use super::transcription::{EmbeddedClip, VisualInput};
 use crate::card::USAGE;
@@ -35,8 +35,6 @@ use crate::study::{
     StudyExtension, StudyResult,
 };
 
-/// The normaliser of all texts: ASR models differ in case and punctuation.
-pub(crate) const NORMALISER: Normaliser = Normaliser::WhisperEnglish;
 /// The maximum number of random draws to find a clip with another topic.
 const MAX_DRAWS: usize = 16;
 
@@ -92,7 +90,7 @@ impl AvformerStudy {
             let set = asr_model.set_language(&model.language);
             set.map_err(|error| format!("model.language: {error}"))?;
         }
-        let frozen_model = asr_model.frozen()?;
+        let frozen_model = asr_model.frozen()?.start_at(model.first_block)?;
         // If no phase shows frames, the test shows none either.
         let shows_frames = feeds.iter().any(|feed| feed.frames);
         // With `on_error = "skip"`, frames are searched even if none are shown. Clips without
@@ -345,8 +343,9 @@ impl Study for AvformerStudy {
         avformer: &Avformer,
         context: &EvaluationContext<'_>,
     ) -> StudyResult<Evaluation> {
+        let scoring = Scoring::of(&self.data);
         let references: Vec<&str> = self.validation.iter().map(|clip| clip.text.as_str()).collect();
-        let references = NORMALISER.normalise_all(&references);
+        let references = scoring.normalise_all(&references);
         let (visual_inputs, names) = if self.feeds[context.phase.index].frames {
             (&[VisualInput::Right, VisualInput::Nothing][..], &["wer", "wer_without_frames"][..])
         } else {
@@ -363,7 +362,7 @@ impl Study for AvformerStudy {
             context.stop,
         )?;
         for (name, hypotheses) in names.iter().zip(hypotheses) {
-            let hypotheses = NORMALISER.normalise_all(&hypotheses);
+            let hypotheses = scoring.normalise_all(&hypotheses);
             metrics.push((
                 (*name).to_string(),
                 count_word_errors(&references, &hypotheses)?.total.error_rate(),
