@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use engram_data::DataError;
 use engram_data::audio::mixing::add_noise;
 use engram_data::audio::noise::NoiseKind;
 use engram_data::audio::read_audio;
 use engram_data::composite::{Composite, CutOut};
 use engram_data::folder;
-use engram_data::image::DecodedImage;
 use engram_data::messages::counted;
 use engram_data::speech::espeak::Speaker;
 use engram_data::speech::frames::Frame;
@@ -19,7 +19,6 @@ use engram_data::speech::manifest::{Clip, manifest};
 use engram_data::world::questions::Split;
 use engram_data::world::seeded_rng;
 use engram_textfile::{non_blank_lines, parse_json_line, read_text};
-use image::RgbImage;
 use image::codecs::jpeg::JpegEncoder;
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -38,9 +37,9 @@ const SILENCE: std::ops::Range<usize> = 800..4_800;
 const TEST_VIEWS: u8 = 4;
 /// One of this many background photographs is only in test views.
 const TEST_BACKGROUNDS: usize = 4;
-/// The edge of a view, and the longest edge of a thing before it is pasted, in pixels.
+/// The edge of a view, and the longest edge of a photograph of which a view shows a part, in pixels.
 const VIEW: u32 = 160;
-const THING: u32 = 512;
+const PHOTOGRAPH: u32 = 512;
 /// The quality of the views' JPEG files.
 const QUALITY: u8 = 92;
 /// What to do about an entry that is not one of `engram data stamps`.
@@ -188,10 +187,10 @@ impl Voices {
     fn views(
         &self,
         entry: &Entry,
-        backgrounds: &[Vec<RgbImage>; 2],
+        backgrounds: &[Vec<CutOut>; 2],
         staging: &Path,
     ) -> anyhow::Result<[Vec<Frame>; 2]> {
-        let thing = CutOut::open(&self.folder.join(&entry.image), THING)?;
+        let thing = CutOut::open(&self.folder.join(&entry.image), VIEW)?;
         let composite = Composite::new(VIEW);
         let folder = staging.join("views").join(&entry.picture);
         output::create_folder(&folder)?;
@@ -323,7 +322,7 @@ fn read_entries(path: &Path) -> anyhow::Result<Vec<Entry>> {
 }
 
 /// The photographs of a folder: for training views, and for test views.
-fn backgrounds(folder: &Path) -> anyhow::Result<[Vec<RgbImage>; 2]> {
+fn backgrounds(folder: &Path) -> anyhow::Result<[Vec<CutOut>; 2]> {
     let is_image = |path: &Path| {
         let extension = path.extension().and_then(|extension| extension.to_str());
         extension.is_some_and(|it| ["jpg", "jpeg", "png", "webp"].contains(&&*it.to_lowercase()))
@@ -335,13 +334,9 @@ fn backgrounds(folder: &Path) -> anyhow::Result<[Vec<RgbImage>; 2]> {
         folder.display(),
         counted(files.len(), "photograph")
     );
-    let open = |file: &PathBuf| {
-        let image = DecodedImage::open(file)?;
-        let (width, height, pixels) = (image.width(), image.height(), image.pixels().to_vec());
-        RgbImage::from_raw(width, height, pixels).context("no pixels")
-    };
     let (mut training, mut test) = (Vec::new(), Vec::new());
-    let images = files.par_iter().map(open).collect::<anyhow::Result<Vec<RgbImage>>>()?;
+    let opened = files.par_iter().map(|file| CutOut::open(file, PHOTOGRAPH));
+    let images = opened.collect::<Result<Vec<CutOut>, DataError>>()?;
     for (index, image) in images.into_iter().enumerate() {
         if index % TEST_BACKGROUNDS == 0 { &mut test } else { &mut training }.push(image);
     }
