@@ -39,7 +39,7 @@ fn line(thing: usize) -> String {
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for thing in 0..THINGS as u32 {
-        let is_thing = |x: u32, y: u32| x > 3 && y > 3 && (x + y * thing) % 5 > 0;
+        let is_thing = |x: u32, y: u32| x > 3 && y > 3 && !(x + y * thing).is_multiple_of(5);
         let pixel = |x, y| if is_thing(x, y) { [0, 200, 0, 255] } else { [255, 0, 0, 0] };
         let picture = RgbaImage::from_fn(16, 12, |x, y| Rgba(pixel(x, y)));
         picture.save(folder.path().join(format!("{thing}.png"))).unwrap();

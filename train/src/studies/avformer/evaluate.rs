@@ -203,7 +203,7 @@ impl AvformerStudy {
             (hypotheses.texts_of("no_frames"), hypotheses.texts_of("right_frames"))
         {
             let scoring = &hypotheses.scoring;
-            let texts = [without_frames, with_frames];
+            let texts = [without_frames, with_frames].map(Vec::as_slice);
             let rescued = write_rescued(&test.folder, &main_clips, texts, scoring)?;
             let shares = self.attention_to_frames(avformer, &main_clips)?;
             test.metrics.attention_to_frames = shares.map(|shares| {
@@ -450,7 +450,7 @@ struct Rescued {
 fn write_rescued(
     folder: &Path,
     clips: &[ClipWithFrames],
-    [without_frames, with_frames]: [&Vec<String>; 2],
+    [without_frames, with_frames]: [&[String]; 2],
     scoring: &Scoring,
 ) -> StudyResult<Rescued> {
     let (mut lines, mut counts) = (String::new(), [0; 2]);
@@ -545,7 +545,7 @@ mod tests {
         let without_frames = texts(["a red box", "bear", "owl"]);
         let with_frames = texts(["a fox", "bear", "owl"]);
         let scoring = Scoring::of(&AvformerData::default());
-        let texts = [&without_frames, &with_frames];
+        let texts = [&without_frames, &with_frames].map(<[String; 3]>::as_slice);
         let result = write_rescued(folder.path(), &clips, texts, &scoring);
         let rescued = result.expect("written");
         assert_eq!((rescued.counts, rescued.clips), ([1, 1], BTreeSet::from([0])));
