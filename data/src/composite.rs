@@ -210,7 +210,8 @@ mod tests {
         let other = composite.view(&thing, &background, &mut ChaCha8Rng::seed_from_u64(4));
         assert!(view == again && view != other);
         let clean = composite.clean(&thing);
-        assert_eq!((clean.get_pixel(0, 0).0, clean.get_pixel(16, 16).0), ([255; 3], [200, 0, 0]));
+        assert_eq!(clean.get_pixel(16, 16).0, [200, 0, 0]);
+        assert!(clean.get_pixel(0, 0).0.into_iter().all(|value| value > 240), "white");
         Ok(())
     }
 

@@ -78,7 +78,7 @@ fn own_pictures_and_voices_become_entries_and_manifests() {
     refused(folder, &format!("{voices} fr"), &["has 0 photographs"]);
     refused(folder, &format!("{voices} fr --sounds-db 0"), &["fewer than two sounds"]);
     refused(folder, &format!("{voices} fr --snr-db nan"), &["signal-to-noise ratio"]);
-    fs::write(folder.join("left.txt"), "fr/source\nfr/other\n").unwrap();
+    fs::write(folder.join("left.txt"), "fr/source.png\nfr/other\n").unwrap();
     let left_out = format!("{voices} fr --leave-out left.txt");
     refused(folder, &left_out, &["left.txt, line 2: there is no recording `fr/other`"]);
     let container = format!("data gcompris {root}/data/tests/fixtures/pictures --out g");
