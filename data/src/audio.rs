@@ -232,6 +232,16 @@ impl AudioReader {
         audio_error(&self.path, reason)
     }
 
+    /// Returns all samples that were not read before.
+    ///
+    /// # Errors
+    /// as [`AudioReader::read`]
+    pub fn read_all(&mut self) -> Result<Vec<f32>, DataError> {
+        let mut samples = Vec::new();
+        while self.read(&mut samples)? {}
+        Ok(samples)
+    }
+
     /// Returns the approximate duration in seconds, or `None` if it is unknown.
     pub fn seconds(&self) -> Option<f64> {
         self.blocks.seconds()
@@ -252,8 +262,7 @@ fn audio_error(path: &Path, reason: String) -> DataError {
 /// as [`AudioReader::open`] and [`AudioReader::read`]; `Audio` for a file without samples
 pub fn read_audio(path: impl AsRef<Path>, rate: u32) -> Result<Vec<f32>, DataError> {
     let mut reader = AudioReader::open(&path, rate)?;
-    let mut samples = Vec::new();
-    while reader.read(&mut samples)? {}
+    let samples = reader.read_all()?;
     if samples.is_empty() {
         Err(reader.audio_error("has no samples".to_string()))
     } else {

@@ -3,23 +3,26 @@
 //!
 //! Resizing uses the `image` crate, so that a seed gives the same bytes on all processors.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use image::imageops::{self, FilterType};
 use image::{Rgb, RgbImage, Rgba, RgbaImage};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 
-use crate::DataError;
 use crate::image::open_with_opacity;
+use crate::{DataError, folder};
 
 /// The plain colour behind a clean cut-out.
 const PLAIN: [u8; 3] = [255; 3];
 /// The side of a clean cut-out's longer edge, as a fraction of the output's side.
 const CLEAN_SCALE: f32 = 0.95;
+/// The endings of photographs.
+const PHOTOGRAPHS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 
-/// A cut-out, cropped to its visible part, or a whole photograph. Its colours are multiplied by their opacity, so that
-/// colours beneath the transparency never show.
+/// A cut-out, cropped to its visible part, or a whole photograph. Its colours are multiplied by
+/// their opacity, so that colours beneath the transparency never show.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CutOut(RgbaImage);
 
@@ -106,10 +109,12 @@ impl CutOut {
     /// Crops an image to its visible part, and shrinks it to edges of at most `max_edge` pixels.
     /// `None` without a visible pixel.
     pub fn new(image: &RgbaImage, max_edge: u32) -> Option<Self> {
-        let visible = || image.enumerate_pixels().filter(|(.., pixel)| pixel.0[3] > 0);
-        let (left, right) = (visible().map(|(x, ..)| x).min()?, visible().map(|(x, ..)| x).max()?);
-        let (top, bottom) =
-            (visible().map(|(_, y, _)| y).min()?, visible().map(|(_, y, _)| y).max()?);
+        let mut visible = image.enumerate_pixels().filter(|(.., pixel)| pixel.0[3] > 0);
+        let (x, y, _) = visible.next()?;
+        let wider = |[left, top, right, bottom]: [u32; 4], (x, y, _): (u32, u32, &Rgba<u8>)| {
+            [left.min(x), top.min(y), right.max(x), bottom.max(y)]
+        };
+        let [left, top, right, bottom] = visible.fold([x, y, x, y], wider);
         let (width, height) = (right - left + 1, bottom - top + 1);
         let mut image = imageops::crop_imm(image, left, top, width, height).to_image();
         for Rgba([colours @ .., alpha]) in image.pixels_mut() {
@@ -128,6 +133,38 @@ impl CutOut {
         let side = |side: u32| (side as f32 * factor).round().max(1.0) as u32;
         imageops::resize(&self.0, side(width), side(height), FilterType::Triangle)
     }
+}
+
+/// The photographs (JPEG, PNG and WebP) of a folder and its subfolders, sorted by path.
+///
+/// # Errors
+/// The errors of [`folder::files`]
+pub fn photographs(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let is_photograph = |path: &Path| {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        PHOTOGRAPHS.contains(&ending.to_lowercase().as_str())
+    };
+    Ok(folder::files(folder, &is_photograph)?.files)
+}
+
+/// Opens photographs as backgrounds, shrunk to edges of at most `max_edge` pixels: those of
+/// training, and those of evaluation. Of each `per_test` photographs, the first is for evaluation.
+///
+/// # Errors
+/// The errors of [`CutOut::open`]
+pub fn open_backgrounds(
+    photographs: &[PathBuf],
+    max_edge: u32,
+    per_test: usize,
+) -> Result<[Vec<CutOut>; 2], DataError> {
+    let opened = photographs.par_iter().map(|path| CutOut::open(path, max_edge));
+    let opened: Vec<CutOut> = opened.collect::<Result<_, _>>()?;
+    let (mut training, mut evaluation) = (Vec::new(), Vec::new());
+    for (index, photograph) in opened.into_iter().enumerate() {
+        let is_test = index.is_multiple_of(per_test);
+        if is_test { &mut evaluation } else { &mut training }.push(photograph);
+    }
+    Ok([training, evaluation])
 }
 
 /// Where and how a thing lies on a view.

@@ -204,8 +204,7 @@ fn seconds(path: &Path, files: &Files) -> Result<f64, DataError> {
         Some(bytes) => AudioReader::from_bytes(path, bytes.clone(), RATE)?,
         None => AudioReader::open(path, RATE)?,
     };
-    let mut samples = Vec::new();
-    while reader.read(&mut samples)? {}
+    let samples = reader.read_all()?;
     if samples.is_empty() {
         let (path, reason) = (path.to_owned(), "has no samples".to_owned());
         return Err(DataError::Audio { path, reason });

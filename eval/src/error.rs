@@ -63,6 +63,18 @@ pub enum EvalError {
         /// Number of gold rows.
         rows: usize,
     },
+    /// The data cannot be scored as they are; another input or option would help.
+    #[error("{location}: {reason}; {remedy}")]
+    Needs {
+        /// The location of the error.
+        location: Location,
+        /// What is missing or wrong.
+        reason: String,
+        /// What to do.
+        remedy: &'static str,
+        /// The input or option.
+        need: Need,
+    },
     /// A prediction has no gold row.
     #[error(
         "{location}: id `{id}` is not in {gold}, {extra} of {rows} predictions have no gold row; \
@@ -123,6 +135,17 @@ pub enum EvalError {
 /// The error for a file without rows.
 pub(crate) fn no_rows(file: &str) -> EvalError {
     malformed(file, None, "has no rows", "expected a header line and one line per row")
+}
+
+/// The input or option that [`EvalError::Needs`] names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// That each case was edited alone.
+    SingleEdits,
+    /// The file of question types.
+    QuestionTypes,
+    /// The file of passages.
+    Passages,
 }
 
 /// The error for content in the wrong format: of a line, or of the whole file for `None`.

@@ -51,11 +51,8 @@ impl Speaker {
             reason: format!("the program {PROGRAM} does not run: {error}"),
             remedy: "install it, for example with apt-get install espeak-ng",
         })?;
-        let samples = AudioReader::from_bytes(voice, output.stdout, rate).and_then(|mut reader| {
-            let mut samples = Vec::new();
-            while reader.read(&mut samples)? {}
-            Ok(samples)
-        });
+        let samples = AudioReader::from_bytes(voice, output.stdout, rate)
+            .and_then(|mut reader| reader.read_all());
         match samples {
             Ok(samples) if output.status.success() && !samples.is_empty() => Ok(samples),
             _ => {

@@ -86,9 +86,7 @@ pub fn voices() -> Result<Vec<Voice>, DataError> {
 }
 
 fn load_voice(name: &'static str, bytes: &'static [u8]) -> Result<Voice, DataError> {
-    let mut samples = Vec::new();
-    let mut reader = AudioReader::from_bytes(name, bytes, SAMPLE_RATE)?;
-    while reader.read(&mut samples)? {}
+    let samples = AudioReader::from_bytes(name, bytes, SAMPLE_RATE)?.read_all()?;
     let (mut openers, mut joiners, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let mut split = Split::Train;
     for line in CLIPS.lines() {

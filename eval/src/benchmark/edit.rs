@@ -35,7 +35,7 @@ use rayon::prelude::*;
 use super::answers::squad;
 use super::records::{Record, pairs, quoted, read_records, unique_ids};
 use super::{BenchmarkReport, Column, Scores};
-use crate::error::{EvalError, malformed};
+use crate::error::{EvalError, Location, Need, malformed};
 use crate::json::DistinctKeys;
 use crate::result::ReportOptions;
 use cases::Case;
@@ -305,7 +305,8 @@ fn refuse_contradictions(
                      it to {first}"
                 );
                 let remedy = "if each case was edited alone, say so; otherwise leave out one case";
-                return Err(malformed(file, case.line, reason, remedy));
+                let (location, need) = (Location::new(file, case.line), Need::SingleEdits);
+                return Err(EvalError::Needs { location, reason, remedy, need });
             }
         }
     }

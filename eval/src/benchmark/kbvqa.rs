@@ -32,7 +32,7 @@ use super::answers::{
 };
 use super::records::{Record, pairs, quoted, read_records, unique_ids};
 use super::{BenchmarkReport, Column, Scores};
-use crate::error::{EvalError, malformed};
+use crate::error::{EvalError, Location, Need, malformed};
 use crate::ids::Id;
 use crate::normalise::characters::is_space;
 use crate::result::ReportOptions;
@@ -197,8 +197,12 @@ pub fn evaluate(
     let texts = match files.passages {
         Some([file, text]) => Some((file, questions::passages(file, text)?)),
         None if set.needs_passages => {
-            let remedy = "also give the passages";
-            return Err(malformed(reference, None, "has answers but no passages", remedy));
+            return Err(EvalError::Needs {
+                location: Location::new(reference, None),
+                reason: "has answers but no passages".to_owned(),
+                remedy: "also give the passages",
+                need: Need::Passages,
+            });
         }
         None => None,
     };
@@ -238,8 +242,12 @@ pub fn evaluate(
     let scored = scored.into_iter().collect::<Result<Vec<_>, _>>()?;
     let names: Vec<Cow<'static, str>> = scored[0].iter().map(|(name, _)| name.clone()).collect();
     if names.is_empty() {
-        let remedy = "give answers, or retrieved passages together with the file of passages";
-        return Err(malformed(file, None, "has nothing to score", remedy));
+        return Err(EvalError::Needs {
+            location: Location::new(file, None),
+            reason: "has nothing to score".to_owned(),
+            remedy: "give answers, or retrieved passages together with the file of passages",
+            need: Need::Passages,
+        });
     }
     let column = |(index, name): (usize, Cow<'static, str>)| {
         Column::new(name, scored.iter().map(|values| values[index].1).collect())

@@ -4,14 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use engram_data::DataError;
-use engram_data::composite::{Composite, CutOut};
+use engram_data::composite::{Composite, CutOut, open_backgrounds};
 use image::RgbImage;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::Rng;
 use rayon::prelude::*;
-use sha2::{Digest, Sha256};
 
-use super::images::{FIRST_TRAINING_VIEW, planes};
+use super::images::{FIRST_TRAINING_VIEW, planes, view_rng};
 
 /// Things are kept with edges of up to this many sides of a view, photographs with longer ones,
 /// because a view shows a part of them.
@@ -27,7 +25,7 @@ pub struct CutOuts {
     things: Vec<CutOut>,
     /// The clean view of each thing, made on first use.
     clean: Vec<OnceLock<RgbImage>>,
-    /// The backgrounds of evaluation, and those of training.
+    /// The backgrounds of training, and those of evaluation.
     backgrounds: [Vec<CutOut>; 2],
     composite: Composite,
     seed: u64,
@@ -51,23 +49,16 @@ impl CutOuts {
         let edge = THING_SCALE * size;
         let opened = names.par_iter().map(|name| CutOut::open(&folder.join(name), edge));
         let mut things: Vec<CutOut> = opened.collect::<Result<_, _>>()?;
-        things.extend(
-            others.par_iter().filter_map(|image| CutOut::new(image, edge)).collect::<Vec<_>>(),
-        );
-        let opened = backgrounds.par_iter().map(|path| CutOut::open(path, BACKGROUND_SCALE * size));
-        let photographs: Vec<CutOut> = opened.collect::<Result<_, _>>()?;
-        if photographs.len() < 2 {
-            let wanted = "give a folder with at least 2 photographs";
-            return Err(DataError::out_of_range(
-                "the number of backgrounds",
-                photographs.len(),
-                wanted,
-            ));
+        let others: Vec<Option<CutOut>> =
+            others.par_iter().map(|image| CutOut::new(image, edge)).collect();
+        things.extend(others.into_iter().flatten());
+        if backgrounds.len() < 2 {
+            let (what, wanted) =
+                ("the number of backgrounds", "give a folder with at least 2 photographs");
+            return Err(DataError::out_of_range(what, backgrounds.len(), wanted));
         }
-        let mut backgrounds = [Vec::new(), Vec::new()];
-        for (index, photograph) in photographs.into_iter().enumerate() {
-            backgrounds[usize::from(index % BACKGROUNDS_PER_TEST > 0)].push(photograph);
-        }
+        let edge = BACKGROUND_SCALE * size;
+        let backgrounds = open_backgrounds(backgrounds, edge, BACKGROUNDS_PER_TEST)?;
         let clean = things.iter().map(|_| OnceLock::new()).collect();
         Ok(Self { names, things, clean, backgrounds, composite: Composite::new(size), seed })
     }
@@ -94,10 +85,8 @@ impl CutOuts {
         if view == 0 {
             return Ok(clean.get_or_init(|| self.composite.clean(thing)).clone());
         }
-        let hash = Sha256::new_with_prefix(self.seed.to_le_bytes());
-        let hash = hash.chain_update((index as u64).to_le_bytes()).chain_update(view.to_le_bytes());
-        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
-        let backgrounds = &self.backgrounds[usize::from(view >= FIRST_TRAINING_VIEW)];
+        let mut rng = view_rng(self.seed, index, view);
+        let backgrounds = &self.backgrounds[usize::from(view < FIRST_TRAINING_VIEW)];
         let background = &backgrounds[rng.random_range(0..backgrounds.len())];
         Ok(self.composite.view(thing, background, &mut rng))
     }

@@ -178,10 +178,7 @@ impl ImageFiles {
         if view == 0 {
             return Ok(decoded.clean.clone());
         }
-        let mut hash = Sha256::new_with_prefix(self.seed.to_le_bytes());
-        hash.update((index as u64).to_le_bytes());
-        hash.update(view.to_le_bytes());
-        let mut rng = ChaCha8Rng::from_seed(hash.finalize().into());
+        let mut rng = view_rng(self.seed, index, view);
         let augmented = self.augmentation.apply(&decoded.reduced, &mut rng)?;
         let Preprocessing { rescale, mean, std, .. } = self.preprocessing;
         Ok(channels_first(&augmented, rescale, mean, std))
@@ -247,6 +244,14 @@ impl Images {
         let views: Vec<Vec<f32>> = requested.par_iter().map(pixels).collect::<Result<_, _>>()?;
         Ok(views.concat())
     }
+}
+
+/// The random generator of a view of an image.
+pub(super) fn view_rng(seed: u64, index: usize, view: u32) -> ChaCha8Rng {
+    let mut hash = Sha256::new_with_prefix(seed.to_le_bytes());
+    hash.update((index as u64).to_le_bytes());
+    hash.update(view.to_le_bytes());
+    ChaCha8Rng::from_seed(hash.finalize().into())
 }
 
 /// Converts `[H, W, 3]` bytes to `[3, H, W]` values in `[-1, 1]`.

@@ -45,8 +45,8 @@ impl FrozenAsrModel {
     /// visual tokens, so their output can be computed once per clip.
     ///
     /// # Errors
-    /// [`crate::ModelError::BadConfig`] if no block would remain, and for a Conformer unless `first`
-    /// is 0.
+    /// [`crate::ModelError::BadConfig`] if no block would remain, and for a Conformer unless
+    /// `first` is 0.
     pub fn start_at(mut self, first: usize) -> Result<Self> {
         let blocks = self.blocks();
         match &mut self {
@@ -86,8 +86,8 @@ impl FrozenAsrModel {
     }
 
     /// Returns the audio tokens of packed clips: the output of the encoder part before the first
-    /// block with an adapter. `frames` `[F, M]` are log-mel frames, and `lengths` is the number of frames of each
-    /// clip.
+    /// block with an adapter. `frames` `[F, M]` are log-mel frames, and `lengths` is the number of
+    /// frames of each clip.
     ///
     /// # Errors
     /// The errors of the encoder.

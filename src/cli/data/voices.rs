@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use engram_data::DataError;
 use engram_data::audio::mixing::add_noise;
 use engram_data::audio::noise::NoiseKind;
 use engram_data::audio::read_audio;
-use engram_data::composite::{Composite, CutOut};
-use engram_data::folder;
+use engram_data::composite::{Composite, CutOut, open_backgrounds, photographs};
 use engram_data::messages::counted;
 use engram_data::speech::espeak::Speaker;
 use engram_data::speech::frames::Frame;
@@ -323,24 +321,14 @@ fn read_entries(path: &Path) -> anyhow::Result<Vec<Entry>> {
 
 /// The photographs of a folder: for training views, and for test views.
 fn backgrounds(folder: &Path) -> anyhow::Result<[Vec<CutOut>; 2]> {
-    let is_image = |path: &Path| {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        extension.is_some_and(|it| ["jpg", "jpeg", "png", "webp"].contains(&&*it.to_lowercase()))
-    };
-    let files = folder::files(folder, &is_image)?.files;
+    let files = photographs(folder)?;
     anyhow::ensure!(
         files.len() >= TEST_BACKGROUNDS,
         "{}: has {} (JPEG, PNG or WebP); give a folder with at least {TEST_BACKGROUNDS}",
         folder.display(),
         counted(files.len(), "photograph")
     );
-    let (mut training, mut test) = (Vec::new(), Vec::new());
-    let opened = files.par_iter().map(|file| CutOut::open(file, PHOTOGRAPH));
-    let images = opened.collect::<Result<Vec<CutOut>, DataError>>()?;
-    for (index, image) in images.into_iter().enumerate() {
-        if index % TEST_BACKGROUNDS == 0 { &mut test } else { &mut training }.push(image);
-    }
-    Ok([training, test])
+    Ok(open_backgrounds(&files, PHOTOGRAPH, TEST_BACKGROUNDS)?)
 }
 
 /// Writes samples to a WAV file in the output folder. Returns its path.

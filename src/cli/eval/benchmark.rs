@@ -6,6 +6,7 @@ use engram_eval::EvalError;
 use engram_eval::benchmark::BenchmarkReport;
 use engram_eval::benchmark::edit::{self, EditOptions};
 use engram_eval::benchmark::kbvqa::{self, Files, KbvqaOptions};
+use engram_eval::error::Need;
 
 use super::super::Outcome;
 use super::output;
@@ -50,10 +51,6 @@ pub struct Edit {
     single_edits: bool,
     #[command(flatten)]
     choice: Choice,
-    #[command(flatten)]
-    intervals: IntervalOptions,
-    #[command(flatten)]
-    outputs: OutputOptions,
 }
 
 /// Evaluate knowledge-based visual questions: E-VQA, InfoSeek, M2KR, OK-VQA, ViQuAE, WebQA.
@@ -97,13 +94,9 @@ pub struct Kbvqa {
     k: Vec<usize>,
     #[command(flatten)]
     choice: Choice,
-    #[command(flatten)]
-    intervals: IntervalOptions,
-    #[command(flatten)]
-    outputs: OutputOptions,
 }
 
-/// What is scored.
+/// What is scored, and the reports.
 #[derive(Debug, Args)]
 struct Choice {
     /// Evaluate only cases that have a prediction; without it, a missing prediction is an error
@@ -112,6 +105,10 @@ struct Choice {
     /// The primary metric, which `--items` writes [default: depends on the data set]
     #[arg(long, value_name = "NAME")]
     metric: Option<String>,
+    #[command(flatten)]
+    intervals: IntervalOptions,
+    #[command(flatten)]
+    outputs: OutputOptions,
 }
 
 impl Edit {
@@ -120,17 +117,17 @@ impl Edit {
         let Some(set) = edit::SETS.iter().find(|set| set.name == self.data) else {
             anyhow::bail!("no data set `{}`", self.data);
         };
-        let Choice { with_result, metric } = self.choice;
+        let Choice { with_result, metric, intervals, outputs } = self.choice;
         let edit_options = EditOptions { metric, with_result, single_edits: self.single_edits };
         let sources = vec![
             source_file("cases", &self.reference, 0),
             source_file("predictions", &self.hyp, 0),
         ];
-        let options = self.outputs.report_options(self.intervals, 0, sources);
+        let options = outputs.report_options(intervals, 0, sources);
         let [reference, predictions] =
             [&reference, &predictions].map(|(file, text)| [file.as_str(), text]);
         let report = edit::evaluate(set, reference, predictions, &edit_options, &options);
-        print(report, &self.outputs)
+        print(report, &outputs)
     }
 }
 
@@ -149,7 +146,7 @@ impl Kbvqa {
             passages: passages.as_ref().map(|(file, text)| [file.as_str(), text]),
             predictions: [&predictions.0, &predictions.1],
         };
-        let Choice { with_result, metric } = self.choice;
+        let Choice { with_result, metric, intervals, outputs } = self.choice;
         let kbvqa_options = KbvqaOptions { metric, with_result, cutoffs: self.k };
         let given = [
             ("questions", Some(&self.reference)),
@@ -159,8 +156,8 @@ impl Kbvqa {
         ];
         let given = given.into_iter().filter_map(|(role, file)| Some((role, file?)));
         let sources = given.map(|(role, file)| source_file(role, file, 0)).collect();
-        let options = self.outputs.report_options(self.intervals, 0, sources);
-        print(kbvqa::evaluate(set, &files, &kbvqa_options, &options), &self.outputs)
+        let options = outputs.report_options(intervals, 0, sources);
+        print(kbvqa::evaluate(set, &files, &kbvqa_options, &options), &outputs)
     }
 }
 
@@ -170,17 +167,16 @@ fn print(
     outputs: &OutputOptions,
 ) -> anyhow::Result<Outcome> {
     let mut report = report.map_err(|error| {
-        let text = error.to_string();
         let option = match &error {
             EvalError::MissingPrediction { .. } => {
                 "; --with-result scores only cases that have one"
             }
-            _ if text.ends_with("say so; otherwise leave out one case") => ": --single-edits",
-            _ if text.ends_with("infoseek_val_qtype.jsonl") => ": --types FILE",
-            _ if text.ends_with("passages") => ": --passages FILE",
+            EvalError::Needs { need: Need::SingleEdits, .. } => ": --single-edits",
+            EvalError::Needs { need: Need::QuestionTypes, .. } => ": --types FILE",
+            EvalError::Needs { need: Need::Passages, .. } => ": --passages FILE",
             _ => "",
         };
-        anyhow::anyhow!("{text}{option}")
+        anyhow::anyhow!("{error}{option}")
     })?;
     outputs.write(&report.items, || report.to_html())?;
     report.worst.clear();

@@ -7,7 +7,7 @@ use engram_textfile::{Input, Table};
 use serde_json::Value;
 
 use super::super::records::{Record, quoted, read_records};
-use crate::error::{EvalError, malformed};
+use crate::error::{EvalError, Location, Need, malformed};
 use crate::vqa::read::parse_annotations;
 
 /// A question with its answers.
@@ -163,7 +163,8 @@ pub(super) fn infoseek(files: &Files<'_>) -> Questions {
     let [file, _] = files.reference;
     let Some([types_file, types]) = files.types else {
         let remedy = "also give the file of question types, infoseek_val_qtype.jsonl";
-        return Err(malformed(file, None, "has no question types", remedy));
+        let (location, reason) = (Location::new(file, None), "has no question types".to_owned());
+        return Err(EvalError::Needs { location, reason, remedy, need: Need::QuestionTypes });
     };
     let remedy = "give InfoSeek's lines: {\"data_id\", \"question_type\"}";
     let types: Vec<Record<'_, Value>> = read_records(types_file, types, false, remedy)?;

@@ -107,8 +107,8 @@ impl Manifest {
         Ok(Ok(seconds))
     }
 
-    /// Adds the images of all clips to `images`, which has each file once, at most [`MAX_FRAMES`] per clip. `on_error`
-    /// decides whether a clip without images is skipped or is an error.
+    /// Adds the images of all clips to `images`, which has each file once, at most [`MAX_FRAMES`]
+    /// per clip. `on_error` decides whether a clip without images is skipped or is an error.
     pub(super) fn find_frames(
         &mut self,
         on_error: OnError,

@@ -14,7 +14,7 @@ use super::super::checks::{
 };
 use super::evaluate::system_name;
 use super::transcription::VisualInput;
-use crate::recipe::table;
+use crate::recipe::{is_default, table};
 
 /// The number of views of each name's image in validation and test.
 pub const NUM_EVALUATION_VIEWS: usize = 8;
@@ -76,7 +76,7 @@ table! {
         pub max_seconds: f64 = 20.0,
         /// Whether the training clips of a manifest get the noise of a phase, like those of the
         /// embedded world, with `noise` and `world_seed`. Masking replaces the whole clip.
-        #[serde(skip_serializing_if = "is_false")]
+        #[serde(skip_serializing_if = "is_default")]
         #[schemars(extend("default" = false))]
         pub add_noise: bool = false,
         /// The normaliser of texts before words are compared, as in `engram eval wer`.
@@ -135,14 +135,6 @@ pub enum OnError {
     Stop,
     /// Skip the clip with a warning, and count it.
     Skip,
-}
-
-fn is_zero(value: &usize) -> bool {
-    *value == 0
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 fn is_english(normalizer: &str) -> bool {
@@ -254,7 +246,7 @@ pub struct AvformerModel {
     pub image_encoder: String,
     /// The first encoder block with an adapter, from 0; visual tokens come before it. The blocks
     /// before run once per clip, which is faster. Only for Whisper models.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     #[schemars(extend("default" = 0))]
     pub first_block: usize,
     /// The adapters after the ASR model's blocks.

@@ -6,6 +6,7 @@ use std::path::Path;
 use engram_data::augmentation::Normal;
 use engram_infer::reveal::corpus::{Corpus, Example};
 use engram_infer::reveal::encoding::Encoding;
+use engram_infer::reveal::memory_folder::remove_memory;
 use engram_infer::reveal::retriever::{ItemEncoder, Retriever, memory_format};
 use engram_memory::{Batch, ValueDtype, Writer};
 use engram_models::reveal::Reveal;
@@ -58,6 +59,8 @@ impl Control {
         if matches!(self, Self::NoImage | Self::WrongImage) {
             return Ok(None);
         }
+        // A run that was killed may have left one.
+        remove_memory(folder)?;
         let Encoding { corpus, sequencer, .. } = encoding;
         let indices: Vec<usize> = (0..corpus.stored).collect();
         let (mut keys, mut values) = ItemEncoder::new(model, corpus, sequencer).encode(&indices)?;

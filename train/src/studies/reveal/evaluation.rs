@@ -107,16 +107,17 @@ impl FinishedRun {
             let k = k.unwrap_or(self.study.forward(&self.model, None).k);
             let (corpus, folder) = (&self.encoding.corpus, self.run.join(CONTROL_MEMORY));
             let dtype = self.study.memory.value_type;
-            let changed = control.map(|control| {
+            let changed_memory = control.map(|control| {
                 control.memory(&folder, &self.model, &self.encoding, dtype, self.seed)
             });
-            let retriever = match changed.transpose()?.flatten() {
-                Some(changed) => Some(changed),
+            let retriever = match changed_memory.transpose()?.flatten() {
+                Some(changed_memory) => Some(changed_memory),
                 None => self.retriever(k, without_sources)?,
             };
             let forward = Forward { k, ..self.study.forward(&self.model, retriever.as_ref()) };
-            let examples = control.map_or(corpus.test.clone(), |control| control.examples(corpus));
-            let examples: Vec<&Example> = examples.iter().collect();
+            let changed_examples = control.map(|control| control.examples(corpus));
+            let examples: Vec<&Example> =
+                changed_examples.as_ref().unwrap_or(&corpus.test).iter().collect();
             let answers = Answers::of(&forward, &examples, &Stop::default())?;
             drop(retriever);
             remove_memory(&folder)?;

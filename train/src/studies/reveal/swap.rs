@@ -98,6 +98,9 @@ impl Changes {
         order.shuffle(&mut rng);
         let (mut entries, mut questions) = (Vec::new(), Vec::new());
         for index in order {
+            if entries.len() == count {
+                break;
+            }
             let example = &corpus.test[index];
             let Some(own) = example.own_entry.map(|own| &corpus.items[own]) else { continue };
             let others: Vec<&Example> = corpus
@@ -108,12 +111,10 @@ impl Changes {
             let other = others.choose(&mut rng);
             let text = other.and_then(|other| Some(&corpus.items[other.own_entry?].text));
             let (Some(other), Some(text)) = (other, text) else { continue };
-            if entries.len() < count {
-                let mut entry = own.entry.clone();
-                entry.payload.insert("text".to_owned(), text.as_str().into());
-                entries.push((entry, own.image));
-                questions.push((index, other.answers.clone()));
-            }
+            let mut entry = own.entry.clone();
+            entry.payload.insert("text".to_owned(), text.as_str().into());
+            entries.push((entry, own.image));
+            questions.push((index, other.answers.clone()));
         }
         entries.sort_by_key(|(entry, _)| entry.id);
         Self { entries, questions }

@@ -8,15 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::super::checks::{Invalid, first, fraction, invalid_if, manifests, positive};
 use super::decoder::DecoderSettings;
-use crate::recipe::table;
+use crate::recipe::{is_default, table};
 
 /// The smallest number of word pieces: the letters.
 const MIN_WORD_PIECES: usize = 28;
-
-/// Whether a number is the default 0, so that a resolved recipe omits it.
-fn is_zero(number: &usize) -> bool {
-    *number == 0
-}
 
 table! {
     /// `[data]`: speech clips.
@@ -30,7 +25,7 @@ table! {
         /// A `tokenizer.json`; empty for single letters, or for `word_pieces`.
         pub tokenizer: String = String::new(),
         /// The number of word pieces, learned from the training texts; 0 for single letters.
-        #[serde(skip_serializing_if = "is_zero")]
+        #[serde(skip_serializing_if = "is_default")]
         pub word_pieces: usize = 0,
         /// Embedded world: sentences per epoch.
         pub sentences: usize = 4_000,

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use engram_data::folder;
+use engram_data::composite::photographs;
 use engram_data::messages::counted;
 use engram_data::pictures::language_name;
 use engram_data::world::images::images as emoji;
@@ -29,8 +29,6 @@ use crate::study::StudyResult;
 pub const SOURCE: &str = "names";
 /// Fraction of things that a language must name to be used by default.
 const NAMED_SHARE: f64 = 0.95;
-/// The endings of background files.
-const PHOTOGRAPHS: [&str; 4] = ["jpg", "jpeg", "png", "webp"];
 /// The number of validation or test questions about a picture, each in another language.
 const QUESTIONS_PER_PICTURE: usize = 8;
 
@@ -119,7 +117,10 @@ fn add_images(
     let of_graphics = things.len()..things.len() + graphics.len();
     corpus.training_images = of_things.map(|(image, _)| image).chain(of_graphics).collect();
     let names: Vec<PathBuf> = things.iter().map(|thing| thing.image.clone()).collect();
-    let backgrounds = backgrounds(settings)?;
+    let mut backgrounds = Vec::new();
+    for photographs_folder in &settings.backgrounds {
+        backgrounds.extend(photographs(Path::new(photographs_folder))?);
+    }
     let cut_outs = CutOuts::open(folder, names, &graphics, &backgrounds, size, seed)?;
     let files = things.iter().map(|thing| folder.join(&thing.image)).chain(backgrounds);
     let files: Vec<PathBuf> = files.collect();
@@ -191,19 +192,6 @@ fn splice(first: &str, second: &str, rng: &mut ChaCha8Rng) -> String {
     };
     let (first_half, second_half) = (&first[..half(first)], &second[half(second)..]);
     format!("{first_half}{second_half}").split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// The photographs in the folders of `data.things.backgrounds`.
-fn backgrounds(settings: &Things) -> StudyResult<Vec<PathBuf>> {
-    let is_photograph = |path: &Path| {
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        PHOTOGRAPHS.contains(&ending.to_lowercase().as_str())
-    };
-    let mut photographs = Vec::new();
-    for path in &settings.backgrounds {
-        photographs.extend(folder::files(Path::new(path), &is_photograph)?.files);
-    }
-    Ok(photographs)
 }
 
 /// Reads the languages and the pictures of a file by `engram data stamps`.
