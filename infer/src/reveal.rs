@@ -24,6 +24,7 @@ pub mod corpus;
 pub mod cut_outs;
 pub mod encoding;
 pub mod evidence;
+pub mod feature_maps;
 pub mod forward;
 pub mod identity;
 pub mod images;

@@ -2,8 +2,9 @@
 //!
 //! The weights are the published network of TensorFlow Lite, with folded batch norms. Tensors are
 //! named after their operation's index in that network (`op00`, `op01`, …). The embedding is the
-//! output of the average pool; the classifier after it is omitted. Activations have the layout
-//! `[H, W, C]`, so a 1 x 1 convolution is a matrix product. No gradient is computed.
+//! output of the average pool; the classifier after it is omitted. A feature map keeps the places:
+//! it joins the outputs of two groups of blocks. Activations have the layout `[H, W, C]`, so a
+//! 1 x 1 convolution is a matrix product. No gradient is computed.
 
 use std::path::Path;
 
@@ -20,6 +21,17 @@ pub const WEIGHTS_FILE: &str = "mobilenet_v2_1.0_224.safetensors";
 pub const IMAGE_SIZE: usize = 224;
 /// The width `D` of an embedding.
 pub const EMBEDDING_SIZE: usize = 1280;
+/// The side length of a feature map, in cells.
+pub const MAP_SIZE: usize = 7;
+/// The number of channels `C` of a feature map: those of the last block, and those of the four
+/// finer cells at the same place.
+pub const MAP_CHANNELS: usize = 320 + 4 * FINER_CHANNELS;
+
+/// The number of blocks before the finer cells, and their channels.
+const FINER_BLOCKS: usize = 13;
+const FINER_CHANNELS: usize = 96;
+/// Added to the variance of a cell.
+const EPSILON: f32 = 1e-6;
 
 /// The groups of blocks: expansion factor, output channels, number of blocks, and stride of the
 /// first block.
@@ -151,23 +163,53 @@ impl MobileNet {
     /// # Errors
     /// [`crate::ModelError::BadInput`] for images of another shape.
     pub fn embed(&self, images: &Tensor) -> Result<Tensor> {
-        let expected = [3, IMAGE_SIZE, IMAGE_SIZE];
-        let batch = match images.dims() {
-            [batch, image @ ..] if *image == expected => *batch,
+        let embed = |image: &[f32]| {
+            let [_, last] = self.blocks(image);
+            mean_of_rows(&self.last.run(&last, MAP_SIZE).0, EMBEDDING_SIZE)
+        };
+        Ok(self.each(images, embed)?.reshape(((), EMBEDDING_SIZE))?)
+    }
+
+    /// Returns the feature maps of images with values from -1 to 1: `[B, 3, S, S]` →
+    /// `[B, C, 7, 7]`. In each cell, the values of the last block and those of the four finer cells
+    /// have mean 0 and variance 1. The map of an image is bit-identical in every batch.
+    ///
+    /// # Errors
+    /// [`crate::ModelError::BadInput`] for images of another shape.
+    pub fn maps(&self, images: &Tensor) -> Result<Tensor> {
+        let maps = self.each(images, |image| self.cells(image))?;
+        let maps = maps.reshape(((), MAP_SIZE, MAP_SIZE, MAP_CHANNELS))?;
+        Ok(maps.permute((0, 3, 1, 2))?.contiguous()?)
+    }
+
+    /// Applies a function to each image `[S, S, 3]`, and joins the results.
+    fn each(
+        &self,
+        images: &Tensor,
+        f: impl Fn(&[f32]) -> Vec<f32> + Sync + Send,
+    ) -> Result<Tensor> {
+        match images.dims() {
+            [_, image @ ..] if *image == [3, IMAGE_SIZE, IMAGE_SIZE] => {}
             other => {
                 bail!("images of shape {other:?}; MobileNetV2 takes [B, 3, 224, 224]");
             }
-        };
+        }
         let values = images.permute((0, 2, 3, 1))?.flatten_all()?.to_vec1::<f32>()?;
         let images = values.par_chunks(3 * IMAGE_SIZE * IMAGE_SIZE);
-        let embeddings: Vec<f32> = images.flat_map_iter(|image| self.embed_one(image)).collect();
-        Ok(Tensor::from_vec(embeddings, (batch, EMBEDDING_SIZE), &Device::Cpu)?)
+        let results: Vec<f32> = images.flat_map_iter(f).collect();
+        let count = results.len();
+        Ok(Tensor::from_vec(results, count, &Device::Cpu)?)
     }
 
-    /// Computes the embedding of one image: `[S, S, 3]` → `[D]`.
-    fn embed_one(&self, image: &[f32]) -> Vec<f32> {
+    /// Runs the blocks on an image: the finer cells `[14, 14, 96]`, and the last ones
+    /// `[7, 7, 320]`.
+    fn blocks(&self, image: &[f32]) -> [Vec<f32>; 2] {
         let (mut x, mut side) = self.first.run(image, IMAGE_SIZE);
-        for block in &self.blocks {
+        let mut finer = Vec::new();
+        for (index, block) in self.blocks.iter().enumerate() {
+            if index == FINER_BLOCKS {
+                finer.clone_from(&x);
+            }
             let input = block.is_residual.then(|| x.clone());
             for layer in &block.layers {
                 (x, side) = layer.run(&x, side);
@@ -176,8 +218,34 @@ impl MobileNet {
                 x.iter_mut().zip(input).for_each(|(value, input)| *value += input);
             }
         }
-        mean_of_rows(&self.last.run(&x, side).0, EMBEDDING_SIZE)
+        [finer, x]
     }
+
+    /// The cells of an image's feature map, `[7, 7, C]`.
+    fn cells(&self, image: &[f32]) -> Vec<f32> {
+        let [finer, last] = self.blocks(image);
+        let mut map = Vec::with_capacity(MAP_SIZE * MAP_SIZE * MAP_CHANNELS);
+        for (cell, values) in last.chunks_exact(MAP_CHANNELS - 4 * FINER_CHANNELS).enumerate() {
+            map.extend(normalised(values));
+            // The finer cells of two rows.
+            let (row, column) = (2 * (cell / MAP_SIZE), 2 * (cell % MAP_SIZE));
+            let pair = |row: usize| {
+                let start = (row * 2 * MAP_SIZE + column) * FINER_CHANNELS;
+                &finer[start..start + 2 * FINER_CHANNELS]
+            };
+            map.extend(normalised(&[pair(row), pair(row + 1)].concat()));
+        }
+        map
+    }
+}
+
+/// Shifts and scales values to mean 0 and variance 1.
+fn normalised(values: &[f32]) -> impl Iterator<Item = f32> {
+    let count = values.len() as f32;
+    let mean = values.iter().sum::<f32>() / count;
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f32>() / count;
+    let factor = 1.0 / (variance + EPSILON).sqrt();
+    values.iter().map(move |value| (value - mean) * factor)
 }
 
 /// Returns the mean of the rows: `[rows, width]` → `[width]`.

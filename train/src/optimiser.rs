@@ -7,7 +7,6 @@ mod adamw;
 mod lanes;
 mod lion;
 mod muon;
-mod rmsprop;
 pub mod settings;
 mod sgd;
 
@@ -252,8 +251,6 @@ mod tests {
             "kind = 'lion'",
             "kind = 'muon'",
             "kind = 'muon'\nnesterov = false",
-            "kind = 'rmsprop'\nweight_decay = 0.1",
-            "kind = 'rmsprop'\nmomentum = 0.9",
             "kind = 'sgd'\nmomentum = 0.0\nweight_decay = 0.1",
             "kind = 'sgd'\nmomentum = 0.9",
             "kind = 'sgd'\nmomentum = 0.9\nnesterov = true",

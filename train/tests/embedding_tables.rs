@@ -107,8 +107,7 @@ fn other_settings_give_the_bytes_of_whole_tables() {
     let folder = tempdir().expect("a temporary folder");
     let low_rank = r#"low_rank=[{ match = "encoder.**.query", rank = 2, alpha = 4.0 }]"#;
     let trained = r#"group=[{ match = "**", rate = 1 }]"#;
-    let cases: [&[&str]; 8] = [
-        &[r#"optimiser.rule={ kind = "rmsprop" }"#],
+    let cases: [&[&str]; 7] = [
         &["model.layout=bi_encoder"],
         &["compute.recompute=block"],
         &["data.folds=2"],

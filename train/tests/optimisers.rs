@@ -5,8 +5,8 @@ use candle_core::Tensor;
 use engram_models::gradients::Gradients;
 use engram_models::params::{Init, ParameterBuilder, Parameters};
 use engram_train::optimiser::settings::{
-    AdafactorSettings, AdamwSettings, LionSettings, MuonScale, MuonSettings, RmspropSettings,
-    RuleSettings, SgdSettings,
+    AdafactorSettings, AdamwSettings, LionSettings, MuonScale, MuonSettings, RuleSettings,
+    SgdSettings,
 };
 use engram_train::optimiser::{Optimiser, RuleSet, StepSize};
 use serde_json::Value;
@@ -111,11 +111,6 @@ fn sgd(momentum: f64, nesterov: bool) -> RuleSettings {
     RuleSettings::Sgd(SgdSettings { momentum, nesterov, weight_decay: 0.1 })
 }
 
-fn rmsprop(momentum: f64) -> RuleSettings {
-    let (decay, epsilon, weight_decay) = (0.9, 1e-6, 0.1);
-    RuleSettings::Rmsprop(RmspropSettings { decay, epsilon, momentum, weight_decay })
-}
-
 fn lion() -> RuleSettings {
     RuleSettings::Lion(LionSettings { betas: [0.8, 0.95], weight_decay: 0.1 })
 }
@@ -141,8 +136,6 @@ fn each_rule_equals_its_reference() -> TestResult {
         ("sgd", sgd(0.0, false), 0.0),
         ("sgd_momentum", sgd(0.9, false), 0.0),
         ("sgd_nesterov", sgd(0.9, true), 0.0),
-        ("rmsprop", rmsprop(0.0), 0.0),
-        ("rmsprop_momentum", rmsprop(0.9), 0.0),
         ("lion", lion(), 0.0),
         ("muon", muon(MuonScale::MatchAdamw, true), 0.0),
         ("muon_original", muon(MuonScale::Original, false), 0.0),
@@ -158,7 +151,7 @@ fn each_rule_equals_its_reference() -> TestResult {
 
 #[test]
 fn results_do_not_depend_on_the_thread_count() -> TestResult {
-    let with_momentum = [adafactor(0.002, 0.9), sgd(0.9, true), rmsprop(0.9)];
+    let with_momentum = [adafactor(0.002, 0.9), sgd(0.9, true)];
     let defaults = RuleSettings::KINDS.iter().filter_map(|kind| RuleSettings::of_kind(kind));
     for rule in defaults.chain(with_momentum) {
         let bits_with = |threads| -> Result<Vec<Vec<u32>>, Box<dyn std::error::Error>> {
@@ -182,12 +175,10 @@ fn running_means_of_a_thousand_steps_equal_those_of_the_references() -> TestResu
     let adamw = AdamwSettings { betas: [DECAY, DECAY], ..AdamwSettings::default() };
     let lion = LionSettings { betas: [0.9, DECAY], ..LionSettings::default() };
     let muon = MuonSettings { momentum: DECAY, ..MuonSettings::default() };
-    let rmsprop = RmspropSettings { decay: DECAY, ..RmspropSettings::default() };
     for (name, rule) in [
         ("adamw", RuleSettings::Adamw(adamw)),
         ("lion", RuleSettings::Lion(lion)),
         ("muon", RuleSettings::Muon(muon)),
-        ("rmsprop", RuleSettings::Rmsprop(rmsprop)),
     ] {
         let parameters = parameters(&[vec![64, 64]])?;
         let parameter = parameters.iter().next().expect("the parameter").tensor().clone();

@@ -3,10 +3,15 @@
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use engram_data::image::Preprocessing;
+use candle_core::Tensor;
+use engram_infer::reveal::answerer::Answerer;
 use engram_infer::reveal::corpus::Corpus;
+use engram_infer::reveal::feature_maps::{FeatureMaps, MOBILENET};
 use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images, squared};
+use engram_models::compute::Compute;
+use engram_models::mobilenet::{IMAGE_SIZE, MobileNet};
 use engram_train::grid::{Grid, run_grid};
 use engram_train::studies::ALL;
 use engram_train::studies::reveal::corpus::load as load_corpus;
@@ -16,7 +21,7 @@ use engram_train::{RunOptions, TrainError};
 use image::{Rgb, RgbImage, Rgba, RgbaImage};
 
 use crate::reveal::RECIPE;
-use crate::runs::{quiet_grid, recipe, with_causes};
+use crate::runs::{quiet, quiet_grid, recipe, with_causes};
 
 /// Number of things: 8 to train with, 2 for validation and 2 for the test.
 const THINGS: usize = 12;
@@ -60,14 +65,18 @@ fn write_lines(folder: &Path, lines: &[String]) {
 
 fn things(folder: &Path) -> Things {
     let backgrounds = vec![folder.join("backgrounds").display().to_string()];
-    Things { backgrounds, reading: 30, emoji: false, ..Things::default() }
+    Things { backgrounds, reading: 30, graphics: 0, ..Things::default() }
 }
 
 fn load(folder: &Path, things: Things) -> Result<Corpus, String> {
+    load_at(folder, things, 16)
+}
+
+/// Loads the things with images of `size` × `size` pixels.
+fn load_at(folder: &Path, things: Things, size: usize) -> Result<Corpus, String> {
     let path = folder.display().to_string();
     let data = RevealData { path, things: Some(things), ..RevealData::default() };
-    let preprocessing: Preprocessing = squared(16);
-    load_corpus(&data, 16, preprocessing).map_err(|error| error.to_string())
+    load_corpus(&data, size, squared(size)).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -111,10 +120,60 @@ fn views_of_evaluation_and_training_have_different_backgrounds() -> Result<(), S
         let (red, blue) = (has(&view, 0), has(&view, 2));
         assert_eq!((red, blue), (number < FIRST_TRAINING_VIEW, number >= FIRST_TRAINING_VIEW));
     }
+    assert_eq!(corpus.training_views_of(0), u32::MAX - FIRST_TRAINING_VIEW);
     assert!(view(0, 1) == view(0, 1) && view(0, 1) != view(0, 2) && view(0, 1) != view(1, 1));
     let clean = view(0, 0);
     assert!(clean.pixels().all(|pixel| pixel.0[1] >= 190), "red beneath the transparency shows");
     Ok(())
+}
+
+#[test]
+fn graphics_have_a_quarter_of_the_views() -> Result<(), String> {
+    let folder = folder();
+    let with_graphics = Things { graphics: 3, views: 9, ..things(folder.path()) };
+    let corpus = load(folder.path(), with_graphics)?;
+    assert_eq!(corpus.training_images, [0, 1, 3, 4, 6, 7, 9, 10, 12, 13, 14]);
+    assert_eq!([0, 12].map(|image| corpus.training_views_of(image)), [9, 3]);
+    Ok(())
+}
+
+/// Feature maps take the place of pixels: a run learns from them, records the network, and answers
+/// with it; a cached map equals a new one.
+#[test]
+#[ignore = "needs ENGRAM_DATA: the folder with vision-mobilenet"]
+fn a_run_on_feature_maps_answers_from_its_own_folder() {
+    let network = PathBuf::from(std::env::var_os("ENGRAM_DATA").expect("ENGRAM_DATA"));
+    let network = network.join("vision-mobilenet");
+    let folder = folder();
+    let model = format!("[model]\nmobilenet = {:?}\n", network.display().to_string());
+    let text = recipe_of(folder.path()).replace("image_size = 16\npatch_size = 8\n", "");
+    let text = text.replacen("[model]\n", &model, 1);
+    let runs = tempfile::tempdir().unwrap();
+    let run = runs.path().join("run");
+    let mut recipe = recipe::<&str>(&text, &[]).unwrap();
+    let summary = train_reveal(&mut recipe, &quiet(&run)).unwrap();
+    assert_eq!(summary.found_images.len(), 4);
+    assert!(summary.found_images.iter().all(|found| found.frozen < THINGS));
+
+    let (image, compute) = (folder.path().join("5.png"), Compute::cpu());
+    let open = || Answerer::open(&run, None, None, vec![image.clone()], &compute, None);
+    let ask = || open().unwrap().answer_one(Some("What is this in German?"), &image, &[]).unwrap();
+    let [answer, again] = [(); 2].map(|()| ask());
+    assert!(!answer.evidence.is_empty());
+    assert_eq!(answer.answer, again.answer);
+    let network = Arc::new(MobileNet::read(&run.join(MOBILENET)).unwrap());
+    let corpus = load_at(folder.path(), things(folder.path()), IMAGE_SIZE).unwrap();
+    let maps = FeatureMaps::new(network, 1 << 20);
+    let views = [(0, 0), (3, 1), (3, FIRST_TRAINING_VIEW)];
+    let [first, cached] = [(); 2].map(|()| maps.of(&corpus.images, &views).unwrap());
+    assert_eq!(first.dims(), [3, 704, 7, 7]);
+    let values = |maps: &Tensor| maps.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    assert_eq!(values(&first), values(&cached));
+
+    // A run whose network is gone or another one is refused.
+    fs::remove_file(run.join(MOBILENET)).unwrap();
+    let error = open().err().unwrap().to_string();
+    assert!(error.contains(MOBILENET), "{error}");
 }
 
 const GRID: &str = r#"
@@ -149,6 +208,12 @@ description = "random keys and values"
 run_of = "main"
 control = "random_vectors"
 
+[[configuration]]
+name = "own-entry"
+description = "reading alone"
+run_of = "main"
+control = "own_entry"
+
 [[claim]]
 id = "things.memory"
 claim = "answers come from the memory"
@@ -161,7 +226,7 @@ fn recipe_of(folder: &Path) -> String {
     let Things { backgrounds, .. } = things(folder);
     let data = format!(
         "[data]\npath = {:?}\nvocabulary = 120\nevaluated_questions = 4\n\n[data.things]\n\
-         backgrounds = {backgrounds:?}\nreading = 30\nemoji = false\n",
+         backgrounds = {backgrounds:?}\nreading = 30\ngraphics = 0\n",
         folder.display().to_string()
     );
     let start = RECIPE.find("[data]").unwrap();
@@ -193,6 +258,9 @@ fn a_run_has_changed_facts_and_controls() {
     };
     assert_eq!(retrieved("shuffled"), retrieved("main"));
     assert_ne!(retrieved("random"), retrieved("main"));
+    for answer in answers("own-entry") {
+        assert_eq!(answer.retrieved, [answer.entry.unwrap()]);
+    }
     let run = runs.path().join("seed-1/main");
     assert!(!run.join("memory-control").exists());
     let summary = engram_train::studies::reveal::run::RevealSummary::read(&run).unwrap();

@@ -15,6 +15,7 @@ use engram_memory::search::Hit;
 use engram_memory::{Entry, Memory, Store, ValueStorage};
 use engram_models::compute::{Compute, to_host};
 use engram_models::kernels::Mode;
+use engram_models::mobilenet::{IMAGE_SIZE, MobileNet};
 use engram_models::reveal::{Reveal, RevealConfig};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -23,6 +24,7 @@ use super::augmentation::BatchAugmentation;
 use super::corpus::Corpus;
 use super::encoding::{Encoding, MODEL, TOKENIZER};
 use super::evidence::{Attribution, AttributionCase, Curves, order};
+use super::feature_maps::FeatureMaps;
 use super::forward::{EntryRef, Forward};
 use super::identity::Identity;
 use super::images::{Images, PROCESSOR, preprocessing};
@@ -137,8 +139,36 @@ pub struct Answerer {
     k: usize,
     /// The embedded world that the run was trained on; `None` for a run on data from files.
     world: Option<WorldId>,
-    /// The preprocessing of images that are given after [`Answerer::open`].
+    /// For images that are given after [`Answerer::open`].
+    inputs: ImageInputs,
+}
+
+/// How the model takes images from files.
+struct ImageInputs {
+    /// Width and height of an image after the preprocessing, in pixels.
+    size: usize,
     preprocessing: Preprocessing,
+    /// `None` for a model that takes pixels.
+    network: Option<Arc<MobileNet>>,
+}
+
+impl ImageInputs {
+    /// Reads the files of a run that has a model of these sizes.
+    fn of_run(run: &Path, config: &RevealConfig) -> Result<Self> {
+        let network = FeatureMaps::network_of(run, config)?;
+        let size = network.as_ref().map_or(config.image.image_size, |_| IMAGE_SIZE);
+        let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
+        let preprocessing = preprocessing(processor.as_deref(), size)?;
+        Ok(Self { size, preprocessing, network })
+    }
+
+    /// A corpus of images only.
+    fn corpus(&self, paths: Vec<PathBuf>) -> Corpus {
+        let corpus = Corpus::of_images(paths, self.size, self.preprocessing.clone());
+        // Each image is read once, so there is no cache.
+        let maps = self.network.as_ref().map(|network| FeatureMaps::new(Arc::clone(network), 0));
+        Corpus { maps, ..corpus }
+    }
 }
 
 impl Answerer {
@@ -164,11 +194,9 @@ impl Answerer {
         let path = run.join(TOKENIZER);
         let tokens = T5Tokenizer::parse(&read(&path)?, &path)?;
         tokens.check_embeddings(config.t5.vocab_size)?;
-        let size = config.image.image_size;
-        let processor = Some(run.join(PROCESSOR)).filter(|path| path.is_file());
-        let preprocessing = preprocessing(processor.as_deref(), size)?;
-        let corpus = Corpus::of_images(images, size, preprocessing.clone());
-        let sequencer = Sequencer::new(tokens, &corpus, &recipe.data.sequences, size)?;
+        let inputs = ImageInputs::of_run(run, &config)?;
+        let corpus = inputs.corpus(images);
+        let sequencer = Sequencer::new(tokens, &corpus, &recipe.data.sequences)?;
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         let weights = run.join(WEIGHTS);
         let model = encoding.load_checked(&weights, compute)?;
@@ -190,7 +218,7 @@ impl Answerer {
             Identity::of_run(run)?.check(location, encoders, &run_memory)?;
             Some(retriever)
         };
-        Ok(Self { model, encoding, retriever, k, world: recipe.data.world(), preprocessing })
+        Ok(Self { model, encoding, retriever, k, world: recipe.data.world(), inputs })
     }
 
     fn forward(&self) -> Forward<'_> {

@@ -2,11 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use candle_core::{Device, Tensor};
 use engram_data::image::Preprocessing;
 use engram_data::world::questions::Part;
 use engram_memory::Entry;
 
-use super::images::{ImageFiles, Images};
+use super::feature_maps::FeatureMaps;
+use super::images::{FIRST_TRAINING_VIEW, ImageFiles, Images};
+use crate::error::Result;
 
 /// An entry of the memory with its encoder input.
 #[derive(Debug, Clone)]
@@ -87,6 +90,12 @@ pub struct Corpus {
     pub stored: usize,
     /// The images.
     pub images: Images,
+    /// Width and height `S` of an image, in pixels.
+    pub image_size: usize,
+    /// The network whose feature maps the model takes; `None` for a model that takes pixels.
+    pub maps: Option<FeatureMaps>,
+    /// The number of training views of an image with a file.
+    pub training_views: u32,
     /// The indices of the images that training may use in examples.
     pub training_images: Vec<usize>,
     /// Training examples.
@@ -111,11 +120,20 @@ impl Corpus {
     pub fn of_images(paths: Vec<PathBuf>, size: usize, preprocessing: Preprocessing) -> Self {
         // Each image is read once, so there is no cache.
         let files = ImageFiles::new(Path::new(""), paths, size, preprocessing, 0, 0);
+        Self::new(Images::Files(files), size)
+    }
+
+    /// Creates a corpus without entries and examples. Images have `image_size` × `image_size`
+    /// pixels.
+    pub fn new(images: Images, image_size: usize) -> Self {
         Self {
             sources: Vec::new(),
             items: Vec::new(),
             stored: 0,
-            images: Images::Files(files),
+            images,
+            image_size,
+            maps: None,
+            training_views: u32::MAX - FIRST_TRAINING_VIEW,
             training_images: Vec::new(),
             train: Vec::new(),
             reading: Vec::new(),
@@ -130,6 +148,29 @@ impl Corpus {
     /// The index in [`Corpus::items`] of the entry with this id; `None` if there is none.
     pub fn index_of(&self, id: i64) -> Option<usize> {
         self.items.binary_search_by_key(&id, |item| item.entry.id).ok()
+    }
+
+    /// The number of training views of an image. Graphics beside the things have a quarter.
+    pub fn training_views_of(&self, image: usize) -> u32 {
+        match &self.images {
+            Images::CutOuts(things) if things.name(image).is_none() => {
+                self.training_views.div_ceil(4)
+            }
+            _ => self.training_views,
+        }
+    }
+
+    /// The image encoder's input: the pixels `[N, 3, S, S]` of images, in the range of
+    /// [`Images::pixels`], or their feature maps. `views` holds the index and view of each image.
+    ///
+    /// # Errors
+    /// The errors of [`Images::pixels`]
+    pub fn image_input(&self, views: &[(usize, u32)]) -> Result<Tensor> {
+        if let Some(maps) = &self.maps {
+            return maps.of(&self.images, views);
+        }
+        let shape = (views.len(), 3, self.image_size, self.image_size);
+        Ok(Tensor::from_vec(self.images.pixels(views)?, shape, &Device::Cpu)?)
     }
 
     /// The index in [`Corpus::sources`] of the source of the item `index`.

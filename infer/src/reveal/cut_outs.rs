@@ -33,14 +33,14 @@ pub struct CutOuts {
 
 impl CutOuts {
     /// Opens the things `names` in `folder`, and the backgrounds, for views of `size` × `size`
-    /// pixels. `others` are further things, without a file. At least two backgrounds are needed.
+    /// pixels. `graphics` are further things, without a file. At least two backgrounds are needed.
     ///
     /// # Errors
     /// The errors of [`CutOut::open`]; `OutOfRange` with fewer than two backgrounds
     pub fn open(
         folder: &Path,
         names: Vec<PathBuf>,
-        others: &[image::RgbaImage],
+        graphics: &[image::RgbaImage],
         backgrounds: &[PathBuf],
         size: usize,
         seed: u64,
@@ -49,9 +49,9 @@ impl CutOuts {
         let edge = THING_SCALE * size;
         let opened = names.par_iter().map(|name| CutOut::open(&folder.join(name), edge));
         let mut things: Vec<CutOut> = opened.collect::<Result<_, _>>()?;
-        let others: Vec<Option<CutOut>> =
-            others.par_iter().map(|image| CutOut::new(image, edge)).collect();
-        things.extend(others.into_iter().flatten());
+        let graphics: Vec<Option<CutOut>> =
+            graphics.par_iter().map(|image| CutOut::new(image, edge)).collect();
+        things.extend(graphics.into_iter().flatten());
         if backgrounds.len() < 2 {
             let (what, wanted) =
                 ("the number of backgrounds", "give a folder with at least 2 photographs");

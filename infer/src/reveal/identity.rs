@@ -8,6 +8,7 @@ use engram_memory::EncoderRecord;
 use serde::{Deserialize, Serialize};
 
 use super::encoding::{MODEL, TOKENIZER};
+use super::feature_maps::MOBILENET;
 use super::images::PROCESSOR;
 use super::memory_folder::{FIRST, current_generation};
 use crate::digest;
@@ -27,7 +28,8 @@ pub struct Identity {
     pub weights_sha256: String,
     /// The SHA-256 of the tokenizer file.
     pub tokenizer_sha256: String,
-    /// The SHA-256 of the model's sizes and the image processor's file.
+    /// The SHA-256 of the model's sizes, the image processor's file and the frozen network's
+    /// weights.
     pub inputs_sha256: String,
     /// The generation of the memory's folder that the run finished; `None` for the first one, and
     /// in a [record](Identity::record). Not compared.
@@ -45,14 +47,14 @@ impl Identity {
             let path = run.join(file);
             Ok::<_, InferError>(digest::of_file(&path).map_err(InferError::io(&path))?.1)
         };
-        let processor = match run.join(PROCESSOR).is_file() {
-            true => hash(PROCESSOR)?,
-            false => String::new(),
-        };
+        let mut inputs = hash(MODEL)? + "\n";
+        for file in [PROCESSOR, MOBILENET].into_iter().filter(|file| run.join(file).is_file()) {
+            inputs += &hash(file)?;
+        }
         Ok(Self {
             weights_sha256: hash(WEIGHTS)?,
             tokenizer_sha256: hash(TOKENIZER)?,
-            inputs_sha256: digest::of_bytes(format!("{}\n{processor}", hash(MODEL)?)),
+            inputs_sha256: digest::of_bytes(inputs),
             generation: None,
         })
     }

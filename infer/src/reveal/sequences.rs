@@ -1,6 +1,5 @@
 //! Token sequences and images of examples and entries, as model input.
 
-use candle_core::{Device, Tensor};
 use engram_data::text_to_text::T5Tokenizer;
 use engram_models::packed::PackedTokens;
 use engram_models::reveal::RevealInput;
@@ -48,7 +47,6 @@ pub struct Sequencer {
     /// The number of truncated items.
     truncated_items: usize,
     settings: SequenceSettings,
-    image_size: usize,
 }
 
 /// The decoder's input and its target: the next token at each position.
@@ -63,12 +61,7 @@ pub struct Target {
 
 impl Sequencer {
     /// Creates a sequencer, and tokenizes all items of the corpus.
-    pub fn new(
-        tokens: T5Tokenizer,
-        corpus: &Corpus,
-        settings: &SequenceSettings,
-        image_size: usize,
-    ) -> Result<Self> {
+    pub fn new(tokens: T5Tokenizer, corpus: &Corpus, settings: &SequenceSettings) -> Result<Self> {
         let Prompts { caption, question, knowledge } = &settings.prompts;
         let mut sequencer = Self {
             caption: tokens.encode(caption)?,
@@ -77,7 +70,6 @@ impl Sequencer {
             items: Vec::new(),
             truncated_items: 0,
             settings: settings.clone(),
-            image_size,
             tokens,
         };
         let sequence = |item: &CorpusEntry| sequencer.entry(&item.text);
@@ -223,13 +215,7 @@ impl Sequencer {
         distinct.dedup();
         let index = |view: &(usize, u32)| distinct.binary_search(view).ok().map(|i| i as u32);
         let image_of = views.iter().map(|view| view.as_ref().and_then(index)).collect();
-        let pixels = if distinct.is_empty() {
-            None
-        } else {
-            let shape = (distinct.len(), 3, self.image_size, self.image_size);
-            let pixels = corpus.images.pixels(&distinct)?;
-            Some(Tensor::from_vec(pixels, shape, &Device::Cpu)?)
-        };
+        let pixels = if distinct.is_empty() { None } else { Some(corpus.image_input(&distinct)?) };
         Ok(RevealInput { tokens: PackedTokens::new(texts), pixels, image_of })
     }
 }

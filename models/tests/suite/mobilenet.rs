@@ -1,10 +1,10 @@
-//! Compares the published MobileNetV2 with stored embeddings.
+//! Compares the published MobileNetV2 with stored embeddings and values of a feature map.
 
 use std::path::PathBuf;
 
 use candle_core::{DType, Device, Tensor};
 use engram_models::Result;
-use engram_models::mobilenet::{MobileNet, WEIGHTS_FILE};
+use engram_models::mobilenet::{MAP_CHANNELS, MAP_SIZE, MobileNet, WEIGHTS_FILE};
 
 use super::reference::{relative_difference, values};
 
@@ -33,5 +33,22 @@ fn the_check_images_give_the_reference_embeddings() -> Result<()> {
         assert_eq!(values(&network.embed(image)?)?, found, "{name} alone");
     }
     assert!(network.embed(&images[0].narrow(2, 0, 100)?).is_err());
+
+    // PyTorch's values for the cat, by channel, row and column.
+    let maps = network.maps(&Tensor::cat(&images, 0)?)?;
+    assert_eq!(maps.dims(), [4, MAP_CHANNELS, MAP_SIZE, MAP_SIZE]);
+    for (place, expected) in [
+        ([0, 0, 0], 1.69074),
+        ([319, 3, 4], -1.35394),
+        ([320, 0, 0], 1.37905),
+        ([417, 2, 5], 0.1427),
+        ([550, 6, 1], -0.87018),
+        ([703, 6, 6], -0.18561),
+        ([100, 5, 2], 0.68788),
+    ] {
+        let found = maps.get(0)?.get(place[0])?.get(place[1])?.get(place[2])?.to_scalar::<f32>()?;
+        assert!((found - expected).abs() < 2e-4, "{place:?}: {found}");
+    }
+    assert_eq!(values(&network.maps(&images[2])?)?, values(&maps.narrow(0, 2, 1)?)?, "alone");
     Ok(())
 }

@@ -12,7 +12,6 @@ pub use super::adafactor::AdafactorSettings;
 pub use super::adamw::AdamwSettings;
 pub use super::lion::LionSettings;
 pub use super::muon::{MuonScale, MuonSettings};
-pub use super::rmsprop::RmspropSettings;
 pub use super::sgd::SgdSettings;
 
 /// An invalid key, with the reason.
@@ -84,8 +83,6 @@ rules! {
     Lion "lion" LionSettings,
     /// Muon: an orthogonalised momentum for matrices, AdamW for other parameters.
     Muon "muon" MuonSettings,
-    /// RMSProp: gradients divided by a running root mean square.
-    Rmsprop "rmsprop" RmspropSettings,
     /// Stochastic gradient descent with momentum.
     Sgd "sgd" SgdSettings,
 }

@@ -1,6 +1,6 @@
 """Expected parameters after a few optimiser steps, for tests/optimisers.rs.
 
-AdamW, SGD, RMSProp and Muon come from torch.optim (Muon in f32 instead of bf16, with a tensor of
+AdamW, SGD and Muon come from torch.optim (Muon in f32 instead of bf16, with a tensor of
 rank above 2 as a matrix with its first dimension as rows), Lion from optax, Adafactor from numpy
 with optax's arithmetic (optax/_src/alias.py, factorized.py). Parameters and gradients follow a
 formula that the test repeats, so only some elements are stored.
@@ -69,12 +69,6 @@ def adamw(p, **shared):
 
 def sgd(momentum, nesterov):
     return lambda p, **shared: torch.optim.SGD([p], momentum=momentum, nesterov=nesterov, **shared)
-
-
-def rmsprop(momentum):
-    return lambda p, **shared: torch.optim.RMSprop(
-        [p], alpha=0.9, eps=1e-6, momentum=momentum, **shared
-    )
 
 
 source = inspect.getsource(torch_muon._zeropower_via_newtonschulz)
@@ -169,7 +163,6 @@ def running_means():
     torch_rules = {
         "adamw": (torch.optim.AdamW([p], betas=(decay, decay)), ["exp_avg", "exp_avg_sq"]),
         "muon": (torch.optim.Muon([p], momentum=decay), ["momentum_buffer"]),
-        "rmsprop": (torch.optim.RMSprop([p], alpha=decay), ["square_avg"]),
     }
     rule = optax.lion(1e-4, b2=decay)
     lion_state = rule.init(p.detach().numpy())
@@ -199,8 +192,6 @@ print(json.dumps({
     "sgd": with_torch(sgd(0.0, False), 0.1),
     "sgd_momentum": with_torch(sgd(0.9, False), 0.1),
     "sgd_nesterov": with_torch(sgd(0.9, True), 0.1),
-    "rmsprop": with_torch(rmsprop(0.0), 0.1),
-    "rmsprop_momentum": with_torch(rmsprop(0.9), 0.1),
     "lion": lion(0.1),
     "muon": with_torch(muon("match_rms_adamw", True), 0.1),
     "muon_original": with_torch(muon("original", False), 0.1),

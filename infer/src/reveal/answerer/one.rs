@@ -111,8 +111,6 @@ impl Answerer {
     }
 
     fn image_corpus(&self, image: Option<&Path>) -> Corpus {
-        let paths = image.map(Path::to_path_buf).into_iter().collect();
-        let size = self.encoding.config.image.image_size;
-        Corpus::of_images(paths, size, self.preprocessing.clone())
+        self.inputs.corpus(image.map(Path::to_path_buf).into_iter().collect())
     }
 }

@@ -22,6 +22,7 @@ use super::NAME;
 use super::controls::Control;
 use super::corpus::THINGS;
 use super::evaluation::{DeletionAreas, FinishedRun};
+use super::image_recall::{self, IMAGE_RECALL_AT_1, IMAGE_RECALL_AT_10};
 use super::needle::{NeedleMetrics, NeedleOutcome};
 use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
 use super::settings::RevealSettings;
@@ -64,7 +65,7 @@ const HAYSTACKS: [&str; 4] = ["1_in_10", "1_in_100", "1_in_1000", "3_in_1000"];
 /// entries by the quantity that deletion measures, so it is a bound.
 const ORDERS: [&str; 3] = ["random_order", "gradient_order", "leave_one_out_order"];
 /// All systems.
-const SYSTEMS: [&str; 11] = [
+const SYSTEMS: [&str; 13] = [
     SWAPPED[0],
     SWAPPED[1],
     SWAPPED[2],
@@ -76,6 +77,8 @@ const SYSTEMS: [&str; 11] = [
     ORDERS[0],
     ORDERS[1],
     ORDERS[2],
+    image_recall::SYSTEMS[0],
+    image_recall::SYSTEMS[1],
 ];
 /// The part of the test questions that the tables report, and claims without a `part`.
 const REPORTED_PART: Part = Part::HeldOut;
@@ -96,6 +99,8 @@ impl AblationStudy for RevealAblations {
                 EXACT_MATCH,
                 RECALL_AT_1,
                 RECALL_AT_10,
+                IMAGE_RECALL_AT_1,
+                IMAGE_RECALL_AT_10,
                 SWAPPED_ANSWER,
                 DELETION_AREA,
                 PLAIN,
@@ -168,6 +173,10 @@ impl AblationStudy for RevealAblations {
         if query.metric == SWAPPED_ANSWER {
             return Ok(Ok(swapped_items(&RevealSummary::read(folder)?, system)));
         }
+        if is_image_recall(&query.metric) {
+            let found = RevealSummary::read(folder)?.found_images;
+            return Ok(Ok(found.iter().map(|image| image.item(&query.metric, system)).collect()));
+        }
         if query.metric == PLAIN {
             return Ok(Ok(haystack_items(&RevealSummary::read(folder)?, system)));
         }
@@ -205,6 +214,11 @@ impl Evaluation {
         let parsed = Self::deserialize(configuration.evaluation.clone());
         parsed.map_err(|error| error.message().to_owned())
     }
+}
+
+/// Whether a metric is about the pictures that are found.
+fn is_image_recall(metric: &MetricInfo) -> bool {
+    [IMAGE_RECALL_AT_1, IMAGE_RECALL_AT_10].contains(metric)
 }
 
 /// The number of retrieved entries that a metric needs.
@@ -363,7 +377,7 @@ fn check_system(grid: &Grid, claim: &ClaimSettings, system: &str) -> Result<()> 
     };
     let has_deletions = configuration.evaluation.contains_key("deletions");
     let metric = &query.metric;
-    let reason = if *metric == SWAPPED_ANSWER || *metric == PLAIN {
+    let reason = if [SWAPPED_ANSWER, PLAIN].contains(metric) || is_image_recall(metric) {
         configuration.run_of.is_some().then_some("is not trained: it has `run_of`")
     } else if *metric == DELETION_AREA {
         (!has_deletions).then_some("has no `deletions`")
@@ -384,6 +398,7 @@ fn systems_of(metric: &MetricInfo) -> &'static [&'static str] {
     match metric {
         _ if *metric == SWAPPED_ANSWER => &SWAPPED,
         _ if *metric == PLAIN => &HAYSTACKS,
+        _ if is_image_recall(metric) => &image_recall::SYSTEMS,
         _ if *metric == DELETION_AREA => &ORDERS,
         _ => &[],
     }

@@ -1,5 +1,5 @@
 //! Controls: changes to the questions or to the memory with which answers from the memory must
-//! fail. If they do not, the answers have another source.
+//! fail. If they do not, the answers have another source. One control is the reverse.
 
 use std::path::Path;
 
@@ -27,6 +27,9 @@ pub enum Control {
     WrongImage,
     /// Each entry has the value of another entry.
     ShuffledValues,
+    /// Each question reads its own entry, which contains the answer, instead of retrieved entries.
+    /// Answers must not fail with this one: it shows how well the model reads.
+    OwnEntry,
     /// Keys and values are random vectors, of the same size as the real ones.
     RandomVectors,
 }
@@ -39,7 +42,7 @@ impl Control {
             Self::NoImage => None,
             // Questions about an image follow one another, so half the list away is another image.
             Self::WrongImage => test[(index + test.len() / 2) % test.len()].image,
-            Self::ShuffledValues | Self::RandomVectors => test[index].image,
+            Self::OwnEntry | Self::ShuffledValues | Self::RandomVectors => test[index].image,
         };
         let examples = test.iter().enumerate();
         examples
@@ -56,7 +59,7 @@ impl Control {
         dtype: ValueDtype,
         seed: u64,
     ) -> StudyResult<Option<Retriever>> {
-        if matches!(self, Self::NoImage | Self::WrongImage) {
+        if matches!(self, Self::NoImage | Self::WrongImage | Self::OwnEntry) {
             return Ok(None);
         }
         // A run that was killed may have left one.

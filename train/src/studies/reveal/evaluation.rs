@@ -118,7 +118,11 @@ impl FinishedRun {
             let changed_examples = control.map(|control| control.examples(corpus));
             let examples: Vec<&Example> =
                 changed_examples.as_ref().unwrap_or(&corpus.test).iter().collect();
-            let answers = Answers::of(&forward, &examples, &Stop::default())?;
+            let answer = match control {
+                Some(Control::OwnEntry) => Answers::of_own_entries,
+                _ => Answers::of,
+            };
+            let answers = answer(&forward, &examples, &Stop::default())?;
             drop(retriever);
             remove_memory(&folder)?;
             Ok(test_answers(corpus, &examples, &answers))

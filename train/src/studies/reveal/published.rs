@@ -1,12 +1,15 @@
 //! Published models named in `[model]`: their sizes, weights, tokenizer and image preprocessing.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use engram_data::image::Preprocessing;
 use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
 use engram_infer::pretrained::PretrainedFolder;
 use engram_infer::reveal::images::preprocessing;
+use engram_models::mobilenet::{IMAGE_SIZE, MobileNet, WEIGHTS_FILE};
+use engram_models::reveal::RevealConfig;
 use engram_models::reveal::published::PublishedWeights;
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
@@ -25,6 +28,11 @@ pub struct Published {
     pub vit: Option<ViTConfig>,
     /// The file of the ViT's image processor; `None` if the ViT's folder has none.
     pub processor: Option<PathBuf>,
+    /// The network whose feature maps replace the pixels of images; `None` if `model.mobilenet` is
+    /// empty.
+    pub mobilenet: Option<Arc<MobileNet>>,
+    /// The file of that network.
+    pub mobilenet_weights: Option<PathBuf>,
     /// The weights files.
     pub weights: PublishedWeights,
     /// The SHA-256 of each file that was read.
@@ -34,7 +42,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// Finds the files of `model.t5` and `model.vit` in a folder, in the hub's cache, or on the
+    /// Finds the files of `model.t5`, `model.vit` and `model.mobilenet` in a folder, in the hub's cache, or on the
     /// hub.
     ///
     /// # Errors
@@ -61,7 +69,12 @@ impl Published {
             published.weights.t5 = Some(weights.files);
             (published.t5, published.tokenizer) = (Some(config), Some(tokenizer));
         }
-        if model.vit.is_empty() {
+        if !model.mobilenet.is_empty() {
+            let path = PretrainedFolder::open(&model.mobilenet)?.file(WEIGHTS_FILE)?;
+            published.digest("MobileNetV2 weights", &path)?;
+            published.mobilenet = Some(Arc::new(MobileNet::read(&path)?));
+            published.mobilenet_weights = Some(path);
+        } else if model.vit.is_empty() {
             let note = "the image encoder starts from random weights: `model.vit` is empty";
             published.notes.push(note.to_owned());
         } else {
@@ -83,7 +96,12 @@ impl Published {
 
     /// Whether no published weights are used.
     pub fn is_unused(&self) -> bool {
-        self.weights == PublishedWeights::default()
+        self.weights == PublishedWeights::default() && self.mobilenet_weights.is_none()
+    }
+
+    /// Width and height of an image after its preprocessing, in pixels.
+    pub fn image_size(&self, config: &RevealConfig) -> usize {
+        self.mobilenet.as_ref().map_or(config.image.image_size, |_| IMAGE_SIZE)
     }
 
     /// Adds the SHA-256 of a file.

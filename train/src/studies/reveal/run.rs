@@ -19,6 +19,7 @@ use engram_eval::result::Measure;
 use engram_infer::finished_run::SUMMARY;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::{Corpus, Example};
+use engram_infer::reveal::feature_maps::MOBILENET;
 use engram_infer::reveal::identity::Identity;
 use engram_infer::reveal::images::Images;
 use engram_infer::reveal::images::PROCESSOR;
@@ -28,8 +29,10 @@ use engram_infer::reveal::retriever::Retriever;
 use engram_textfile::json_lines;
 use serde::{Deserialize, Serialize};
 
+use super::super::checks::invalid_if;
 use super::NAME;
 use super::dataset_metrics::{self, DatasetMetrics};
+use super::image_recall::{FoundImage, found_images};
 use super::metrics::QuestionMetrics;
 use super::needle::{NeedleMetrics, needle_metrics};
 use super::placement::Placement;
@@ -75,6 +78,9 @@ pub struct RevealSummary {
     /// The results of changing facts in the memory; `None` without a memory, and for data from
     /// files.
     pub swap: Option<SwapReport>,
+    /// How the picture of each test question was found; empty without `model.mobilenet`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found_images: Vec<FoundImage>,
     /// The results of the needle-in-a-haystack test by task size; empty without a memory, and for
     /// data from files.
     pub needles: Vec<NeedleMetrics>,
@@ -156,7 +162,12 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<RevealSettings> {
     let feeds: Vec<RevealFeed> = recipe.feed()?;
     recipe.check_key("memory", memory.first_invalid_key())?;
     for (phase, feed) in feeds.iter().enumerate() {
-        recipe.check_key(&format!("phase.{phase}.feed"), feed.first_invalid_key())?;
+        let table = format!("phase.{phase}.feed");
+        recipe.check_key(&table, feed.first_invalid_key())?;
+        let reason = "is above 0, but `model.mobilenet` gives feature maps, whose channels are not \
+                      colours; must be 0";
+        let is_invalid = feed.augment > 0.0 && !model.mobilenet.is_empty();
+        recipe.check_key(&table, invalid_if(is_invalid, "augment", reason))?;
     }
     recipe.check_key("model", model.first_invalid_key())?;
     recipe.check_key("data", data.first_invalid_key())?;
@@ -220,6 +231,10 @@ fn finish(
         let bytes = engram_durable::read_file(processor).map_err(TrainError::io(processor))?;
         write_file(&trained.run.join(PROCESSOR), &bytes)?;
     }
+    if let Some(weights) = &study.published.mobilenet_weights {
+        let bytes = engram_durable::read_file(weights).map_err(TrainError::io(weights))?;
+        write_file(&trained.run.join(MOBILENET), &bytes)?;
+    }
     let build_memory = |folder: &Path| {
         let (dtype, stop) = (study.memory.value_type, Stop::default());
         Retriever::build(folder, &model, corpus, sequencer, dtype, &stop)
@@ -275,6 +290,7 @@ fn finish(
         dataset_metrics,
         notes: study.notes(),
         swap: swapped,
+        found_images: found_images(corpus, &examples, &answers)?,
         needles,
         check_failures: trained.check.failures.clone(),
     })

@@ -57,7 +57,8 @@ table! {
         pub test_share: f64 = 0.2,
         /// What to do with images that are missing or do not decode.
         pub on_bad_image: OnBadImage = OnBadImage::Refuse,
-        /// MiB of main memory for decoded images; 0 for no cache.
+        /// MiB of main memory for decoded images, and again for feature maps of `model.mobilenet`; 0
+        /// for no cache.
         pub image_cache_mib: u64 = 1024,
         /// Sources whose entries are excluded from the memory.
         pub without_sources: Vec<String> = Vec::new(),
@@ -104,6 +105,10 @@ table! {
         pub t5: String = String::new(),
         /// A ViT to start from: a folder, or `hf://owner/name`; empty for random weights.
         pub vit: String = String::new(),
+        /// A MobileNetV2 whose feature maps (7 × 7 cells) replace the pixels of images: a folder, or
+        /// `hf://owner/name`; empty for pixels. It stays frozen; the image encoder above it is
+        /// trained.
+        pub mobilenet: String = String::new(),
         /// Fraction of the image encoder's blocks before a stop-gradient.
         pub frozen_image_share: f64 = 0.0,
         /// Fraction of the text encoder's layers below the fusion before a stop-gradient.
@@ -139,6 +144,9 @@ table! {
         pub image_ff: usize = 256,
         /// Number of image encoder blocks.
         pub image_layers: usize = 3,
+        /// Whether the key head begins as a copy of the query head, so that equal inputs have equal
+        /// queries and keys at the start. Otherwise both begin with random weights of their own.
+        pub equal_heads: bool = false,
         /// Number of tokens per value.
         pub value_tokens: usize = 8,
         /// Width of queries and keys.
@@ -331,6 +339,8 @@ impl RevealModel {
         given!("model.t5", has_t5, d_model, num_heads, d_kv, d_ff, text_layers, decoder_layers);
         let has_vit = !self.vit.is_empty();
         given!("model.vit", has_vit, image_size, patch_size, stem_channels, image_width);
+        let has_maps = !self.mobilenet.is_empty();
+        given!("model.mobilenet", has_maps, vit, image_size, patch_size, stem_channels);
         given!("model.vit", has_vit, image_heads, image_ff, image_layers);
         // A published size overrides the keys that are not in this list, so they must have their
         // default values.
@@ -338,8 +348,10 @@ impl RevealModel {
             size: Size::Own,
             t5: self.t5.clone(),
             vit: self.vit.clone(),
+            mobilenet: self.mobilenet.clone(),
             frozen_image_share: self.frozen_image_share,
             frozen_text_share: self.frozen_text_share,
+            equal_heads: self.equal_heads,
             gate: self.gate,
             token_scale: self.token_scale,
             dropout: self.dropout,

@@ -2,6 +2,7 @@
 
 use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::reveal::corpus::Corpus;
+use engram_models::mobilenet::{MAP_CHANNELS, MAP_SIZE};
 use engram_models::reveal::RevealConfig;
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
@@ -21,6 +22,14 @@ pub fn config_of(model: &RevealModel, published: &Published) -> RevealConfig {
     }
     if let Some(vit) = &published.vit {
         config.image = vit.clone();
+    }
+    if published.mobilenet.is_some() {
+        // Each cell of a map is a patch.
+        config.image.image_size = MAP_SIZE;
+        config.image.patch_size = 1;
+        config.image.num_channels = MAP_CHANNELS;
+        // With larger initial weights, the encoder learns the training pictures by heart.
+        config.image.initializer_range = 0.01;
     }
     config.t5.dropout_rate = model.dropout;
     config.gate = model.gate;

@@ -9,8 +9,9 @@ use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::augmentation::BatchAugmentation;
-use engram_infer::reveal::corpus::{Example, Task};
+use engram_infer::reveal::corpus::{Corpus, Example, Task};
 use engram_infer::reveal::encoding::{Encoding, TOKENIZER};
+use engram_infer::reveal::feature_maps::FeatureMaps;
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images};
 use engram_infer::reveal::retriever::Retriever;
@@ -69,6 +70,8 @@ pub struct RevealStudy {
     continuations: Vec<Example>,
     pub(super) published: Published,
     size: Size,
+    /// Whether the key head begins as a copy of the query head.
+    equal_heads: bool,
     run: PathBuf,
     pub(super) run_memory: RunMemory,
     /// The memory of the last evaluation.
@@ -108,6 +111,19 @@ impl DrawnExample {
     }
 }
 
+/// Keeps as many graphics as other training images, drawn anew for each epoch. More of them would
+/// teach less about photographs.
+fn draw_graphics(corpus: &Corpus, indices: &mut Vec<usize>, rng: &mut ChaCha8Rng) {
+    let Images::CutOuts(things) = &corpus.images else { return };
+    let is_thing = |index: &usize| things.name(corpus.training_images[*index]).is_some();
+    let (mut drawn, mut graphics): (Vec<usize>, Vec<usize>) =
+        indices.iter().partition(|index| is_thing(index));
+    graphics.shuffle(rng);
+    graphics.truncate(drawn.len());
+    drawn.append(&mut graphics);
+    *indices = drawn;
+}
+
 /// Reads the tokenizer of a run.
 fn tokenizer_of_run(run: &Path) -> StudyResult<T5Tokenizer> {
     let path = run.join(TOKENIZER);
@@ -132,8 +148,11 @@ impl RevealStudy {
         let RevealSettings { data, model, memory, feeds } = settings;
         let mut published = Published::find(&model)?;
         let mut config = config_of(&model, &published);
-        let size = config.image.image_size;
-        let corpus = corpus::load(&data, size, published.preprocessing(size)?)?;
+        let size = published.image_size(&config);
+        let mut corpus = corpus::load(&data, size, published.preprocessing(size)?)?;
+        let cached_bytes = data.image_cache_mib << 20;
+        corpus.maps =
+            published.mobilenet.take().map(|network| FeatureMaps::new(network, cached_bytes));
         dataset_metrics::check(&corpus)?;
         let tokenizer = match (tokenizer_of, published.tokenizer.take()) {
             (Some(run), _) => tokenizer_of_run(run)?,
@@ -143,7 +162,7 @@ impl RevealStudy {
             }
         };
         fit(&mut config, &model, &corpus, &tokenizer);
-        let sequencer = Sequencer::new(tokenizer, &corpus, &data.sequences(), size)?;
+        let sequencer = Sequencer::new(tokenizer, &corpus, &data.sequences())?;
         let mut data_notes = sequencer.truncation_warnings(&corpus)?;
         if tokenizer_of.is_none() {
             data_notes.extend(too_few_images(&corpus));
@@ -161,6 +180,7 @@ impl RevealStudy {
             continuations,
             published,
             size: model.size,
+            equal_heads: model.equal_heads,
             run,
             evaluation_memory: None,
         })
@@ -315,7 +335,15 @@ impl Study for RevealStudy {
 
     fn build(&self, builder: &ParameterBuilder) -> StudyResult<Self::Model> {
         let model = Reveal::new(&self.encoding.config, builder)?;
-        builder.mark_loaded(&self.published.weights.load_into(&builder.finish()?)?);
+        let parameters = builder.finish()?;
+        builder.mark_loaded(&self.published.weights.load_into(&parameters)?);
+        for key in parameters.iter().filter(|_| self.equal_heads) {
+            let query =
+                key.name().strip_prefix("key_head.").map(|rest| format!("query_head.{rest}"));
+            if let Some(query) = query.and_then(|name| parameters.get(&name)) {
+                key.set(query.tensor())?;
+            }
+        }
         Ok(model)
     }
 
@@ -329,15 +357,31 @@ impl Study for RevealStudy {
 
     fn batches(&self, phase: &Phase, rng: &mut ChaCha8Rng) -> StudyResult<Vec<Batch>> {
         let feed = &self.feeds[phase.index];
-        let examples = self.examples(feed);
+        let (corpus, examples) = (&self.encoding.corpus, self.examples(feed));
         let count = match feed.examples {
-            Examples::Images => self.encoding.corpus.training_images.len(),
+            Examples::Images => corpus.training_images.len(),
             _ => examples.len(),
         };
-        // With `knowledge = "own"`, examples without an own entry in the memory are excluded.
-        let reads_own = feed.knowledge == Knowledge::Own && feed.examples != Examples::Images;
-        let is_usable = |index: &usize| !reads_own || examples[*index].own_entry.is_some();
-        let indices: Vec<usize> = (0..count).filter(is_usable).collect();
+        // Examples that read their own entries must have one, and examples that retrieve must not have
+        // one outside of the memory.
+        let is_usable = |index: &usize| match (feed.examples, feed.knowledge) {
+            (Examples::Images, _) | (_, Knowledge::None) => true,
+            (_, Knowledge::Own) => examples[*index].own_entry.is_some(),
+            (_, Knowledge::Retrieved) => {
+                examples[*index].own_entry.is_none_or(|entry| entry < corpus.stored)
+            }
+        };
+        let mut indices: Vec<usize> = (0..count).filter(is_usable).collect();
+        if feed.examples == Examples::Images {
+            draw_graphics(corpus, &mut indices, rng);
+        }
+        let views_of = |index: usize| {
+            let image = match feed.examples {
+                Examples::Images => Some(corpus.training_images[index]),
+                _ => examples[index].image,
+            };
+            image.map_or(corpus.training_views, |image| corpus.training_views_of(image))
+        };
         let size = feed.neighbours.max(1);
         let (first_group, remaining) =
             indices.split_at(rng.random_range(0..size).min(indices.len()));
@@ -352,7 +396,7 @@ impl Study for RevealStudy {
             let examples: Vec<DrawnExample> = drawn
                 .map(|index| DrawnExample {
                     index,
-                    view: rng.random_range(FIRST_TRAINING_VIEW..u32::MAX),
+                    view: FIRST_TRAINING_VIEW + rng.random_range(0..views_of(index)),
                     fraction: rng.random(),
                     reads_own_entry: rng.random_bool(feed.own_knowledge),
                 })

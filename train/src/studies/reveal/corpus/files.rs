@@ -70,15 +70,8 @@ pub(super) fn load(
         sources: sources_of(&items),
         stored: items.len(),
         items,
-        images: Images::Files(images),
-        training_images: Vec::new(),
-        train: Vec::new(),
-        reading: Vec::new(),
-        validation: Vec::new(),
-        test: Vec::new(),
-        metric_kinds: Vec::new(),
-        notes: Vec::new(),
         digests: vec![("images".to_owned(), digest)],
+        ..Corpus::new(Images::Files(images), image_size)
     };
     examples(data, &table, &assignment, files, &mut corpus)?;
     Ok(corpus)

@@ -31,6 +31,8 @@ pub const SOURCE: &str = "names";
 const NAMED_SHARE: f64 = 0.95;
 /// The number of validation or test questions about a picture, each in another language.
 const QUESTIONS_PER_PICTURE: usize = 8;
+/// The number of training questions about a graphic.
+const NAMES_PER_GRAPHIC: usize = 8;
 
 /// A picture with its names.
 struct Thing {
@@ -49,12 +51,17 @@ pub(super) fn load(data: &RevealData, settings: &Things, size: usize) -> StudyRe
         things.truncate(data.max_images);
     }
     let mut corpus = Corpus::of_images(Vec::new(), size, squared(size));
+    if settings.views > 0 {
+        corpus.training_views = settings.views;
+    }
     corpus.sources = vec![SOURCE.to_owned()];
     corpus.metric_kinds = vec![MetricKind::Entries];
     let mut rng = ChaCha8Rng::seed_from_u64(data.world_seed);
     add_names(&mut corpus, &languages, &things, &mut rng);
-    add_reading(&mut corpus, &languages, &things, settings.reading, &mut rng);
     add_images(&mut corpus, &things, settings, folder, (size, data.world_seed))?;
+    let speller = Speller::new(&languages, &things);
+    add_graphics(&mut corpus, things.len(), &speller, &mut rng);
+    add_reading(&mut corpus, &speller, settings.reading, &mut rng);
     let unnamed =
         things.iter().flat_map(|thing| &thing.names).filter(|name| name.is_none()).count();
     if unnamed > 0 {
@@ -111,7 +118,9 @@ fn add_images(
     folder: &Path,
     (size, seed): (usize, u64),
 ) -> StudyResult<()> {
-    let graphics = if settings.emoji { emoji()? } else { Vec::new() };
+    let mut graphics = if settings.graphics > 0 { emoji()? } else { Vec::new() };
+    graphics.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
+    graphics.truncate(settings.graphics);
     let graphics: Vec<RgbaImage> = graphics.into_iter().map(|emoji| emoji.image).collect();
     let of_things = things.iter().enumerate().filter(|(_, thing)| thing.split == Split::Train);
     let of_graphics = things.len()..things.len() + graphics.len();
@@ -158,29 +167,55 @@ fn question(language: &str, name: &str, own_entry: usize, id: usize) -> Example 
     }
 }
 
-/// Adds exercises in reading: made-up names of things without a picture. Each name has the
-/// beginning of one name and the end of another in the same language, both of training things.
-fn add_reading(
-    corpus: &mut Corpus,
-    languages: &[String],
-    things: &[Thing],
-    count: usize,
-    rng: &mut ChaCha8Rng,
-) {
-    let in_training = || things.iter().filter(|thing| thing.split == Split::Train);
-    let names_of = |language: usize| {
-        in_training().filter_map(|thing| thing.names[language].as_deref()).collect()
-    };
-    let names: Vec<Vec<&str>> = (0..languages.len()).map(names_of).collect();
+/// Makes up names: each has the beginning of one name and the end of another in the same language,
+/// both of training things.
+struct Speller<'a> {
+    languages: &'a [String],
+    /// The names of training things in each language.
+    names: Vec<Vec<&'a str>>,
+}
+
+impl<'a> Speller<'a> {
+    fn new(languages: &'a [String], things: &'a [Thing]) -> Self {
+        let in_training = || things.iter().filter(|thing| thing.split == Split::Train);
+        let names_of = |language: usize| {
+            in_training().filter_map(|thing| thing.names[language].as_deref()).collect()
+        };
+        Self { languages, names: (0..languages.len()).map(names_of).collect() }
+    }
+
+    /// A language and a name.
+    fn draw(&self, rng: &mut ChaCha8Rng) -> (&'a str, String) {
+        let language = rng.random_range(0..self.languages.len());
+        let names = &self.names[language];
+        let [first, second] = [(); 2].map(|()| names.choose(rng).copied().unwrap_or_default());
+        (&self.languages[language], splice(first, second, rng))
+    }
+}
+
+/// Adds training questions about the graphics, which get made-up names. Their entries are not in the
+/// memory.
+fn add_graphics(corpus: &mut Corpus, first: usize, speller: &Speller<'_>, rng: &mut ChaCha8Rng) {
+    for image in first..corpus.images.len() {
+        for _ in 0..NAMES_PER_GRAPHIC {
+            let (language, name) = speller.draw(rng);
+            let (index, id) = (corpus.items.len(), corpus.train.len());
+            let entry = EntryLine::passage(SOURCE, statement(language, &name));
+            corpus.items.push(item(entry.with_id(index as i64), Some(image), true));
+            let image = Some(image);
+            corpus.train.push(Example { image, ..question(language, &name, index, id) });
+        }
+    }
+}
+
+/// Adds exercises in reading: made-up names of things without a picture.
+fn add_reading(corpus: &mut Corpus, speller: &Speller<'_>, count: usize, rng: &mut ChaCha8Rng) {
     for id in 0..count {
-        let language = rng.random_range(0..languages.len());
-        let [first, second] =
-            [(); 2].map(|()| names[language].choose(rng).copied().unwrap_or_default());
-        let name = splice(first, second, rng);
+        let (language, name) = speller.draw(rng);
         let index = corpus.items.len();
-        let entry = EntryLine::passage(SOURCE, statement(&languages[language], &name));
+        let entry = EntryLine::passage(SOURCE, statement(language, &name));
         corpus.items.push(item(entry.with_id(index as i64), None, false));
-        corpus.reading.push(question(&languages[language], &name, index, id));
+        corpus.reading.push(question(language, &name, index, id));
     }
 }
 

@@ -44,15 +44,12 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
         sources: sources_of(&items),
         stored: items.len(),
         items,
-        images: Images::of_world(world),
         training_images,
         train,
-        reading: Vec::new(),
         validation,
         test,
         metric_kinds: vec![MetricKind::Entries],
-        notes: Vec::new(),
-        digests: Vec::new(),
+        ..Corpus::new(Images::of_world(world), image_size)
     })
 }
 

@@ -95,8 +95,12 @@ pub struct Things {
     pub max_name: usize,
     /// Number of made-up names for exercises in reading (`feed.examples = "reading"`).
     pub reading: usize,
-    /// Whether phases on images alone also use the graphics of the embedded world.
-    pub emoji: bool,
+    /// Number of views of each thing in training; 0 for a new view in each step. With
+    /// `model.mobilenet`, a new view takes time, and a view that was used before is cached.
+    pub views: u32,
+    /// Number of graphics of the embedded world in phases on images alone, beside the pictures of
+    /// the training things. They have a quarter of the views.
+    pub graphics: usize,
 }
 
 impl Default for Things {
@@ -107,7 +111,8 @@ impl Default for Things {
             languages: Vec::new(),
             max_name: 24,
             reading: 20_000,
-            emoji: true,
+            views: 0,
+            graphics: 1500,
         }
     }
 }
