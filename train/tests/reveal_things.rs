@@ -325,4 +325,12 @@ fn invalid_things_are_refused_with_a_remedy() {
     };
     assert!(set("data.entries=[\"a.jsonl\"]").contains("pictures of things alone"));
     assert!(set("data.things.backgrounds=[]").contains("things.backgrounds"));
+    let error = set("phase.reading.feed.knowledge=retrieved");
+    assert!(error.contains("phase.3.feed.knowledge") && error.contains("`own`"), "{error}");
+    // Exercises in reading without pictures of things.
+    let of_world = ["phase.0.feed.examples=reading", "phase.0.feed.knowledge=own"];
+    let folder = tempfile::tempdir().unwrap();
+    let error = train_reveal(&mut recipe(RECIPE, &of_world).unwrap(), &quiet(folder.path()));
+    let error = with_causes(&error.unwrap_err());
+    assert!(error.contains("phase.0.feed.examples") && error.contains("data.things"), "{error}");
 }

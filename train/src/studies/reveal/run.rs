@@ -168,6 +168,9 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<RevealSettings> {
                       colours; must be 0";
         let is_invalid = feed.augment > 0.0 && !model.mobilenet.is_empty();
         recipe.check_key(&table, invalid_if(is_invalid, "augment", reason))?;
+        let is_invalid = feed.examples == Examples::Reading && data.things.is_none();
+        let reason = "is `reading`, which needs pictures of things; add `[data.things]`";
+        recipe.check_key(&table, invalid_if(is_invalid, "examples", reason))?;
     }
     recipe.check_key("model", model.first_invalid_key())?;
     recipe.check_key("data", data.first_invalid_key())?;

@@ -280,6 +280,11 @@ impl RevealFeed {
                 "augment",
                 "is above 0, but the memory has the original images; must be 0",
             ),
+            invalid_if(
+                self.examples == Examples::Reading && self.knowledge != Knowledge::Own,
+                "knowledge",
+                "must be `own`: the entries of exercises in reading are not in the memory",
+            ),
             at_least_zero("decorrelation", self.decorrelation),
             at_least_zero("alignment", self.alignment),
             positive("temperature", self.temperature),
@@ -413,10 +418,12 @@ mod tests {
     }
 
     #[test]
-    fn augmentation_is_refused_if_the_memory_is_read() {
+    fn feeds_that_do_not_fit_the_memory_are_refused() {
         let retrieved = RevealFeed { augment: 0.5, ..RevealFeed::default() };
         let own_entries = RevealFeed { knowledge: Knowledge::Own, ..retrieved.clone() };
         let images = RevealFeed { examples: Examples::Images, ..retrieved.clone() };
+        let reading = RevealFeed { examples: Examples::Reading, augment: 0.0, ..retrieved.clone() };
+        assert_eq!(reading.first_invalid_key().map(|(key, _)| key), Some("knowledge"));
         assert_eq!(retrieved.first_invalid_key().map(|(key, _)| key), Some("augment"));
         assert!(own_entries.first_invalid_key().is_none() && images.first_invalid_key().is_none());
     }
