@@ -240,6 +240,10 @@ fn recipe_of(folder: &Path) -> String {
 fn a_run_has_changed_facts_and_controls() {
     let (folder, runs) = (folder(), tempfile::tempdir().unwrap());
     let text = recipe_of(folder.path());
+    // A grid's recipe gets its folders with `--set`, after the check of the grid.
+    let later = text.replace(&format!("backgrounds = {:?}", things(folder.path()).backgrounds), "");
+    let grid = Grid::parse(GRID, Path::new("grid.toml"), &later, Path::new("test.toml"), ALL);
+    assert!(later != text && grid.is_ok());
     let grid = Grid::parse(GRID, Path::new("grid.toml"), &text, Path::new("test.toml"), ALL);
     run_grid(&grid.unwrap(), &quiet_grid(runs.path(), 1), &mut |_| {}).unwrap();
     let answers = |name: &str| -> Vec<TestAnswer> {

@@ -130,6 +130,12 @@ fn add_images(
     for photographs_folder in &settings.backgrounds {
         backgrounds.extend(photographs(Path::new(photographs_folder))?);
     }
+    // A grid checks its recipe before it knows the folders.
+    if backgrounds.is_empty() {
+        let folders = settings.backgrounds.join(", ");
+        let reason = format!("`data.things.backgrounds`: no photographs in [{folders}]");
+        return Err(format!("{reason}; give folders of photographs").into());
+    }
     let cut_outs = CutOuts::open(folder, names, &graphics, &backgrounds, size, seed)?;
     let files = things.iter().map(|thing| folder.join(&thing.image)).chain(backgrounds);
     let files: Vec<PathBuf> = files.collect();

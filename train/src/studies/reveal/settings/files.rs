@@ -187,14 +187,11 @@ impl RevealData {
             let reason = "is for files and has no effect on the embedded world; remove it";
             return first_given.map(|(key, _)| (key.into(), reason.into()));
         }
-        if let Some(things) = &self.things {
+        if self.things.is_some() {
             let reason = "is for pictures of things alone; remove the other files";
-            if !(self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty()) {
-                return Some(("things".into(), reason.into()));
-            }
-            let reason = "is empty; give folders of photographs";
-            return invalid_if(things.backgrounds.is_empty(), "things.backgrounds", reason)
-                .map(|(key, reason)| (key.to_owned(), reason));
+            let has_others = !(self.captions.is_empty() && self.questions.is_empty())
+                || !self.entries.is_empty();
+            return has_others.then(|| ("things".into(), reason.into()));
         }
         let has_examples =
             self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
