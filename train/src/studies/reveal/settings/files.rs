@@ -189,9 +189,9 @@ impl RevealData {
         }
         if self.things.is_some() {
             let reason = "is for pictures of things alone; remove the other files";
-            let has_others = !(self.captions.is_empty() && self.questions.is_empty())
-                || !self.entries.is_empty();
-            return has_others.then(|| ("things".into(), reason.into()));
+            let is_alone =
+                self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty();
+            return (!is_alone).then(|| ("things".into(), reason.into()));
         }
         let has_examples =
             self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
