@@ -170,7 +170,7 @@ fn a_run_on_feature_maps_answers_from_its_own_folder() {
     let values = |maps: &Tensor| maps.flatten_all().unwrap().to_vec1::<f32>().unwrap();
     assert_eq!(values(&first), values(&cached));
 
-    // A run whose network is gone or another one is refused.
+    // A run without its network is refused.
     fs::remove_file(run.join(MOBILENET)).unwrap();
     let error = open().err().unwrap().to_string();
     assert!(error.contains(MOBILENET), "{error}");

@@ -152,12 +152,12 @@ impl Corpus {
 
     /// The number of training views of an image. Graphics beside the things have a quarter.
     pub fn training_views_of(&self, image: usize) -> u32 {
-        match &self.images {
-            Images::CutOuts(things) if things.name(image).is_none() => {
-                self.training_views.div_ceil(4)
-            }
-            _ => self.training_views,
-        }
+        if self.is_graphic(image) { self.training_views.div_ceil(4) } else { self.training_views }
+    }
+
+    /// Whether an image is a graphic beside pictures of things.
+    pub fn is_graphic(&self, image: usize) -> bool {
+        matches!(&self.images, Images::CutOuts(things) if things.name(image).is_none())
     }
 
     /// The image encoder's input: the pixels `[N, 3, S, S]` of images, in the range of

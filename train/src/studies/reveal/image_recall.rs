@@ -9,6 +9,7 @@ use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::{Corpus, Example};
 use serde::{Deserialize, Serialize};
 
+use super::super::reports::rank;
 use crate::study::StudyResult;
 
 /// The fraction of questions whose own picture is the first one that is found.
@@ -63,13 +64,13 @@ pub(super) fn found_images(
                 images.push(image);
             }
         }
-        let score = |key: &Vec<f32>| -> f32 { query.iter().zip(key).map(|(q, k)| q * k).sum() };
-        let own = score(&keys[row_of[image]]);
+        let score = |key: &Vec<f32>| query.iter().zip(key).map(|(q, k)| q * k).sum();
+        let scores: Vec<f32> = keys.iter().map(score).collect();
         FoundImage {
             question: example.id,
             group: example.group.unwrap_or(*image),
             trained: images.iter().position(|found| found == image),
-            frozen: keys.iter().filter(|key| score(key) > own).count(),
+            frozen: rank(&scores, row_of[image]),
         }
     });
     Ok(found.collect())

@@ -36,6 +36,7 @@ use super::image_recall::{FoundImage, found_images};
 use super::metrics::QuestionMetrics;
 use super::needle::{NeedleMetrics, needle_metrics};
 use super::placement::Placement;
+use super::published::Published;
 use super::run_memory::SNAPSHOTS;
 use super::settings::{
     Examples, RevealData, RevealFeed, RevealMemory, RevealModel, RevealSettings,
@@ -230,13 +231,11 @@ fn finish(
         write_file(&trained.run.join(file), content.as_bytes())?;
     }
     let k = study.forward(&model, None).k;
-    if let Some(processor) = &study.published.processor {
-        let bytes = engram_durable::read_file(processor).map_err(TrainError::io(processor))?;
-        write_file(&trained.run.join(PROCESSOR), &bytes)?;
-    }
-    if let Some(weights) = &study.published.mobilenet_weights {
-        let bytes = engram_durable::read_file(weights).map_err(TrainError::io(weights))?;
-        write_file(&trained.run.join(MOBILENET), &bytes)?;
+    let Published { processor, mobilenet_weights, .. } = &study.published;
+    for (file, name) in [(processor, PROCESSOR), (mobilenet_weights, MOBILENET)] {
+        let Some(path) = file else { continue };
+        let bytes = engram_durable::read_file(path).map_err(TrainError::io(path))?;
+        write_file(&trained.run.join(name), &bytes)?;
     }
     let build_memory = |folder: &Path| {
         let (dtype, stop) = (study.memory.value_type, Stop::default());

@@ -114,10 +114,9 @@ impl DrawnExample {
 /// Keeps as many graphics as other training images, drawn anew for each epoch. More of them would
 /// teach less about photographs.
 fn draw_graphics(corpus: &Corpus, indices: &mut Vec<usize>, rng: &mut ChaCha8Rng) {
-    let Images::CutOuts(things) = &corpus.images else { return };
-    let is_thing = |index: &usize| things.name(corpus.training_images[*index]).is_some();
-    let (mut drawn, mut graphics): (Vec<usize>, Vec<usize>) =
-        indices.iter().partition(|index| is_thing(index));
+    let is_graphic = |index: &usize| corpus.is_graphic(corpus.training_images[*index]);
+    let (mut graphics, mut drawn): (Vec<usize>, Vec<usize>) =
+        indices.iter().partition(|index| is_graphic(index));
     graphics.shuffle(rng);
     graphics.truncate(drawn.len());
     drawn.append(&mut graphics);
