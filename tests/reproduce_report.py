@@ -20,6 +20,8 @@ avformer.tokens_saturate avformer.alternating_hurts
 reveal.memory_over_none reveal.knowledge_swap reveal.recall_at_10 reveal.end_to_end_over_frozen_retriever
 reveal.attribution_beats_random reveal.needle reveal.cold_start_fails reveal.k_curve reveal.compression_cost
 reveal.sources_complement reveal.refresh_matters reveal.learns_from_scratch avformer.learns_from_scratch
+stamps.memory_over_none stamps.right_image stamps.right_values stamps.recall_at_1 stamps.trained_over_frozen
+stamps.trained_over_frozen_at_10 stamps.other_photographs stamps.drawings stamps.end_to_end_recall stamps.knowledge_swap
 """.split()
 
 

@@ -116,6 +116,14 @@ bundled!(
 );
 
 bundled!(
+    /// REVEAL on photographs of things, with its frozen image network without the classifier.
+    STAMPS,
+    "stamps",
+    "op63.",
+    ["model.safetensors", "mobilenet_v2_1.0_224.safetensors", "run.sha256", "tokenizer.json"]
+);
+
+bundled!(
     /// The encoder of the embedded phrases.
     PATENT,
     "patent",
@@ -134,8 +142,17 @@ bundled!(
     ]
 );
 
-static ALL: [&BundledModel; 8] =
-    [&CLIP, &CONFORMER, &AVFORMER, &AUDIO_ONLY, &JOINT, &REVEAL, &FROZEN_RETRIEVER, &PATENT];
+static ALL: [&BundledModel; 9] = [
+    &CLIP,
+    &CONFORMER,
+    &AVFORMER,
+    &AUDIO_ONLY,
+    &JOINT,
+    &REVEAL,
+    &FROZEN_RETRIEVER,
+    &STAMPS,
+    &PATENT,
+];
 
 /// Writes all bundled models below `folder`.
 pub(super) fn unpack_all(folder: &Path) -> anyhow::Result<()> {
@@ -155,6 +172,11 @@ impl BundledModel {
             }
         }
         Ok(folder)
+    }
+
+    /// The folder name.
+    pub(super) fn name(&self) -> &str {
+        self.name
     }
 
     /// The names of the files that training writes and an export copies.
@@ -188,6 +210,11 @@ impl BundledModel {
         output::create_folder(&target)?;
         for name in self.copied() {
             let file = run.join(name);
+            if name.ends_with(".safetensors") {
+                let bytes = to_f16(&file, self.omitted_prefix)?;
+                output::replace_atomic(&target.join(name), &bytes)?;
+                continue;
+            }
             let text = engram_durable::read_text(&file);
             let text = text.with_context(|| format!("{}: could not be read", file.display()))?;
             let frozen = format!("{}/", out.join(FOLDER).display());

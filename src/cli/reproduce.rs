@@ -12,6 +12,7 @@ mod commands;
 mod grids;
 mod inputs;
 mod plan;
+mod stamps;
 
 use std::time::Instant;
 
@@ -24,8 +25,9 @@ use engram_train::studies::ALL;
 
 use super::claims::Report;
 use super::interrupt::{Interrupt, shell_quoted};
-use super::paths::{BaseFolder, ModelName, NewFolder};
+use super::paths::{BaseFolder, InputFolder, ModelName, NewFolder};
 use super::{Outcome, bundled, output, studies};
+use stamps::STAMPS;
 
 /// Claims that need only one run, which takes seconds.
 const QUICK: [&str; 2] = ["patent.finetuned_over_zero_shot", "patent.decoys_learnt"];
@@ -82,6 +84,10 @@ pub struct Reproduce {
     /// coco-captions/ (at scales laptop and full)
     #[arg(long, env = "ENGRAM_DATA", value_name = "FOLDER")]
     data: Option<BaseFolder>,
+    /// Folder with the unpacked packages of photographs, for the study `stamps`: see
+    /// docs/how-to/pictures.md
+    #[arg(long, env = "ENGRAM_STAMPS", value_name = "FOLDER")]
+    stamps: Option<InputFolder>,
     /// The sentence encoder for real phrases, if it is available offline: hf://owner/name, or a
     /// folder
     #[arg(
@@ -128,11 +134,12 @@ impl Results {
 
 /// Parses the name of a study.
 fn study_name() -> impl TypedValueParser<Value = String> {
-    let with_claims = ["patent", "reveal", "avformer"];
-    let studies = with_claims.into_iter().filter_map(|name| registry::find(ALL, name));
-    PossibleValuesParser::new(
-        studies.map(|study| PossibleValue::new(study.name).help(studies::about(study.name))),
-    )
+    let of_papers = ["patent", "reveal", "avformer"].into_iter();
+    let studies = of_papers.filter_map(|name| registry::find(ALL, name));
+    let studies =
+        studies.map(|study| PossibleValue::new(study.name).help(studies::about(study.name)));
+    let stamps = PossibleValue::new(STAMPS).help("REVEAL on photographs; needs --stamps");
+    PossibleValuesParser::new(studies.chain([stamps]))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -191,7 +198,8 @@ impl Reproduce {
         let Results { mut claims, notes } = results;
         claims.sort_by_key(|claim| {
             let (study, id) = claim.id.split_once('.').unwrap_or_default();
-            let order = ["patent", "reveal", "avformer"].iter().position(|name| *name == study);
+            let order =
+                ["patent", "reveal", "avformer", STAMPS].iter().position(|name| *name == study);
             (order, id.starts_with("real_"))
         });
         let seconds = start.elapsed().as_secs();

@@ -112,3 +112,12 @@ fn bundled_models_are_written_and_can_be_used_outside_the_clone() {
     succeeds(root, "score pairs.csv --model bundled/patent --out scores.csv");
     refused(root, "data bundled --out bundled", "already contains files");
 }
+
+#[test]
+fn the_study_on_photographs_needs_both_packages() {
+    let root = &Folder::new();
+    refused(root, "reproduce --study stamps --stamps none --out runs", "none");
+    fs::create_dir(root.join("empty")).unwrap();
+    refused(root, "reproduce --study stamps --stamps empty --out runs", "empty");
+    assert!(!root.join("runs/stamps-smoke").exists(), "nothing was evaluated");
+}

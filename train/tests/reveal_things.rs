@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::Tensor;
-use engram_infer::reveal::answerer::Answerer;
+use engram_infer::reveal::answerer::{Answerer, recording};
 use engram_infer::reveal::corpus::Corpus;
-use engram_infer::reveal::feature_maps::{FeatureMaps, MOBILENET};
+use engram_infer::reveal::feature_maps::FeatureMaps;
 use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images, squared};
 use engram_models::compute::Compute;
-use engram_models::mobilenet::{IMAGE_SIZE, MobileNet};
+use engram_models::mobilenet::{IMAGE_SIZE, MobileNet, WEIGHTS_FILE};
 use engram_train::grid::{Grid, run_grid};
 use engram_train::studies::ALL;
 use engram_train::studies::reveal::corpus::load as load_corpus;
+use engram_train::studies::reveal::image_recall::Searched;
 use engram_train::studies::reveal::run::{TestAnswer, train_reveal};
 use engram_train::studies::reveal::settings::{RevealData, Things};
 use engram_train::{RunOptions, TrainError};
@@ -34,7 +35,7 @@ fn split_of(thing: usize) -> &'static str {
 fn line(thing: usize) -> String {
     let letter = char::from(b'a' + thing as u8);
     format!(
-        r#"{{"source":"pictures","document":"thing {letter}","image":"{thing}.png","names":{{"de":"Ding {letter}{letter} (ein Ding mit einer langen Bemerkung).","fr":"Chose  {letter}!"}},"split":"{}"}}"#,
+        r#"{{"source":"pictures","document":"thing {letter}","image":"{thing}.png","names":{{"de":"Ding {letter}{letter} (ein Ding mit einer langen Bemerkung).","fr":"Chose  {letter}!"}},"sounds":[{{"file":"{thing}.ogg","language":"de"}},{{"file":"bell.ogg","language":null}}],"split":"{}"}}"#,
         split_of(thing)
     )
 }
@@ -83,9 +84,11 @@ fn load_at(folder: &Path, things: Things, size: usize) -> Result<Corpus, String>
 fn the_memory_has_all_things_and_training_asks_for_its_own_only() -> Result<(), String> {
     let folder = folder();
     let corpus = load(folder.path(), things(folder.path()))?;
-    assert_eq!((corpus.stored, corpus.items.len()), (2 * THINGS, 2 * THINGS + 30));
+    assert_eq!((corpus.stored, corpus.items.len()), (2 * THINGS, 2 * THINGS + 8 * 32 + 30));
     let texts: Vec<&str> = corpus.items.iter().map(|item| item.text.as_str()).collect();
     assert_eq!(texts[..2], ["In German this is ding aa.", "In French this is chose a."]);
+    let recordings: Vec<_> = corpus.items.iter().map(|item| recording(&item.entry)).collect();
+    assert_eq!(recordings[..3], [Some("0.ogg"), None, Some("1.ogg")]);
     let things_of = |examples: &[engram_infer::reveal::corpus::Example]| -> Vec<usize> {
         let images: HashSet<usize> = examples.iter().filter_map(|example| example.image).collect();
         (0..THINGS).filter(|image| images.contains(image)).collect()
@@ -98,6 +101,8 @@ fn the_memory_has_all_things_and_training_asks_for_its_own_only() -> Result<(), 
         let own = &corpus.items[example.own_entry.unwrap()];
         assert!(own.text.contains(&example.answers[0]) && own.image == example.image);
     }
+    assert_eq!(things_of(&corpus.naming), [0, 1, 3, 4, 6, 7, 9, 10]);
+    assert!(corpus.naming.iter().all(|example| example.own_entry >= Some(corpus.stored)));
     // Exercises in reading have names of training things only, and no picture.
     for example in &corpus.reading {
         let own = &corpus.items[example.own_entry.unwrap()];
@@ -137,6 +142,27 @@ fn graphics_have_a_quarter_of_the_views() -> Result<(), String> {
     Ok(())
 }
 
+#[test]
+fn other_pictures_are_searched_by_name_and_never_asked_about() -> Result<(), String> {
+    let folder = folder();
+    fs::create_dir(folder.path().join("more")).unwrap();
+    fs::copy(folder.path().join("0.png"), folder.path().join("more/0.png")).unwrap();
+    fs::write(folder.path().join("more/entries.jsonl"), line(0)).unwrap();
+    let others = vec!["more/entries.jsonl".to_owned()];
+    let corpus = load(folder.path(), Things { others, graphics: 3, ..things(folder.path()) })?;
+    let named = &corpus.named_pictures;
+    assert_eq!(named.len(), THINGS + 1 + 3);
+    assert_eq!((named[0].name.as_str(), named[0].in_training), ("thing a", true));
+    assert_eq!((named[THINGS].name.as_str(), named[THINGS].in_training), ("thing a", false));
+    assert_eq!(corpus.training_images, [0, 1, 3, 4, 6, 7, 9, 10, 13, 14, 15]);
+    assert!(corpus.is_graphic(named[THINGS + 1].image) && !corpus.is_graphic(THINGS));
+    let pixels = |image| corpus.images.pixels(&[(image, 0)]).unwrap();
+    assert!(pixels(0) == pixels(THINGS) && pixels(1) != pixels(THINGS));
+    let examples = corpus.train.iter().chain(&corpus.validation).chain(&corpus.test);
+    assert!(examples.filter_map(|example| example.image).all(|image| image != THINGS));
+    Ok(())
+}
+
 /// Feature maps take the place of pixels: a run learns from them, records the network, and answers
 /// with it; a cached map equals a new one.
 #[test]
@@ -150,10 +176,21 @@ fn a_run_on_feature_maps_answers_from_its_own_folder() {
     let text = text.replacen("[model]\n", &model, 1);
     let runs = tempfile::tempdir().unwrap();
     let run = runs.path().join("run");
-    let mut recipe = recipe::<&str>(&text, &[]).unwrap();
+    // The same pictures under another name: each photograph that is not in training finds itself.
+    fs::copy(folder.path().join("entries.jsonl"), folder.path().join("again.jsonl")).unwrap();
+    let others = ["data.things.others=[\"again.jsonl\"]"];
+    let mut recipe = recipe(&text, &others).unwrap();
     let summary = train_reveal(&mut recipe, &quiet(&run)).unwrap();
-    assert_eq!(summary.found_images.len(), 4);
-    assert!(summary.found_images.iter().all(|found| found.frozen < THINGS));
+    let (of_questions, by_name) = summary.found_images.split_at(4);
+    assert!(of_questions.iter().all(|found| found.searched == Searched::Things));
+    for answer in TestAnswer::read(&run.join("test.jsonl")).unwrap() {
+        assert!(image::open(run.join(answer.view_file.unwrap())).is_ok());
+    }
+    assert!(of_questions.iter().all(|found| found.frozen < THINGS));
+    assert_eq!(by_name.len(), 4 + THINGS);
+    assert!(by_name.iter().all(|found| found.searched == Searched::Photographs));
+    // Things whose numbers differ by 5 look alike, and a tie counts against the right picture.
+    assert!(by_name.iter().all(|found| found.right == 1 && [2, 4].contains(&found.frozen)));
 
     let (image, compute) = (folder.path().join("5.png"), Compute::cpu());
     let open = || Answerer::open(&run, None, None, vec![image.clone()], &compute, None);
@@ -161,7 +198,7 @@ fn a_run_on_feature_maps_answers_from_its_own_folder() {
     let [answer, again] = [(); 2].map(|()| ask());
     assert!(!answer.evidence.is_empty());
     assert_eq!(answer.answer, again.answer);
-    let network = Arc::new(MobileNet::read(&run.join(MOBILENET)).unwrap());
+    let network = Arc::new(MobileNet::read(&run.join(WEIGHTS_FILE)).unwrap());
     let corpus = load_at(folder.path(), things(folder.path()), IMAGE_SIZE).unwrap();
     let maps = FeatureMaps::new(network, 1 << 20);
     let views = [(0, 0), (3, 1), (3, FIRST_TRAINING_VIEW)];
@@ -171,9 +208,9 @@ fn a_run_on_feature_maps_answers_from_its_own_folder() {
     assert_eq!(values(&first), values(&cached));
 
     // A run without its network is refused.
-    fs::remove_file(run.join(MOBILENET)).unwrap();
+    fs::remove_file(run.join(WEIGHTS_FILE)).unwrap();
     let error = open().err().unwrap().to_string();
-    assert!(error.contains(MOBILENET), "{error}");
+    assert!(error.contains(WEIGHTS_FILE), "{error}");
 }
 
 const GRID: &str = r#"

@@ -74,6 +74,9 @@ pub struct Evidence {
     /// The path or URL of the image of the entry; `None` without an image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// The path of a recording of the entry's words, from its payload; `None` without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recording: Option<String>,
     /// The cosine of query and key, times `gate`.
     pub score: f64,
     /// The weight that the model's gate gives the entry's source for this query; 1 without a gate.
@@ -91,6 +94,11 @@ pub struct Evidence {
     pub gradient_attribution: Vec<f64>,
 }
 
+/// The path of the recording of an entry's words: `recording` in its payload.
+pub fn recording(entry: &Entry) -> Option<&str> {
+    entry.payload.get("recording")?.as_str()
+}
+
 impl Evidence {
     /// Creates the evidence of a search result. `gates` holds the gate of each source for this
     /// query.
@@ -99,6 +107,7 @@ impl Evidence {
             id: hit.id,
             text: entry.text(),
             image: entry.image().map(Into::into),
+            recording: recording(&entry).map(Into::into),
             source: entry.source,
             score: f64::from(hit.score),
             gate: f64::from(gates[hit.source as usize]),

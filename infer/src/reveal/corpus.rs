@@ -79,6 +79,17 @@ pub struct Example {
     pub made_up: bool,
 }
 
+/// A picture with a name, to find by other pictures of the same name.
+#[derive(Debug, Clone)]
+pub struct NamedPicture {
+    /// The index in [`Corpus::images`].
+    pub image: usize,
+    /// The name.
+    pub name: String,
+    /// Whether training shows the picture.
+    pub in_training: bool,
+}
+
 /// The data of the study.
 pub struct Corpus {
     /// The names of the sources, in the order of their first entries. The memory and the gate's
@@ -98,10 +109,14 @@ pub struct Corpus {
     pub training_views: u32,
     /// The indices of the images that training may use in examples.
     pub training_images: Vec<usize>,
+    /// Photographs and drawings with names; empty unless the test searches with other photographs.
+    pub named_pictures: Vec<NamedPicture>,
     /// Training examples.
     pub train: Vec<Example>,
-    /// Exercises in reading: questions about entries that are not in the memory.
+    /// Exercises in reading without pictures: questions about entries that are not in the memory.
     pub reading: Vec<Example>,
+    /// Exercises in reading with training pictures.
+    pub naming: Vec<Example>,
     /// Validation examples.
     pub validation: Vec<Example>,
     /// Test examples.
@@ -135,8 +150,10 @@ impl Corpus {
             maps: None,
             training_views: u32::MAX - FIRST_TRAINING_VIEW,
             training_images: Vec::new(),
+            named_pictures: Vec::new(),
             train: Vec::new(),
             reading: Vec::new(),
+            naming: Vec::new(),
             validation: Vec::new(),
             test: Vec::new(),
             metric_kinds: Vec::new(),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use engram_models::mobilenet::{IMAGE_SIZE, MAP_CHANNELS, MAP_SIZE, MobileNet};
+use engram_models::mobilenet::{IMAGE_SIZE, MAP_CHANNELS, MAP_SIZE, MobileNet, WEIGHTS_FILE};
 use engram_models::reveal::RevealConfig;
 use half::f16;
 use quick_cache::Weighter;
@@ -13,8 +13,6 @@ use quick_cache::sync::Cache;
 use super::images::Images;
 use crate::error::Result;
 
-/// The network's weights, in the folder of a run.
-pub const MOBILENET: &str = "mobilenet.safetensors";
 /// Maximum number of images whose maps are computed together.
 const IMAGES_PER_BATCH: usize = 64;
 
@@ -50,7 +48,7 @@ impl FeatureMaps {
     /// The errors of [`MobileNet::read`]
     pub fn network_of(run: &Path, config: &RevealConfig) -> Result<Option<Arc<MobileNet>>> {
         let takes_maps = config.image.num_channels == MAP_CHANNELS;
-        let read = || MobileNet::read(&run.join(MOBILENET));
+        let read = || MobileNet::read(&run.join(WEIGHTS_FILE));
         Ok(takes_maps.then(read).transpose()?.map(Arc::new))
     }
 

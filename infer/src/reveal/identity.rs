@@ -5,10 +5,10 @@ use std::path::Path;
 
 use engram_durable as durable;
 use engram_memory::EncoderRecord;
+use engram_models::mobilenet;
 use serde::{Deserialize, Serialize};
 
 use super::encoding::{MODEL, TOKENIZER};
-use super::feature_maps::MOBILENET;
 use super::images::PROCESSOR;
 use super::memory_folder::{FIRST, current_generation};
 use crate::digest;
@@ -48,7 +48,9 @@ impl Identity {
             Ok::<_, InferError>(digest::of_file(&path).map_err(InferError::io(&path))?.1)
         };
         let mut inputs = hash(MODEL)? + "\n";
-        for file in [PROCESSOR, MOBILENET].into_iter().filter(|file| run.join(file).is_file()) {
+        for file in
+            [PROCESSOR, mobilenet::WEIGHTS_FILE].into_iter().filter(|file| run.join(file).is_file())
+        {
             inputs += &hash(file)?;
         }
         Ok(Self {

@@ -24,6 +24,10 @@ pub struct RevealConfig {
     pub head_layers: usize,
     /// Number of value tokens `M` of an entry.
     pub value_tokens: usize,
+    /// Number of learned position embeddings that are added to an entry's states before the
+    /// Perceiver; later states share the last one. 0 for none, as published.
+    #[serde(default)]
+    pub value_positions: usize,
     /// Width of queries and keys.
     pub key_dim: usize,
     /// Number of sources of the memory, weighted by the gate.
@@ -55,6 +59,7 @@ impl RevealConfig {
             fusion_layers: 6,
             head_layers: 6,
             value_tokens: 32,
+            value_positions: 0,
             key_dim: 512,
             sources,
             gate: true,

@@ -45,6 +45,7 @@ pub fn config() -> RevealConfig {
         fusion_layers: 1,
         head_layers: 1,
         value_tokens: TOKENS,
+        value_positions: 5,
         key_dim: 6,
         frozen_image_layers: 0,
         ..RevealConfig::base(2)

@@ -12,15 +12,15 @@ pub(super) enum ShownImage {
     File(PathBuf),
 }
 
-/// The image file with this path in a folder. An error if the file does not exist, and if it is
+/// The file with this path in a folder. An error if the file does not exist, and if it is
 /// outside of the folder: by `..`, an absolute path or a symbolic link.
-pub(super) fn file_in(folder: &Path, path: &Path) -> anyhow::Result<ShownImage> {
+pub(super) fn file_in(folder: &Path, path: &Path) -> anyhow::Result<PathBuf> {
     let missing = || {
         let (path, folder) = (path.display(), folder.display());
-        format!("the image {path} is not in {folder}; start `engram explore` with --images FOLDER")
+        format!("{path} is not in {folder}; start `engram explore` with --images FOLDER")
     };
     let real_folder = folder.canonicalize().with_context(missing)?;
     let file = real_folder.join(path).canonicalize().with_context(missing)?;
     anyhow::ensure!(file.starts_with(&real_folder) && file.is_file(), missing());
-    Ok(ShownImage::File(file))
+    Ok(file)
 }

@@ -5,8 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use anyhow::Context;
+use engram_data::audio::read_audio;
+use engram_data::world::speech::SAMPLE_RATE;
 use engram_infer::encode::{Item, JointEncoder, PromptChoice};
-use engram_infer::reveal::answerer::Evidence;
+use engram_infer::reveal::answerer::{Evidence, recording};
 use engram_memory::generation::Info;
 use engram_memory::search::{Filter, Queries};
 use engram_memory::{EncoderRecord, Entry, Method, Row, Snapshot, Store};
@@ -19,6 +21,7 @@ use super::discover::{FoundMemory, Run};
 use super::images::{ShownImage, file_in};
 use super::lazy::LazyRuns;
 use super::uploads::{Upload, contains_all, trimmed};
+use crate::cli::data::wav;
 use crate::cli::memory::{ShownHit, check_model, open_folder, records};
 use crate::cli::output;
 
@@ -176,13 +179,17 @@ impl Memories {
         {
             return Ok(image);
         }
-        let folder = searchable.images.as_deref().with_context(|| {
-            format!(
-                "{}: the folder of its images is unknown; start again with --images FOLDER",
-                searchable.name
-            )
-        })?;
-        file_in(folder, path.as_ref())
+        file_in(searchable.folder()?, path.as_ref()).map(ShownImage::File)
+    }
+
+    /// The recording of an entry's words, as WAV.
+    pub(super) fn recording(&self, memory: usize, id: i64) -> anyhow::Result<Vec<u8>> {
+        let searchable = self.get(memory)?;
+        let snapshot = searchable.memory.snapshot();
+        let entry = snapshot.entry(row_of(snapshot.as_ref(), id)?)?;
+        let path = recording(&entry).with_context(|| format!("the entry {id} has no recording"))?;
+        // Only decoded sound is served, even if an entry names another file.
+        wav(&read_audio(&file_in(searchable.folder()?, path.as_ref())?, SAMPLE_RATE)?)
     }
 
     fn get(&self, memory: usize) -> anyhow::Result<&SearchableMemory> {
@@ -191,6 +198,14 @@ impl Memories {
 }
 
 impl SearchableMemory {
+    /// The folder of its images and recordings.
+    fn folder(&self) -> anyhow::Result<&Path> {
+        self.images.as_deref().with_context(|| {
+            let name = &self.name;
+            format!("{name}: the folder of its images is unknown; start again with --images FOLDER")
+        })
+    }
+
     fn describe(&self, index: usize) -> anyhow::Result<MemoryDescription> {
         let snapshot = self.reload()?;
         let reads = |modality: &str| {
@@ -350,8 +365,9 @@ fn is_in_sources(entry: &Entry, sources: &[String]) -> bool {
 
 impl Hit {
     fn of_run(evidence: Evidence) -> Self {
-        let Evidence { id, source, text, image, score, gate, .. } = evidence;
-        let hit = ShownHit { id, score: score as f32, source, document: None, image, text };
+        let Evidence { id, source, text, image, recording, score, gate, .. } = evidence;
+        let (score, document) = (score as f32, None);
+        let hit = ShownHit { id, score, source, document, image, recording, text };
         Self { hit, gate: Some(gate) }
     }
 }

@@ -26,6 +26,10 @@ pub(super) struct TestQuestion {
     /// The number of the view of the image in the embedded world.
     #[serde(skip)]
     view: u32,
+    /// The file of the view that the run's test shows, in the run's folder; `None` for the image
+    /// itself.
+    #[serde(skip)]
+    view_file: Option<PathBuf>,
     pub(super) answers: Vec<String>,
     part: String,
     /// The source and the id of the entry that contains the answer; `None` if it is unknown.
@@ -50,6 +54,7 @@ enum Stored {
 pub(super) struct TestQuestions {
     questions: Vec<TestQuestion>,
     images: QuestionImages,
+    run: PathBuf,
 }
 
 enum QuestionImages {
@@ -66,7 +71,8 @@ impl TestQuestions {
         let Some(world) = world else {
             let questions = stored.into_iter().filter_map(TestQuestion::of_file).collect();
             let folder = run.data_folder.clone().unwrap_or_default();
-            return Self { questions, images: QuestionImages::Folder(folder) };
+            let images = QuestionImages::Folder(folder);
+            return Self { questions, images, run: run.folder.clone() };
         };
         let mut results: HashMap<i64, Stored> = HashMap::new();
         results.extend(stored.iter().map(|answer| (answer.id, Stored::of(answer))));
@@ -87,6 +93,7 @@ impl TestQuestions {
             text: question.text.clone(),
             image: question.image_slug.clone(),
             view: question.view,
+            view_file: None,
             answers: question.answers.clone(),
             part: question.part.name().to_owned(),
             source: Some(question.source.name().to_owned()),
@@ -94,7 +101,8 @@ impl TestQuestions {
             stored: results.get(&question.id).copied().unwrap_or(Stored::Unknown),
         });
         let questions = questions.collect();
-        Self { questions, images: QuestionImages::World(Box::new(world)) }
+        let images = QuestionImages::World(Box::new(world));
+        Self { questions, images, run: run.folder.clone() }
     }
 
     /// The test question with this id.
@@ -127,10 +135,12 @@ impl TestQuestions {
 
     /// The image of a question, as the run's test shows it.
     pub(super) fn image(&self, question: &TestQuestion) -> anyhow::Result<ShownImage> {
-        match &self.images {
-            QuestionImages::World(_) => self.view(&question.image, question.view),
-            QuestionImages::Folder(folder) => file_in(folder, question.image.as_ref()),
-        }
+        let file = match (&self.images, &question.view_file) {
+            (QuestionImages::World(_), _) => return self.view(&question.image, question.view),
+            (_, Some(view)) => file_in(&self.run, view),
+            (QuestionImages::Folder(folder), None) => file_in(folder, question.image.as_ref()),
+        };
+        file.map(ShownImage::File)
     }
 
     /// A view of an image of the embedded world; view 0 is the original image.
@@ -154,7 +164,8 @@ impl TestQuestion {
         let stored = Stored::of(&answer);
         let TestAnswer { id, question: text, references: answers, part, source, entry, .. } =
             answer;
-        Some(Self { id, text, image, view: 0, answers, part, source, entry, stored })
+        let view_file = answer.view_file;
+        Some(Self { id, text, image, view: 0, view_file, answers, part, source, entry, stored })
     }
 }
 

@@ -93,6 +93,15 @@ pub(super) async fn entry_image(
         .await
 }
 
+pub(super) async fn entry_recording(
+    State(explored): SharedState,
+    InPath((memory, entry)): InPath<(usize, i64)>,
+) -> Result<Response, ErrorResponse> {
+    run_blocking(explored, (), move |explored| explored.memories.recording(memory, entry))
+        .await
+        .map(audio_wav)
+}
+
 pub(super) async fn question_image(
     State(explored): SharedState,
     InPath((run, question)): InPath<(usize, i64)>,
@@ -194,7 +203,7 @@ pub(super) async fn audio(
         explored.asr_models.opened(run)?.audio(&request)
     })
     .await?;
-    Ok(([(header::CONTENT_TYPE, "audio/wav")], wav).into_response())
+    Ok(audio_wav(wav))
 }
 
 pub(super) async fn transcribe(
@@ -203,6 +212,10 @@ pub(super) async fn transcribe(
     Query(request): Query<ClipRequest>,
 ) -> JsonResult<ClipTranscripts> {
     json(explored, (), move |explored| explored.asr_models.opened(run)?.transcribe(&request)).await
+}
+
+fn audio_wav(bytes: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "audio/wav")], bytes).into_response()
 }
 
 fn png(bytes: Vec<u8>) -> Response {

@@ -110,6 +110,7 @@ fn router(explored: Explored, access: Access) -> Router {
         .route("/api/memories", get(routes::memories))
         .route("/api/memories/{memory}/search", post(routes::search))
         .route("/api/memories/{memory}/images/{entry}", get(routes::entry_image))
+        .route("/api/memories/{memory}/recordings/{entry}", get(routes::entry_recording))
         .fallback(|| async {
             ErrorResponse(StatusCode::NOT_FOUND, "there is no such page".to_owned())
         })

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args, ValueEnum};
+use engram_infer::reveal::answerer::recording;
 use engram_memory::rows::with_location;
 use engram_memory::search::{Filter, Gates, Hit, Queries, SearchResults};
 use engram_memory::vectors::{VectorFile, npy_bytes};
@@ -159,6 +160,8 @@ pub(in crate::cli) struct ShownHit {
     pub(in crate::cli) document: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) image: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(in crate::cli) recording: Option<String>,
     pub(in crate::cli) text: String,
 }
 
@@ -415,6 +418,7 @@ impl ShownHit {
         let entry = snapshot.entry(row)?;
         Ok(Self {
             image: entry.image().map(str::to_owned),
+            recording: recording(&entry).map(str::to_owned),
             text: entry.text(),
             id: entry.id,
             score,

@@ -200,7 +200,7 @@ impl Reproduce {
     }
 
     /// Runs this program with other arguments. Its standard output is not shown.
-    fn run_command(&self, mut words: Vec<String>, run: &Path) -> anyhow::Result<()> {
+    pub(super) fn run_command(&self, mut words: Vec<String>, run: &Path) -> anyhow::Result<()> {
         words.extend(["--threads".to_owned(), rayon::current_num_threads().to_string()]);
         words.extend(output::is_quiet().then(|| "--quiet".to_owned()));
         let text = format!("engram {}", words.join(" "));

@@ -11,6 +11,7 @@ use engram_train::studies::ALL;
 use engram_train::{Program, Recipe, RecipeOptions, RunOptions, check_failures};
 
 use super::plan::{AVFORMER, FROZEN_MODELS, PARTS, Part};
+use super::stamps::STAMPS;
 use super::{Reproduce, Results, Scale};
 use crate::cli::bundled::{self, BundledModel};
 use crate::cli::grid::print_progress;
@@ -99,6 +100,10 @@ impl Reproduce {
         }
         let mut set = Vec::new();
         let mut folder = part.folder.to_owned();
+        if part.study() == STAMPS {
+            let Some(settings) = self.stamps_settings(results)? else { return Ok(()) };
+            set.extend(settings);
+        }
         if part.study() == "avformer" {
             // The transcripts of a frozen ASR model are cached for all grids.
             set.push(setting("data.cache", &self.out.join("avformer-cache")));
@@ -287,6 +292,6 @@ impl Reproduce {
 }
 
 /// A setting whose value is a path. A JSON string is also a TOML string.
-fn setting(key: &str, path: &Path) -> String {
+pub(super) fn setting(key: &str, path: &Path) -> String {
     format!("{key}={}", serde_json::Value::from(path.display().to_string()))
 }

@@ -5,10 +5,10 @@ use crate::cli::bundled::{self, BundledModel};
 
 /// A built-in grid, at some scales.
 pub(super) struct Part {
-    /// The name of the grid. The part before the slash is the study.
+    /// The name of the grid.
     pub(super) grid: &'static str,
-    /// The folder of its runs. A grid of AVFormer at scale laptop gets the name of the frozen ASR
-    /// model as a suffix.
+    /// The folder of its runs. The part before a hyphen is the study. A grid of AVFormer at scale
+    /// laptop gets the name of the frozen ASR model as a suffix.
     pub(super) folder: &'static str,
     pub(super) scales: &'static [Scale],
     /// Whether it runs only with `--ablations` or `--claim`.
@@ -42,7 +42,7 @@ const PART: Part = Part {
 pub(super) const AVFORMER: &str = "avformer/ablations";
 
 /// All parts, in the order of the report.
-pub(super) static PARTS: [Part; 9] = [
+pub(super) static PARTS: [Part; 11] = [
     Part { grid: "patent/claims", folder: "patent", trains: &[(&bundled::PATENT, "main")], ..PART },
     Part {
         grid: "reveal/smoke",
@@ -60,6 +60,23 @@ pub(super) static PARTS: [Part; 9] = [
         folder: "reveal-laptop",
         scales: LARGER,
         trains: &[(&bundled::REVEAL, "main"), (&bundled::FROZEN_RETRIEVER, "frozen-retriever")],
+        ..PART
+    },
+    Part {
+        grid: "reveal/stamps-smoke",
+        folder: "stamps-smoke",
+        scales: SMOKE,
+        starts_from: &[&bundled::STAMPS],
+        note: "Photographs: the bundled model is evaluated again (trained by the recipe \
+               reveal/stamps, seed 1).",
+        ..PART
+    },
+    Part {
+        grid: "reveal/stamps-claims",
+        folder: "stamps",
+        scales: LARGER,
+        starts_from: &[&bundled::STAMPS],
+        trains: &[(&bundled::STAMPS, "main")],
         ..PART
     },
     Part { grid: "reveal/ablations", folder: "reveal-ablations", is_further: true, ..PART },
@@ -137,7 +154,7 @@ pub(super) static FROZEN_MODELS: [FrozenModel; 3] = [
 
 impl Part {
     pub(super) fn study(&self) -> &'static str {
-        self.grid.split('/').next().unwrap_or_default()
+        self.folder.split('-').next().unwrap_or_default()
     }
 }
 

@@ -51,6 +51,7 @@ pub const BUILT_IN: &[BuiltIn] = built_in![
     "reveal/smoke",
     "reveal/stamps",
     "reveal/stamps-claims",
+    "reveal/stamps-smoke",
     "speech/attention",
     "speech/tiny",
     "speech/transducer",

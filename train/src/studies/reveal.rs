@@ -32,7 +32,7 @@ mod controls;
 pub mod corpus;
 mod dataset_metrics;
 pub mod evaluation;
-mod image_recall;
+pub mod image_recall;
 pub mod losses;
 mod metrics;
 pub mod needle;

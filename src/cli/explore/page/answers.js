@@ -2,7 +2,7 @@
 
 import { seriesClass, formatNumber } from "./chart.js";
 import { ask, byId, fill, imageField, keepingFocus, load, make, narrow, verdict, waiting } from "./page.js";
-import { entryImage } from "./memory.js";
+import { entryImage, entryRecording } from "./memory.js";
 
 /** Minimum attribution, in nats, for a token to take the colour of an entry. */
 const MIN_ATTRIBUTION = 0.05;
@@ -190,6 +190,7 @@ function entryCard(entry, attribution, colour, isOn) {
   return make("li", { className: holdsAnswer ? "card entry truth" : "card entry" },
     make("div", {}, entryImage(memoryOf.get(Number(run())), entry)),
     make("div", {}, make("p", {}, swatch, " ", entry.text || entry.image || "no text"),
+      entryRecording(memoryOf.get(Number(run())), entry),
       holdsAnswer ? make("p", {}, make("span", { className: "verdict right" }, "holds the correct answer")) : null,
       make("p", { className: "soft" }, details)),
     make("label", { className: "check" }, checkbox, " use"));

@@ -81,6 +81,12 @@ export function entryImage(memory, { id, image }) {
   return element;
 }
 
+/** A player for the recording of an entry's words; null without one. */
+export function entryRecording(memory, { id, recording }) {
+  if (!recording || memory === undefined) return null;
+  return make("audio", { controls: true, preload: "none", src: `/api/memories/${memory}/recordings/${id}` });
+}
+
 function hitCard(memory, hit) {
   const details = [
     hit.score !== null && `score ${hit.score.toFixed(4)}`,
@@ -93,7 +99,7 @@ function hitCard(memory, hit) {
   button.dataset.control = `neighbours ${hit.id}`;
   button.addEventListener("click", () => searchAndShow(hit.id));
   return make("li", { className: "card entry" }, make("div", {}, entryImage(memory, hit)),
-    make("div", {}, make("p", {}, hit.text || hit.image || "no text"), make("p", { className: "soft" }, details)), button);
+    make("div", {}, make("p", {}, hit.text || hit.image || "no text"), entryRecording(memory, hit), make("p", { className: "soft" }, details)), button);
 }
 
 export async function startMemory(allMemories) {

@@ -22,7 +22,7 @@ use super::NAME;
 use super::controls::Control;
 use super::corpus::THINGS;
 use super::evaluation::{DeletionAreas, FinishedRun};
-use super::image_recall::{self, IMAGE_RECALL_AT_1, IMAGE_RECALL_AT_10};
+use super::image_recall;
 use super::needle::{NeedleMetrics, NeedleOutcome};
 use super::run::{RevealSummary, TEST_ANSWERS, TestAnswer, settings};
 use super::settings::RevealSettings;
@@ -65,7 +65,7 @@ const HAYSTACKS: [&str; 4] = ["1_in_10", "1_in_100", "1_in_1000", "3_in_1000"];
 /// entries by the quantity that deletion measures, so it is a bound.
 const ORDERS: [&str; 3] = ["random_order", "gradient_order", "leave_one_out_order"];
 /// All systems.
-const SYSTEMS: [&str; 13] = [
+const SYSTEMS: [&str; 14] = [
     SWAPPED[0],
     SWAPPED[1],
     SWAPPED[2],
@@ -79,6 +79,7 @@ const SYSTEMS: [&str; 13] = [
     ORDERS[2],
     image_recall::SYSTEMS[0],
     image_recall::SYSTEMS[1],
+    image_recall::SYSTEMS[2],
 ];
 /// The part of the test questions that the tables report, and claims without a `part`.
 const REPORTED_PART: Part = Part::HeldOut;
@@ -95,16 +96,10 @@ impl AblationStudy for RevealAblations {
         Measures {
             title: "REVEAL, ablations",
             description: "Held-out questions about facts that only the memory contains.",
-            metrics: vec![
-                EXACT_MATCH,
-                RECALL_AT_1,
-                RECALL_AT_10,
-                IMAGE_RECALL_AT_1,
-                IMAGE_RECALL_AT_10,
-                SWAPPED_ANSWER,
-                DELETION_AREA,
-                PLAIN,
-            ],
+            metrics: [EXACT_MATCH, RECALL_AT_1, RECALL_AT_10, SWAPPED_ANSWER, DELETION_AREA, PLAIN]
+                .into_iter()
+                .chain(image_recall::METRICS.map(|(metric, ..)| metric))
+                .collect(),
             filters: vec![
                 Filter { key: PART, values: Part::ALL.map(Part::name).to_vec() },
                 Filter { key: SOURCE, values: Source::ALL.map(Source::name).to_vec() },
@@ -173,9 +168,12 @@ impl AblationStudy for RevealAblations {
         if query.metric == SWAPPED_ANSWER {
             return Ok(Ok(swapped_items(&RevealSummary::read(folder)?, system)));
         }
-        if is_image_recall(&query.metric) {
+        if let Some(index) = image_recall::index_of(&query.metric) {
             let found = RevealSummary::read(folder)?.found_images;
-            return Ok(Ok(found.iter().map(|image| image.item(&query.metric, system)).collect()));
+            let items = image_recall::items(&found, index, system);
+            let name = &query.metric.name;
+            let undefined = || format!("undefined: {name} was not measured");
+            return Ok(if items.is_empty() { Err(undefined()) } else { Ok(items) });
         }
         if query.metric == PLAIN {
             return Ok(Ok(haystack_items(&RevealSummary::read(folder)?, system)));
@@ -214,11 +212,6 @@ impl Evaluation {
         let parsed = Self::deserialize(configuration.evaluation.clone());
         parsed.map_err(|error| error.message().to_owned())
     }
-}
-
-/// Whether a metric is about the pictures that are found.
-fn is_image_recall(metric: &MetricInfo) -> bool {
-    [IMAGE_RECALL_AT_1, IMAGE_RECALL_AT_10].contains(metric)
 }
 
 /// The number of retrieved entries that a metric needs.
@@ -377,13 +370,14 @@ fn check_system(grid: &Grid, claim: &ClaimSettings, system: &str) -> Result<()> 
     };
     let has_deletions = configuration.evaluation.contains_key("deletions");
     let metric = &query.metric;
-    let reason = if [SWAPPED_ANSWER, PLAIN].contains(metric) || is_image_recall(metric) {
-        configuration.run_of.is_some().then_some("is not trained: it has `run_of`")
-    } else if *metric == DELETION_AREA {
-        (!has_deletions).then_some("has no `deletions`")
-    } else {
-        has_deletions.then_some("has `deletions`, so it answers no questions")
-    };
+    let reason =
+        if [SWAPPED_ANSWER, PLAIN].contains(metric) || image_recall::index_of(metric).is_some() {
+            configuration.run_of.is_some().then_some("is not trained: it has `run_of`")
+        } else if *metric == DELETION_AREA {
+            (!has_deletions).then_some("has no `deletions`")
+        } else {
+            has_deletions.then_some("has `deletions`, so it answers no questions")
+        };
     match reason {
         Some(reason) => {
             let metric = &metric.name;
@@ -398,7 +392,7 @@ fn systems_of(metric: &MetricInfo) -> &'static [&'static str] {
     match metric {
         _ if *metric == SWAPPED_ANSWER => &SWAPPED,
         _ if *metric == PLAIN => &HAYSTACKS,
-        _ if is_image_recall(metric) => &image_recall::SYSTEMS,
+        _ if image_recall::index_of(metric).is_some() => &image_recall::SYSTEMS,
         _ if *metric == DELETION_AREA => &ORDERS,
         _ => &[],
     }
@@ -542,6 +536,7 @@ mod tests {
             image: Some(id / 3),
             group: None,
             image_file: None,
+            view_file: None,
             made_up: true,
             answer: String::new(),
             references: Vec::new(),

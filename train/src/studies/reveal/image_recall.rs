@@ -1,39 +1,65 @@
-//! Does the trained model find a question's picture in the memory more often than the frozen image
-//! network alone?
+//! Does the trained model find a picture in the memory more often than the frozen image network
+//! alone? The right picture is the one that a question shows another view of, or another picture
+//! with the same name.
 
 use std::collections::HashMap;
 
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_infer::reveal::answers::Answers;
-use engram_infer::reveal::corpus::{Corpus, Example};
+use engram_infer::reveal::corpus::{Corpus, Example, NamedPicture};
 use serde::{Deserialize, Serialize};
 
 use super::super::reports::rank;
 use crate::study::StudyResult;
 
-/// The fraction of questions whose own picture is the first one that is found.
-pub(super) const IMAGE_RECALL_AT_1: MetricInfo =
-    MetricInfo::higher("image_recall_at_1", Unit::Fraction);
-/// The fraction of questions whose own picture is among the first ten.
-pub(super) const IMAGE_RECALL_AT_10: MetricInfo =
-    MetricInfo::higher("image_recall_at_10", Unit::Fraction);
-/// The systems: the pictures of the retrieved entries, and all pictures in the memory, ranked by
-/// the embeddings of the frozen network (`model.mobilenet`).
-pub(super) const SYSTEMS: [&str; 2] = ["trained", "frozen"];
+/// The metrics: what is searched, and the number of first places that count.
+pub(super) const METRICS: [(MetricInfo, Searched, usize); 6] = [
+    (fraction("image_recall_at_1"), Searched::Things, 1),
+    (fraction("image_recall_at_10"), Searched::Things, 10),
+    (fraction("photograph_recall_at_1"), Searched::Photographs, 1),
+    (fraction("photograph_recall_at_10"), Searched::Photographs, 10),
+    (fraction("drawing_recall_at_1"), Searched::Drawings, 1),
+    (fraction("drawing_recall_at_10"), Searched::Drawings, 10),
+];
+/// The systems: the trained model, the embeddings of the frozen network (`model.mobilenet`), and
+/// pictures at random.
+pub(super) const SYSTEMS: [&str; 3] = ["trained", "frozen", "chance"];
 
-/// How a test question's picture was found.
+const fn fraction(name: &'static str) -> MetricInfo {
+    MetricInfo::higher(name, Unit::Fraction)
+}
+
+/// What is searched for the right picture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Searched {
+    /// The pictures in the memory, with another view of one of them.
+    Things,
+    /// All other photographs, with a photograph that is not in training.
+    Photographs,
+    /// The graphics of the embedded world, with a photograph that is not in training.
+    Drawings,
+}
+
+/// How the right picture was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FoundImage {
-    /// The question's id.
-    pub question: i64,
-    /// The image whose questions are resampled together.
-    pub group: usize,
-    /// The number of pictures before the right one among the retrieved entries; `None` if it is not
-    /// among them.
+    /// The question's id, or the number of the photograph.
+    pub query: i64,
+    /// The image or the name whose searches are resampled together.
+    pub group: String,
+    /// What is searched.
+    pub searched: Searched,
+    /// The number of pictures before the first right one; `None` if it is not among the retrieved
+    /// ones.
     pub trained: Option<usize>,
-    /// The number of pictures before the right one, ranked by the frozen network.
+    /// The number of pictures before the first right one, ranked by the frozen network.
     pub frozen: usize,
+    /// The number of right pictures.
+    pub right: usize,
+    /// The number of pictures that are searched.
+    pub candidates: usize,
 }
 
 /// Ranks the picture of each question. Empty for a model without a frozen image network.
@@ -64,25 +90,122 @@ pub(super) fn found_images(
                 images.push(image);
             }
         }
-        let score = |key: &Vec<f32>| query.iter().zip(key).map(|(q, k)| q * k).sum();
-        let scores: Vec<f32> = keys.iter().map(score).collect();
         FoundImage {
-            question: example.id,
-            group: example.group.unwrap_or(*image),
+            query: example.id,
+            group: example.group.unwrap_or(*image).to_string(),
+            searched: Searched::Things,
             trained: images.iter().position(|found| found == image),
-            frozen: rank(&scores, row_of[image]),
+            frozen: rank(&scores(query, &keys), row_of[image]),
+            right: 1,
+            candidates: keys.len(),
         }
     });
     Ok(found.collect())
 }
 
+/// The vectors of pictures, one for each, as queries and as keys.
+pub(super) struct Vectors {
+    pub(super) queries: Vec<Vec<f32>>,
+    pub(super) keys: Vec<Vec<f32>>,
+}
+
+/// Searches with each photograph that is not in training: among all other photographs, and among
+/// the drawings. Photographs without another picture of the same name are left out. The vectors
+/// belong to [`Corpus::named_pictures`].
+pub(super) fn found_by_name(
+    corpus: &Corpus,
+    trained: &Vectors,
+    frozen: &[Vec<f32>],
+) -> Vec<FoundImage> {
+    let pictures = &corpus.named_pictures;
+    let is_drawing = |picture: &NamedPicture| corpus.is_graphic(picture.image);
+    let mut found = Vec::new();
+    for (place, query) in pictures.iter().enumerate() {
+        if query.in_training || is_drawing(query) {
+            continue;
+        }
+        for searched in [Searched::Photographs, Searched::Drawings] {
+            let is_searched = |other: &usize| {
+                *other != place && is_drawing(&pictures[*other]) == (searched == Searched::Drawings)
+            };
+            let candidates: Vec<usize> = (0..pictures.len()).filter(is_searched).collect();
+            let is_right = |row: &usize| pictures[candidates[*row]].name == query.name;
+            let right: Vec<usize> = (0..candidates.len()).filter(is_right).collect();
+            let first = |query: &[f32], keys: &[Vec<f32>]| {
+                let keys: Vec<&Vec<f32>> = candidates.iter().map(|other| &keys[*other]).collect();
+                let scores = scores(query, &keys);
+                right.iter().map(|row| rank(&scores, *row)).min()
+            };
+            let Some(by_frozen) = first(&frozen[place], frozen) else { continue };
+            found.push(FoundImage {
+                query: query.image as i64,
+                group: query.name.clone(),
+                searched,
+                trained: first(&trained.queries[place], &trained.keys),
+                frozen: by_frozen,
+                right: right.len(),
+                candidates: candidates.len(),
+            });
+        }
+    }
+    found
+}
+
+/// The scalar products of a vector with keys.
+fn scores<K: AsRef<[f32]>>(query: &[f32], keys: &[K]) -> Vec<f32> {
+    let score = |key: &K| query.iter().zip(key.as_ref()).map(|(q, k)| q * k).sum();
+    keys.iter().map(score).collect()
+}
+
+/// The index in [`METRICS`] of a metric of pictures.
+pub(super) fn index_of(metric: &MetricInfo) -> Option<usize> {
+    METRICS.iter().position(|(info, ..)| info == metric)
+}
+
+/// Whether a system finds the right pictures, as items of the metric `index`.
+pub(super) fn items(found: &[FoundImage], index: usize, system: &str) -> Vec<Item> {
+    let (metric, searched, k) = &METRICS[index];
+    let of_metric = found.iter().filter(|image| image.searched == *searched);
+    let item = |image: &FoundImage| {
+        let value = match SYSTEMS.iter().position(|name| *name == system) {
+            Some(0) => f64::from(u8::from(image.trained.is_some_and(|rank| rank < *k))),
+            Some(1) => f64::from(u8::from(image.frozen < *k)),
+            _ => image.chance(*k),
+        };
+        let (id, group) = (image.query.to_string(), &image.group);
+        Item::new(metric, "", &id, Some(group), Statistic::Mean { value })
+    };
+    of_metric.map(item).collect()
+}
+
 impl FoundImage {
-    /// Whether one of [`SYSTEMS`] finds the picture, as an item of one of the two metrics.
-    pub(super) fn item(&self, metric: &MetricInfo, system: &str) -> Item {
-        let k = if *metric == IMAGE_RECALL_AT_1 { 1 } else { 10 };
-        let rank = if system == SYSTEMS[0] { self.trained } else { Some(self.frozen) };
-        let value = f64::from(u8::from(rank.is_some_and(|rank| rank < k)));
-        let (id, group) = (self.question.to_string(), self.group.to_string());
-        Item::new(metric, "", &id, Some(&group), Statistic::Mean { value })
+    /// The probability that a right picture is among `k` pictures at random.
+    fn chance(&self, k: usize) -> f64 {
+        let wrong = self.candidates - self.right;
+        let none = (0..k.min(self.candidates))
+            .map(|drawn| wrong.saturating_sub(drawn) as f64 / (self.candidates - drawn) as f64);
+        1.0 - none.product::<f64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_is_exact() {
+        let found = |right, candidates| FoundImage {
+            query: 0,
+            group: String::new(),
+            searched: Searched::Drawings,
+            trained: None,
+            frozen: 0,
+            right,
+            candidates,
+        };
+        assert!((found(1, 20).chance(10) - 0.5).abs() < 1e-12);
+        assert!((found(2, 4).chance(2) - (1.0 - 2.0 / 4.0 * 1.0 / 3.0)).abs() < 1e-12);
+        assert!((found(3, 4).chance(2) - 1.0).abs() < 1e-12);
+        assert!((found(1, 4).chance(10) - 1.0).abs() < 1e-12);
     }
 }

@@ -9,6 +9,7 @@
 //! | `memory/` | the memory, encoded with the final weights; with `memory.server`, a copy of it |
 //! | `memory-owner.txt` | with `memory.server` or `memory.values`: the owner of the memory there |
 //! | `test.jsonl` | each test question with the model's answer and the retrieved entries |
+//! | `views/` | for pictures of things: the views in the test questions |
 //! | `test/` | for data from files: references and answers, as input of `engram eval` |
 //! | `summary.json` | the results; written last |
 
@@ -19,14 +20,15 @@ use engram_eval::result::Measure;
 use engram_infer::finished_run::SUMMARY;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::{Corpus, Example};
-use engram_infer::reveal::feature_maps::MOBILENET;
 use engram_infer::reveal::identity::Identity;
 use engram_infer::reveal::images::Images;
 use engram_infer::reveal::images::PROCESSOR;
 use engram_infer::reveal::is_correct;
 use engram_infer::reveal::memory_folder::remove_memory;
 use engram_infer::reveal::retriever::Retriever;
+use engram_models::mobilenet;
 use engram_textfile::json_lines;
+use image::codecs::jpeg::JpegEncoder;
 use serde::{Deserialize, Serialize};
 
 use super::super::checks::invalid_if;
@@ -58,6 +60,9 @@ use crate::trainer::{RunOptions, RunSummary};
 pub const TEST_ANSWERS: &str = "test.jsonl";
 /// The number of facts to change in the memory.
 const SWAPPED_FACTS: usize = 100;
+/// The folder of views, and the quality of its JPEG files.
+const VIEWS: &str = "views";
+const VIEW_QUALITY: u8 = 90;
 
 /// The results of a run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -79,7 +84,7 @@ pub struct RevealSummary {
     /// The results of changing facts in the memory; `None` without a memory, and for data from
     /// files.
     pub swap: Option<SwapReport>,
-    /// How the picture of each test question was found; empty without `model.mobilenet`.
+    /// How pictures were found; empty without `model.mobilenet`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub found_images: Vec<FoundImage>,
     /// The results of the needle-in-a-haystack test by task size; empty without a memory, and for
@@ -110,6 +115,10 @@ pub struct TestAnswer {
     /// The path of the image in `data.path`; `None` without an image, and in the embedded world.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_file: Option<PathBuf>,
+    /// The file of the view of the image, in the run's folder; `None` if the test shows the image
+    /// itself, and in the embedded world.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view_file: Option<PathBuf>,
     /// Whether the answer is made up, so that only the memory contains it.
     pub made_up: bool,
     /// The model's answer.
@@ -169,8 +178,8 @@ pub(super) fn settings(recipe: &mut Recipe) -> Result<RevealSettings> {
                       colours; must be 0";
         let is_invalid = feed.augment > 0.0 && !model.mobilenet.is_empty();
         recipe.check_key(&table, invalid_if(is_invalid, "augment", reason))?;
-        let is_invalid = feed.examples == Examples::Reading && data.things.is_none();
-        let reason = "is `reading`, which needs pictures of things; add `[data.things]`";
+        let is_invalid = feed.examples.are_made_up() && data.things.is_none();
+        let reason = "is about made-up names of things, which need `[data.things]`; add it";
         recipe.check_key(&table, invalid_if(is_invalid, "examples", reason))?;
     }
     recipe.check_key("model", model.first_invalid_key())?;
@@ -232,7 +241,7 @@ fn finish(
     }
     let k = study.forward(&model, None).k;
     let Published { processor, mobilenet_weights, .. } = &study.published;
-    for (file, name) in [(processor, PROCESSOR), (mobilenet_weights, MOBILENET)] {
+    for (file, name) in [(processor, PROCESSOR), (mobilenet_weights, mobilenet::WEIGHTS_FILE)] {
         let Some(path) = file else { continue };
         let bytes = engram_durable::read_file(path).map_err(TrainError::io(path))?;
         write_file(&trained.run.join(name), &bytes)?;
@@ -258,6 +267,7 @@ fn finish(
         Answers::of(&study.forward(&model, retriever.as_ref()), &examples, &Stop::default())?;
     let lines = TestAnswer::to_lines(&test_answers(corpus, &examples, &answers))?;
     write_file(&trained.run.join(TEST_ANSWERS), &lines)?;
+    write_views(&trained.run, corpus, &examples)?;
     let metrics = QuestionMetrics::of_parts(corpus, &examples, &answers);
     let needles = match &corpus.images {
         Images::World { world, .. } if k > 0 => {
@@ -281,6 +291,8 @@ fn finish(
             Some(report)
         }
     };
+    let mut found = found_images(corpus, &examples, &answers)?;
+    found.extend(study.found_by_name(&model)?);
     // Only training needs these folders; checkpoints contain the snapshots for resuming.
     remove_memory(&trained.run.join(EVALUATION_MEMORY))?;
     remove_snapshots(&trained.run.join(SNAPSHOTS), &[])?;
@@ -292,7 +304,7 @@ fn finish(
         dataset_metrics,
         notes: study.notes(),
         swap: swapped,
-        found_images: found_images(corpus, &examples, &answers)?,
+        found_images: found,
         needles,
         check_failures: trained.check.failures.clone(),
     })
@@ -348,6 +360,10 @@ pub(super) fn test_answers(
                 .image
                 .and_then(|index| corpus.images.name(index))
                 .map(Path::to_path_buf),
+            view_file: match &corpus.images {
+                Images::CutOuts(_) => example.image.map(|image| view_file(image, example.view)),
+                _ => None,
+            },
             made_up: example.made_up,
             answer: answers.texts[i].clone(),
             references: example.answers.clone(),
@@ -358,6 +374,25 @@ pub(super) fn test_answers(
         }
     };
     examples.iter().enumerate().map(test_answer).collect()
+}
+
+/// The file of a view in a run's folder.
+fn view_file(image: usize, view: u32) -> PathBuf {
+    Path::new(VIEWS).join(format!("{image}-{view}.jpg"))
+}
+
+/// Writes the views that the test questions show, so that people can look at them.
+fn write_views(run: &Path, corpus: &Corpus, examples: &[&Example]) -> StudyResult<()> {
+    let Images::CutOuts(things) = &corpus.images else { return Ok(()) };
+    create_folder_in(run, VIEWS)?;
+    for example in examples {
+        let Some(image) = example.image else { continue };
+        let mut jpeg = Vec::new();
+        let encoder = JpegEncoder::new_with_quality(&mut jpeg, VIEW_QUALITY);
+        things.view(image, example.view)?.write_with_encoder(encoder)?;
+        write_file(&run.join(view_file(image, example.view)), &jpeg)?;
+    }
+    Ok(())
 }
 
 impl TestAnswer {

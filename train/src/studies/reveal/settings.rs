@@ -149,6 +149,9 @@ table! {
         pub equal_heads: bool = false,
         /// Number of tokens per value.
         pub value_tokens: usize = 8,
+        /// Number of learned positions of an entry's tokens, which the Perceiver needs to copy words
+        /// that training never shows; 0 for none, as published.
+        pub value_positions: usize = 0,
         /// Width of queries and keys.
         pub key_dim: usize = 128,
         /// Whether a learned gate weighs the sources for each query.
@@ -214,6 +217,15 @@ pub enum Examples {
     Questions,
     /// Exercises in reading, for pictures of things: questions about made-up names, without images.
     Reading,
+    /// The same with pictures: made-up names for training things and graphics.
+    Naming,
+}
+
+impl Examples {
+    /// Whether the examples are about made-up names, whose entries are not in the memory.
+    pub fn are_made_up(self) -> bool {
+        matches!(self, Self::Reading | Self::Naming)
+    }
 }
 
 /// The entries that an example reads in addition to its query.
@@ -281,7 +293,7 @@ impl RevealFeed {
                 "is above 0, but the memory has the original images; must be 0",
             ),
             invalid_if(
-                self.examples == Examples::Reading && self.knowledge != Knowledge::Own,
+                self.examples.are_made_up() && self.knowledge != Knowledge::Own,
                 "knowledge",
                 "must be `own`: the entries of exercises in reading are not in the memory",
             ),

@@ -69,6 +69,7 @@ fn with_recipe_sizes(model: &RevealModel) -> RevealConfig {
         fusion_layers: model.fusion_layers,
         head_layers: model.head_layers,
         value_tokens: model.value_tokens,
+        value_positions: model.value_positions,
         key_dim: model.key_dim,
         score_ceiling: model.score_ceiling,
         ..RevealConfig::base(1)

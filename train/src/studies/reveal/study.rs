@@ -28,6 +28,7 @@ use rand_chacha::ChaCha8Rng;
 use super::super::reports::rank;
 use super::corpus::{self, continuations, held_out_images, too_few_images, training_texts};
 use super::dataset_metrics;
+use super::image_recall::{FoundImage, Vectors, found_by_name};
 use super::losses::{self, BatchTargets};
 use super::metrics::QuestionMetrics;
 use super::published::Published;
@@ -53,7 +54,7 @@ pub(crate) const EVALUATION_MEMORY: &str = "memory-evaluation";
 /// Views per image in [`RevealStudy::image_recall`].
 const RECALL_VIEWS: u32 = 4;
 
-/// Images per batch in [`RevealStudy::image_recall`].
+/// Images per batch in [`RevealStudy::encode_images`].
 const IMAGES_PER_BATCH: usize = 256;
 
 /// [`Reveal::query`] or [`Reveal::key`].
@@ -249,23 +250,46 @@ impl RevealStudy {
         Ok([queries, keys])
     }
 
+    /// The vectors of views of images without text, by the query head or the key head.
+    fn encode_images(
+        &self,
+        model: &Reveal,
+        views: &[(usize, u32)],
+        head: Head,
+        stop: &Stop,
+    ) -> StudyResult<Vec<Vec<f32>>> {
+        let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
+        let mode = Mode::inference();
+        let mut vectors = Vec::new();
+        for views in views.chunks(IMAGES_PER_BATCH) {
+            stop.check()?;
+            let texts = vec![[sequencer.tokens().begin]; views.len()];
+            let views: Vec<_> = views.iter().copied().map(Some).collect();
+            let input = sequencer.input(corpus, &texts, &views)?;
+            let encoded = head(model, &model.encode(&input, &mode)?, &mode)?;
+            vectors.extend(encoded.to_dtype(DType::F32)?.to_vec2()?);
+        }
+        Ok(vectors)
+    }
+
+    /// Searches for other pictures with the same name. Empty without `data.things.others`, and for
+    /// a model without a frozen image network.
+    pub(super) fn found_by_name(&self, model: &Reveal) -> StudyResult<Vec<FoundImage>> {
+        let corpus = &self.encoding.corpus;
+        let Some(maps) = &corpus.maps else { return Ok(Vec::new()) };
+        let originals = corpus.named_pictures.iter().map(|picture| (picture.image, 0));
+        let originals: Vec<(usize, u32)> = originals.collect();
+        let encode = |head| self.encode_images(model, &originals, head, &Stop::default());
+        let trained = Vectors { queries: encode(Reveal::query)?, keys: encode(Reveal::key)? };
+        let frozen = maps.embeddings(&corpus.images, &originals)?;
+        Ok(found_by_name(corpus, &trained, &frozen))
+    }
+
     /// The recall@1 and recall@10 of validation images that no training example shows. Each query
     /// is a view of such an image. The candidates are these images and all images in the memory.
     fn image_recall(&self, model: &Reveal, stop: &Stop) -> StudyResult<Evaluation> {
         let corpus = &self.encoding.corpus;
-        let mode = Mode::inference();
-        let encode = |views: &[(usize, u32)], head: Head| -> StudyResult<Vec<Vec<f32>>> {
-            let mut vectors = Vec::new();
-            for views in views.chunks(IMAGES_PER_BATCH) {
-                stop.check()?;
-                let texts = vec![[self.encoding.sequencer.tokens().begin]; views.len()];
-                let views: Vec<_> = views.iter().copied().map(Some).collect();
-                let input = self.encoding.sequencer.input(corpus, &texts, &views)?;
-                let encoded = head(model, &model.encode(&input, &mode)?, &mode)?;
-                vectors.extend(encoded.to_dtype(DType::F32)?.to_vec2()?);
-            }
-            Ok(vectors)
-        };
+        let encode = |views: &[(usize, u32)], head| self.encode_images(model, views, head, stop);
         let held_out = held_out_images(corpus);
         // With files, an image may have no entry, and an entry's image may be missing.
         let in_memory = corpus.items.iter().filter_map(|item| item.image);
@@ -303,6 +327,7 @@ impl RevealStudy {
             Examples::Entries => &self.continuations,
             Examples::Questions => &self.encoding.corpus.train,
             Examples::Reading => &self.encoding.corpus.reading,
+            Examples::Naming => &self.encoding.corpus.naming,
         }
     }
 
@@ -361,14 +386,11 @@ impl Study for RevealStudy {
             Examples::Images => corpus.training_images.len(),
             _ => examples.len(),
         };
-        // Examples that read their own entries must have one, and examples that retrieve must not have
-        // one outside of the memory.
-        let is_usable = |index: &usize| match (feed.examples, feed.knowledge) {
-            (Examples::Images, _) | (_, Knowledge::None) => true,
-            (_, Knowledge::Own) => examples[*index].own_entry.is_some(),
-            (_, Knowledge::Retrieved) => {
-                examples[*index].own_entry.is_none_or(|entry| entry < corpus.stored)
-            }
+        // Examples that read their own entries must have one.
+        let is_usable = |index: &usize| {
+            feed.examples == Examples::Images
+                || feed.knowledge != Knowledge::Own
+                || examples[*index].own_entry.is_some()
         };
         let mut indices: Vec<usize> = (0..count).filter(is_usable).collect();
         if feed.examples == Examples::Images {
@@ -432,7 +454,7 @@ impl Study for RevealStudy {
                 Examples::Entries => {
                     self.encoding.sequencer.continuation(&example.text, drawn.fraction)?
                 }
-                Examples::Questions | Examples::Reading | Examples::Images => {
+                _ => {
                     let sequencer = &self.encoding.sequencer;
                     let answer = sequencer.tokens().encode(drawn.answer(example))?;
                     (sequencer.query_of(example)?, sequencer.target(&answer))

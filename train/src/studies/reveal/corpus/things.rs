@@ -12,7 +12,7 @@ use engram_data::pictures::language_name;
 use engram_data::world::images::images as emoji;
 use engram_data::world::questions::{Part, Split};
 use engram_infer::digest;
-use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, Task};
+use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, NamedPicture, Task};
 use engram_infer::reveal::cut_outs::CutOuts;
 use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images, squared};
 use engram_memory::rows::{EntryFile, EntryLines};
@@ -21,6 +21,8 @@ use image::RgbaImage;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::studies::reveal::settings::{RevealData, Things};
 use crate::study::StudyResult;
@@ -31,7 +33,8 @@ pub const SOURCE: &str = "names";
 const NAMED_SHARE: f64 = 0.95;
 /// The number of validation or test questions about a picture, each in another language.
 const QUESTIONS_PER_PICTURE: usize = 8;
-/// The number of training questions about a graphic.
+/// The number of made-up names of a training thing, and of a graphic.
+const NAMES_PER_THING: usize = 32;
 const NAMES_PER_GRAPHIC: usize = 8;
 
 /// A picture with its names.
@@ -40,6 +43,8 @@ struct Thing {
     image: PathBuf,
     /// The name in each language of the corpus; `None` without a short name.
     names: Vec<Option<String>>,
+    /// A recording of the name in each language, if there is one.
+    recordings: Vec<Option<PathBuf>>,
     split: Split,
 }
 
@@ -47,6 +52,15 @@ struct Thing {
 pub(super) fn load(data: &RevealData, settings: &Things, size: usize) -> StudyResult<Corpus> {
     let folder = Path::new(&data.path);
     let (languages, mut things) = read(&folder.join(&settings.file), settings)?;
+    let mut others = Vec::new();
+    for file in &settings.others {
+        let path = folder.join(file);
+        let of_file = pictures(&path)?.into_iter();
+        others.extend(of_file.map(|picture| Picture {
+            image: path.parent().unwrap_or(folder).join(picture.image),
+            ..picture
+        }));
+    }
     if data.max_images > 0 {
         things.truncate(data.max_images);
     }
@@ -58,9 +72,9 @@ pub(super) fn load(data: &RevealData, settings: &Things, size: usize) -> StudyRe
     corpus.metric_kinds = vec![MetricKind::Entries];
     let mut rng = ChaCha8Rng::seed_from_u64(data.world_seed);
     add_names(&mut corpus, &languages, &things, &mut rng);
-    add_images(&mut corpus, &things, settings, folder, (size, data.world_seed))?;
+    add_images(&mut corpus, &things, &others, settings, folder, (size, data.world_seed))?;
     let speller = Speller::new(&languages, &things);
-    add_graphics(&mut corpus, things.len(), &speller, &mut rng);
+    add_naming(&mut corpus, &speller, &mut rng);
     add_reading(&mut corpus, &speller, settings.reading, &mut rng);
     let unnamed =
         things.iter().flat_map(|thing| &thing.names).filter(|name| name.is_none()).count();
@@ -79,11 +93,15 @@ fn add_names(corpus: &mut Corpus, languages: &[String], things: &[Thing], rng: &
         let path = thing.image.display().to_string();
         let in_training = thing.split == Split::Train;
         let mut questions = Vec::new();
-        for (language, name) in languages.iter().zip(&thing.names) {
+        let named = languages.iter().zip(&thing.names).zip(&thing.recordings);
+        for ((language, name), recording) in named {
             let Some(name) = name else { continue };
             let index = corpus.items.len();
             let entry = EntryLine::image_text(SOURCE, &path, statement(language, name));
-            let entry = entry.of_document(&thing.document).with_id(index as i64);
+            let mut entry = entry.of_document(&thing.document).with_id(index as i64);
+            if let Some(file) = recording {
+                entry.payload.insert("recording".to_owned(), file.display().to_string().into());
+            }
             corpus.items.push(item(entry, Some(image), in_training));
             questions.push((language, name, index));
         }
@@ -114,6 +132,7 @@ fn add_names(corpus: &mut Corpus, languages: &[String], things: &[Thing], rng: &
 fn add_images(
     corpus: &mut Corpus,
     things: &[Thing],
+    others: &[Picture],
     settings: &Things,
     folder: &Path,
     (size, seed): (usize, u64),
@@ -121,11 +140,20 @@ fn add_images(
     let mut graphics = if settings.graphics > 0 { emoji()? } else { Vec::new() };
     graphics.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
     graphics.truncate(settings.graphics);
+    let in_training = |thing: &Thing| thing.split == Split::Train;
+    let named = things.iter().map(|thing| (&thing.document, in_training(thing)));
+    let named = named.chain(others.iter().map(|other| (&other.document, false)));
+    let named = named.chain(graphics.iter().map(|emoji| (&emoji.name, true)));
+    let named = named.enumerate().map(|(image, (name, in_training))| NamedPicture {
+        image,
+        name: name.to_lowercase(),
+        in_training,
+    });
+    let named: Vec<NamedPicture> = named.collect();
     let graphics: Vec<RgbaImage> = graphics.into_iter().map(|emoji| emoji.image).collect();
-    let of_things = things.iter().enumerate().filter(|(_, thing)| thing.split == Split::Train);
-    let of_graphics = things.len()..things.len() + graphics.len();
-    corpus.training_images = of_things.map(|(image, _)| image).chain(of_graphics).collect();
-    let names: Vec<PathBuf> = things.iter().map(|thing| thing.image.clone()).collect();
+    let images = things.iter().map(|thing| &thing.image);
+    let names: Vec<PathBuf> =
+        images.chain(others.iter().map(|other| &other.image)).cloned().collect();
     let mut backgrounds = Vec::new();
     for photographs_folder in &settings.backgrounds {
         backgrounds.extend(photographs(Path::new(photographs_folder))?);
@@ -136,9 +164,14 @@ fn add_images(
         let reason = format!("`data.things.backgrounds`: no photographs in [{folders}]");
         return Err(format!("{reason}; give folders of photographs").into());
     }
-    let cut_outs = CutOuts::open(folder, names, &graphics, &backgrounds, size, seed)?;
-    let files = things.iter().map(|thing| folder.join(&thing.image)).chain(backgrounds);
+    let files = names.iter().map(|name| folder.join(name)).chain(backgrounds.iter().cloned());
     let files: Vec<PathBuf> = files.collect();
+    let cut_outs = CutOuts::open(folder, names, &graphics, &backgrounds, size, seed)?;
+    let of_named = named.iter().filter(|picture| picture.in_training).map(|picture| picture.image);
+    corpus.training_images = of_named.collect();
+    if !others.is_empty() {
+        corpus.named_pictures = named;
+    }
     let digest = digest::of_files(files.iter().map(PathBuf::as_path))?;
     corpus.digests = vec![("images".to_owned(), digest)];
     corpus.images = Images::CutOuts(cut_outs);
@@ -199,17 +232,18 @@ impl<'a> Speller<'a> {
     }
 }
 
-/// Adds training questions about the graphics, which get made-up names. Their entries are not in the
-/// memory.
-fn add_graphics(corpus: &mut Corpus, first: usize, speller: &Speller<'_>, rng: &mut ChaCha8Rng) {
-    for image in first..corpus.images.len() {
-        for _ in 0..NAMES_PER_GRAPHIC {
+/// Adds exercises in reading with training pictures: made-up names for things and graphics. Their
+/// entries are not in the memory.
+fn add_naming(corpus: &mut Corpus, speller: &Speller<'_>, rng: &mut ChaCha8Rng) {
+    for image in corpus.training_images.clone() {
+        let names = if corpus.is_graphic(image) { NAMES_PER_GRAPHIC } else { NAMES_PER_THING };
+        for _ in 0..names {
             let (language, name) = speller.draw(rng);
-            let (index, id) = (corpus.items.len(), corpus.train.len());
+            let (index, id) = (corpus.items.len(), corpus.naming.len());
             let entry = EntryLine::passage(SOURCE, statement(language, &name));
             corpus.items.push(item(entry.with_id(index as i64), Some(image), true));
             let image = Some(image);
-            corpus.train.push(Example { image, ..question(language, &name, index, id) });
+            corpus.naming.push(Example { image, ..question(language, &name, index, id) });
         }
     }
 }
@@ -235,8 +269,24 @@ fn splice(first: &str, second: &str, rng: &mut ChaCha8Rng) -> String {
     format!("{first_half}{second_half}").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Reads the languages and the pictures of a file by `engram data stamps`.
-fn read(path: &Path, settings: &Things) -> StudyResult<(Vec<String>, Vec<Thing>)> {
+/// A line of a file by `engram data stamps`.
+struct Picture {
+    document: String,
+    image: PathBuf,
+    split: Split,
+    names: Map<String, Value>,
+    sounds: Vec<Sound>,
+}
+
+/// A sound of a thing; a spoken name if it has a language.
+#[derive(Deserialize)]
+struct Sound {
+    file: PathBuf,
+    language: Option<String>,
+}
+
+/// Reads the pictures of a file by `engram data stamps`.
+fn pictures(path: &Path) -> StudyResult<Vec<Picture>> {
     let mut lines = EntryLines::open(&EntryFile::json(path), 0)?;
     let mut pictures = Vec::new();
     while let Some(entry) = lines.next() {
@@ -253,10 +303,19 @@ fn read(path: &Path, settings: &Things) -> StudyResult<(Vec<String>, Vec<Thing>)
             _ => return Err(missing(&lines, "split").into()),
         };
         let names = entry.payload.get("names").and_then(|names| names.as_object().cloned());
-        pictures.push((document, image, split, names.ok_or_else(|| missing(&lines, "names"))?));
+        let names = names.ok_or_else(|| missing(&lines, "names"))?;
+        let sounds = entry.payload.get("sounds").map(Vec::<Sound>::deserialize);
+        let sounds = sounds.transpose().map_err(|_| missing(&lines, "sounds"))?.unwrap_or_default();
+        pictures.push(Picture { document, image, split, names, sounds });
     }
+    Ok(pictures)
+}
+
+/// Reads the languages and the things of a file by `engram data stamps`.
+fn read(path: &Path, settings: &Things) -> StudyResult<(Vec<String>, Vec<Thing>)> {
+    let pictures = pictures(path)?;
     let mut count_of: BTreeMap<&str, usize> = BTreeMap::new();
-    for language in pictures.iter().flat_map(|(.., names)| names.keys()) {
+    for language in pictures.iter().flat_map(|picture| picture.names.keys()) {
         *count_of.entry(language).or_default() += 1;
     }
     let mut languages = settings.languages.clone();
@@ -270,12 +329,17 @@ fn read(path: &Path, settings: &Things) -> StudyResult<(Vec<String>, Vec<Thing>)
         count_of.retain(|_, count| is_common(*count));
         languages = count_of.into_keys().map(str::to_owned).collect();
     }
-    let things = pictures.into_iter().map(|(document, image, split, names)| {
+    let things = pictures.into_iter().map(|Picture { document, image, split, names, sounds }| {
         let name = |language: &String| {
             let name = short(names.get(language)?.as_str()?);
             (1..=settings.max_name).contains(&name.chars().count()).then_some(name)
         };
-        Thing { document, image, split, names: languages.iter().map(name).collect() }
+        let recording = |language: &String| {
+            let is_it = |sound: &&Sound| sound.language.as_ref() == Some(language);
+            sounds.iter().find(is_it).map(|sound| sound.file.clone())
+        };
+        let recordings = languages.iter().map(recording).collect();
+        Thing { document, image, split, names: languages.iter().map(name).collect(), recordings }
     });
     let things = things.collect();
     let spoken = languages.iter().map(|code| language_name(code).unwrap_or(code).to_owned());

@@ -89,6 +89,10 @@ pub struct Things {
     /// Folders of photographs. Questions show things on parts of them; the photographs of training
     /// and those of validation and test differ.
     pub backgrounds: Vec<String>,
+    /// Further files by `engram data stamps` or `engram data gcompris`. Their pictures are in no
+    /// question. The test searches with each for other pictures of the same name: for photographs
+    /// of both files, and for graphics of the embedded world.
+    pub others: Vec<String>,
     /// The languages to use; by default, all that name 95 % of the things.
     pub languages: Vec<String>,
     /// Maximum number of characters of a name; longer names are not used.
@@ -98,7 +102,7 @@ pub struct Things {
     /// Number of views of each thing in training; 0 for a new view in each step. With
     /// `model.mobilenet`, a new view takes time, and a view that was used before is cached.
     pub views: u32,
-    /// Number of graphics of the embedded world in phases on images alone, beside the pictures of
+    /// Number of graphics of the embedded world in the phases `images` and `naming`, beside the pictures of
     /// the training things. They have a quarter of the views.
     pub graphics: usize,
 }
@@ -108,6 +112,7 @@ impl Default for Things {
         Self {
             file: "entries.jsonl".to_owned(),
             backgrounds: Vec::new(),
+            others: Vec::new(),
             languages: Vec::new(),
             max_name: 24,
             reading: 20_000,
