@@ -195,6 +195,7 @@ fn a_run_on_feature_maps_answers_from_its_own_folder() {
     let (image, compute) = (folder.path().join("5.png"), Compute::cpu());
     let open = || Answerer::open(&run, None, None, vec![image.clone()], &compute, None);
     let ask = || open().unwrap().answer_one(Some("What is this in German?"), &image, &[]).unwrap();
+    assert!(open().unwrap().world().unwrap().is_none());
     let [answer, again] = [(); 2].map(|()| ask());
     assert!(!answer.evidence.is_empty());
     assert_eq!(answer.answer, again.answer);

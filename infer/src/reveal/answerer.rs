@@ -384,6 +384,8 @@ struct RunData {
     captions: Vec<toml::Value>,
     questions: Vec<toml::Value>,
     entries: Vec<String>,
+    /// Pictures of things, if the run has them.
+    things: Option<toml::Value>,
     #[serde(flatten)]
     sequences: SequenceSettings,
 }
@@ -408,8 +410,8 @@ impl RunData {
     fn world(&self) -> Option<WorldId> {
         // In a recipe, 0 means all images.
         let images = if self.max_images == 0 { IMAGES } else { self.max_images };
-        let has_files =
-            !(self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty());
+        let has_files = self.things.is_some()
+            || !(self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty());
         (!has_files).then_some(WorldId { seed: self.world_seed, images })
     }
 }
