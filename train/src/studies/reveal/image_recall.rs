@@ -2,16 +2,30 @@
 //! alone? The right picture is the one that a question shows another view of, or another picture
 //! with the same name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
+use candle_core::{DType, Tensor};
 use engram_eval::items::{Item, Statistic};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::corpus::{Corpus, Example, NamedPicture};
+use engram_infer::reveal::encoding::Encoding;
+use engram_models::kernels::Mode;
+use engram_models::reveal::{BaseStates, Reveal};
 use serde::{Deserialize, Serialize};
 
 use super::super::reports::rank;
-use crate::study::StudyResult;
+use super::corpus::held_out_images;
+use crate::Stop;
+use crate::study::{Evaluation, StudyResult};
+
+/// Views per image in [`validation_recall`].
+const RECALL_VIEWS: u32 = 4;
+/// Images per batch.
+const IMAGES_PER_BATCH: usize = 256;
+
+/// [`Reveal::query`] or [`Reveal::key`].
+type Head = fn(&Reveal, &BaseStates, &Mode) -> engram_models::Result<Tensor>;
 
 /// The metrics: what is searched, and the number of first places that count.
 pub(super) const METRICS: [(MetricInfo, Searched, usize); 6] = [
@@ -103,21 +117,17 @@ pub(super) fn found_images(
     Ok(found.collect())
 }
 
-/// The vectors of pictures, one for each, as queries and as keys.
-pub(super) struct Vectors {
-    pub(super) queries: Vec<Vec<f32>>,
-    pub(super) keys: Vec<Vec<f32>>,
-}
-
 /// Searches with each photograph that is not in training: among all other photographs, and among
-/// the drawings. Photographs without another picture of the same name are left out. The vectors
-/// belong to [`Corpus::named_pictures`].
-pub(super) fn found_by_name(
-    corpus: &Corpus,
-    trained: &Vectors,
-    frozen: &[Vec<f32>],
-) -> Vec<FoundImage> {
+/// the drawings. Photographs without another picture of the same name are left out. Empty without
+/// `data.things.others`, and for a model without a frozen image network.
+pub(super) fn found_by_name(encoding: &Encoding, model: &Reveal) -> StudyResult<Vec<FoundImage>> {
+    let corpus = &encoding.corpus;
+    let Some(maps) = &corpus.maps else { return Ok(Vec::new()) };
     let pictures = &corpus.named_pictures;
+    let originals: Vec<(usize, u32)> = pictures.iter().map(|picture| (picture.image, 0)).collect();
+    let encode = |head| encode_images(encoding, model, &originals, head, &Stop::default());
+    let (queries, keys) = (encode(Reveal::query)?, encode(Reveal::key)?);
+    let frozen = maps.embeddings(&corpus.images, &originals)?;
     let is_drawing = |picture: &NamedPicture| corpus.is_graphic(picture.image);
     let mut found = Vec::new();
     for (place, query) in pictures.iter().enumerate() {
@@ -136,19 +146,77 @@ pub(super) fn found_by_name(
                 let scores = scores(query, &keys);
                 right.iter().map(|row| rank(&scores, *row)).min()
             };
-            let Some(by_frozen) = first(&frozen[place], frozen) else { continue };
+            let Some(by_frozen) = first(&frozen[place], &frozen) else { continue };
             found.push(FoundImage {
                 query: query.image as i64,
                 group: query.name.clone(),
                 searched,
-                trained: first(&trained.queries[place], &trained.keys),
+                trained: first(&queries[place], &keys),
                 frozen: by_frozen,
                 right: right.len(),
                 candidates: candidates.len(),
             });
         }
     }
-    found
+    Ok(found)
+}
+
+/// The recall@1 and recall@10 of validation images that no training example shows. Each query is a
+/// view of such an image. The candidates are these images and all images in the memory.
+pub(super) fn validation_recall(
+    encoding: &Encoding,
+    model: &Reveal,
+    stop: &Stop,
+) -> StudyResult<Evaluation> {
+    let corpus = &encoding.corpus;
+    let encode = |views: &[(usize, u32)], head| encode_images(encoding, model, views, head, stop);
+    let held_out = held_out_images(corpus);
+    // With files, an image may have no entry, and an entry's image may be missing.
+    let in_memory = corpus.items.iter().filter_map(|item| item.image);
+    let candidates: BTreeSet<usize> = in_memory.chain(held_out.iter().copied()).collect();
+    let originals: Vec<(usize, u32)> = candidates.iter().map(|index| (*index, 0)).collect();
+    let keys = encode(&originals, Reveal::key)?;
+    let row_of: HashMap<usize, usize> = candidates.into_iter().zip(0..).collect();
+    let views: Vec<(usize, u32)> = held_out
+        .into_iter()
+        .flat_map(|index| (1..=RECALL_VIEWS).map(move |view| (index, view)))
+        .collect();
+    let queries = encode(&views, Reveal::query)?;
+    let found = queries.iter().zip(&views);
+    let ranks: Vec<usize> =
+        found.map(|(query, (index, _))| rank(&scores(query, &keys), row_of[index])).collect();
+    let recall_at = |k: usize| {
+        ranks.iter().filter(|rank| **rank < k).count() as f64 / ranks.len().max(1) as f64
+    };
+    Ok(Evaluation {
+        metrics: vec![
+            ("recall_at_1/images".to_owned(), recall_at(1)),
+            ("recall_at_10/images".to_owned(), recall_at(10)),
+        ],
+        counts: vec![("images".to_owned(), views.len() as u64)],
+    })
+}
+
+/// The vectors of views of images without text, by the query head or the key head.
+fn encode_images(
+    encoding: &Encoding,
+    model: &Reveal,
+    views: &[(usize, u32)],
+    head: Head,
+    stop: &Stop,
+) -> StudyResult<Vec<Vec<f32>>> {
+    let Encoding { corpus, sequencer, .. } = encoding;
+    let mode = Mode::inference();
+    let mut vectors = Vec::new();
+    for views in views.chunks(IMAGES_PER_BATCH) {
+        stop.check()?;
+        let texts = vec![[sequencer.tokens().begin]; views.len()];
+        let views: Vec<_> = views.iter().copied().map(Some).collect();
+        let input = sequencer.input(corpus, &texts, &views)?;
+        let encoded = head(model, &model.encode(&input, &mode)?, &mode)?;
+        vectors.extend(encoded.to_dtype(DType::F32)?.to_vec2()?);
+    }
+    Ok(vectors)
 }
 
 /// The scalar products of a vector with keys.

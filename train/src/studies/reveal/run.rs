@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use super::super::checks::invalid_if;
 use super::NAME;
 use super::dataset_metrics::{self, DatasetMetrics};
-use super::image_recall::{FoundImage, found_images};
+use super::image_recall::{FoundImage, found_by_name, found_images};
 use super::metrics::QuestionMetrics;
 use super::needle::{NeedleMetrics, needle_metrics};
 use super::placement::Placement;
@@ -292,7 +292,7 @@ fn finish(
         }
     };
     let mut found = found_images(corpus, &examples, &answers)?;
-    found.extend(study.found_by_name(&model)?);
+    found.extend(found_by_name(&encoding, &model)?);
     // Only training needs these folders; checkpoints contain the snapshots for resuming.
     remove_memory(&trained.run.join(EVALUATION_MEMORY))?;
     remove_snapshots(&trained.run.join(SNAPSHOTS), &[])?;

@@ -1,10 +1,9 @@
 //! The [`Study`] of REVEAL.
 
-use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
 use engram_infer::reveal::answers::Answers;
@@ -20,15 +19,14 @@ use engram_memory::Entry;
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, Parameters};
-use engram_models::reveal::{BaseStates, Reveal};
+use engram_models::reveal::Reveal;
 use rand::Rng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::reports::rank;
-use super::corpus::{self, continuations, held_out_images, too_few_images, training_texts};
+use super::corpus::{self, continuations, too_few_images, training_texts};
 use super::dataset_metrics;
-use super::image_recall::{FoundImage, Vectors, found_by_name};
+use super::image_recall::validation_recall;
 use super::losses::{self, BatchTargets};
 use super::metrics::QuestionMetrics;
 use super::published::Published;
@@ -38,7 +36,6 @@ use super::settings::{
 };
 use super::shards;
 use super::sizes::{config_of, fit};
-use crate::Stop;
 use crate::card::USAGE;
 use crate::error::TrainError;
 use crate::recipe::{BatchSettings, Phase};
@@ -50,15 +47,6 @@ use crate::study::{
 
 /// The folder of the memory for evaluations during training, in the run's folder.
 pub(crate) const EVALUATION_MEMORY: &str = "memory-evaluation";
-
-/// Views per image in [`RevealStudy::image_recall`].
-const RECALL_VIEWS: u32 = 4;
-
-/// Images per batch in [`RevealStudy::encode_images`].
-const IMAGES_PER_BATCH: usize = 256;
-
-/// [`Reveal::query`] or [`Reveal::key`].
-type Head = fn(&Reveal, &BaseStates, &Mode) -> engram_models::Result<Tensor>;
 
 /// Trains REVEAL on a corpus.
 pub struct RevealStudy {
@@ -248,76 +236,6 @@ impl RevealStudy {
         let queries = model.query(&model.encode(&queries, mode)?, mode)?;
         let keys = model.key(&model.encode(&entries, mode)?, mode)?;
         Ok([queries, keys])
-    }
-
-    /// The vectors of views of images without text, by the query head or the key head.
-    fn encode_images(
-        &self,
-        model: &Reveal,
-        views: &[(usize, u32)],
-        head: Head,
-        stop: &Stop,
-    ) -> StudyResult<Vec<Vec<f32>>> {
-        let Encoding { corpus, sequencer, .. } = self.encoding.as_ref();
-        let mode = Mode::inference();
-        let mut vectors = Vec::new();
-        for views in views.chunks(IMAGES_PER_BATCH) {
-            stop.check()?;
-            let texts = vec![[sequencer.tokens().begin]; views.len()];
-            let views: Vec<_> = views.iter().copied().map(Some).collect();
-            let input = sequencer.input(corpus, &texts, &views)?;
-            let encoded = head(model, &model.encode(&input, &mode)?, &mode)?;
-            vectors.extend(encoded.to_dtype(DType::F32)?.to_vec2()?);
-        }
-        Ok(vectors)
-    }
-
-    /// Searches for other pictures with the same name. Empty without `data.things.others`, and for
-    /// a model without a frozen image network.
-    pub(super) fn found_by_name(&self, model: &Reveal) -> StudyResult<Vec<FoundImage>> {
-        let corpus = &self.encoding.corpus;
-        let Some(maps) = &corpus.maps else { return Ok(Vec::new()) };
-        let originals = corpus.named_pictures.iter().map(|picture| (picture.image, 0));
-        let originals: Vec<(usize, u32)> = originals.collect();
-        let encode = |head| self.encode_images(model, &originals, head, &Stop::default());
-        let trained = Vectors { queries: encode(Reveal::query)?, keys: encode(Reveal::key)? };
-        let frozen = maps.embeddings(&corpus.images, &originals)?;
-        Ok(found_by_name(corpus, &trained, &frozen))
-    }
-
-    /// The recall@1 and recall@10 of validation images that no training example shows. Each query
-    /// is a view of such an image. The candidates are these images and all images in the memory.
-    fn image_recall(&self, model: &Reveal, stop: &Stop) -> StudyResult<Evaluation> {
-        let corpus = &self.encoding.corpus;
-        let encode = |views: &[(usize, u32)], head| self.encode_images(model, views, head, stop);
-        let held_out = held_out_images(corpus);
-        // With files, an image may have no entry, and an entry's image may be missing.
-        let in_memory = corpus.items.iter().filter_map(|item| item.image);
-        let candidates: BTreeSet<usize> = in_memory.chain(held_out.iter().copied()).collect();
-        let originals: Vec<(usize, u32)> = candidates.iter().map(|index| (*index, 0)).collect();
-        let keys = encode(&originals, Reveal::key)?;
-        let row_of: HashMap<usize, usize> = candidates.into_iter().zip(0..).collect();
-        let views: Vec<(usize, u32)> = held_out
-            .into_iter()
-            .flat_map(|index| (1..=RECALL_VIEWS).map(move |view| (index, view)))
-            .collect();
-        let queries = encode(&views, Reveal::query)?;
-        let ranks = queries.iter().zip(&views).map(|(query, (index, _))| {
-            let score = |key: &Vec<f32>| query.iter().zip(key).map(|(q, k)| q * k).sum();
-            let scores: Vec<f32> = keys.iter().map(score).collect();
-            rank(&scores, row_of[index])
-        });
-        let ranks: Vec<usize> = ranks.collect();
-        let recall_at = |k: usize| {
-            ranks.iter().filter(|rank| **rank < k).count() as f64 / ranks.len().max(1) as f64
-        };
-        Ok(Evaluation {
-            metrics: vec![
-                ("recall_at_1/images".to_owned(), recall_at(1)),
-                ("recall_at_10/images".to_owned(), recall_at(10)),
-            ],
-            counts: vec![("images".to_owned(), views.len() as u64)],
-        })
     }
 
     /// The training examples of a phase; empty for images alone.
@@ -556,7 +474,7 @@ impl Study for RevealStudy {
             }
         }
         if self.feeds.iter().any(|feed| feed.examples == Examples::Images) {
-            let image_recall = self.image_recall(model, context.stop)?;
+            let image_recall = validation_recall(&self.encoding, model, context.stop)?;
             evaluation.metrics.extend(image_recall.metrics);
             evaluation.counts.extend(image_recall.counts);
         }
