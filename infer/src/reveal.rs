@@ -14,7 +14,7 @@
 //! | safe removal of a run's memory | [`memory_folder`] |
 //! | model sizes, entries and sequences together | [`encoding`] |
 //! | answers to many examples | [`answers`] |
-//! | attribution of an answer to entries | [`evidence`] |
+//! | attribution of an answer to entries | [`evidence`], [`shapley`] |
 //! | needles in a haystack | [`needle`] |
 
 pub mod answerer;
@@ -33,6 +33,7 @@ pub mod needle;
 pub mod questions;
 pub mod retriever;
 pub mod sequences;
+pub mod shapley;
 
 use std::path::Path;
 

@@ -21,14 +21,18 @@ mod state_distance;
 mod tests;
 mod visual_projection;
 
+use std::collections::BTreeMap;
+
 use candle_core::Tensor;
 use serde::{Deserialize, Serialize};
 
 use crate::adapter::{AdapterConfig, Adapters};
+use crate::config::require;
 use crate::error::Result;
-use crate::kernels::Mode;
+use crate::kernels::{Mode, packed_spans};
 use crate::params::ParameterBuilder;
 use crate::speech::AudioStates;
+use crate::whisper::EarlierContext;
 pub use frozen::FrozenAsrModel;
 pub use state_distance::state_distance;
 pub use visual_projection::{ProjectionConfig, TokenPosition, VisualProjection};
@@ -72,6 +76,60 @@ pub struct VisualTokens<'a> {
     pub counts: &'a [usize],
 }
 
+/// A batch of clips, as the decoder reads them.
+#[derive(Debug, Clone)]
+pub struct EncodedClips {
+    /// The encoder's states.
+    pub audio: AudioStates,
+    /// The visual tokens before the decoder's prompt ([`TokenPosition::Prompt`]).
+    pub context: Option<EarlierContext>,
+}
+
+impl EncodedClips {
+    /// Groups the clips by their number of visual tokens in the prompt, because a decoder generates
+    /// texts after prompts of equal length. Each group has the indices of its clips.
+    ///
+    /// # Errors
+    /// The errors of candle if there are fewer states than the lengths sum to.
+    pub fn by_context_length(&self) -> Result<Vec<(Vec<usize>, Self)>> {
+        let indices = 0..self.audio.lengths.len();
+        let Some(context) = &self.context else {
+            return Ok(vec![(indices.collect(), self.clone())]);
+        };
+        let mut clips_of: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (index, count) in indices.zip(&context.counts) {
+            clips_of.entry(*count).or_default().push(index);
+        }
+        let (clips, embeddings) = (self.audio.clips()?, packed_spans(&context.counts));
+        let group = |(count, indices): (usize, Vec<usize>)| {
+            let states: Vec<_> = indices.iter().map(|index| &clips[*index].states).collect();
+            let lengths = indices.iter().map(|index| self.audio.lengths[*index]).collect();
+            let audio = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
+            if count == 0 {
+                return Ok((indices, audio.into()));
+            }
+            let rows = indices.iter().map(|index| {
+                let span = embeddings[*index];
+                context.embeddings.narrow(0, span.start, span.length)
+            });
+            let rows = rows.collect::<candle_core::Result<Vec<_>>>()?;
+            let context = EarlierContext {
+                embeddings: Tensor::cat(&rows, 0)?,
+                counts: vec![count; indices.len()],
+                start: context.start,
+            };
+            Ok((indices, Self { audio, context: Some(context) }))
+        };
+        clips_of.into_iter().map(group).collect()
+    }
+}
+
+impl From<AudioStates> for EncodedClips {
+    fn from(audio: AudioStates) -> Self {
+        Self { audio, context: None }
+    }
+}
+
 /// A frozen ASR model with visual projection and adapters.
 #[derive(Debug, Clone)]
 pub struct Avformer {
@@ -93,6 +151,12 @@ impl Avformer {
         image_width: usize,
         builder: &ParameterBuilder,
     ) -> Result<Self> {
+        let has_place = config.projection.position != TokenPosition::Prompt
+            || asr_model.context_start().is_some();
+        require(has_place, "projection.position", || {
+            "`prompt` needs a Whisper model with the token `<|startofprev|>`; use `before`"
+                .to_owned()
+        })?;
         let (blocks, width) = (asr_model.blocks(), asr_model.width());
         let adapters = builder.pp("adapters");
         Ok(Self {
@@ -109,7 +173,7 @@ impl Avformer {
 
     /// Encodes clips from their audio tokens and, if `visual` is given, from their images. If the
     /// decoder attends to the encoder's states, the result includes the states of the visual
-    /// tokens; for CTC and the transducer, it has the audio states only.
+    /// tokens before or after the audio; for CTC and the transducer, it has the audio states only.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the number of clips or the width of the embeddings in
@@ -119,37 +183,50 @@ impl Avformer {
         audio_tokens: AudioStates,
         visual: Option<&VisualTokens<'_>>,
         mode: &Mode,
-    ) -> Result<AudioStates> {
-        let Some(visual) = visual.filter(|visual| visual.counts.iter().any(|count| *count > 0))
-        else {
+    ) -> Result<EncodedClips> {
+        let visual = visual.filter(|visual| visual.counts.iter().any(|count| *count > 0));
+        let context = match (visual, self.projection.position, self.asr_model.context_start()) {
+            (Some(visual), TokenPosition::Prompt, Some(start)) => {
+                let embeddings = self.projection.tokens(&audio_tokens, visual)?;
+                Some(EarlierContext { embeddings, counts: visual.counts.to_vec(), start })
+            }
+            _ => None,
+        };
+        let Some(visual) = visual.filter(|_| context.is_none()) else {
             let parts = audio_tokens.lengths.clone();
-            return self.asr_model.encode(audio_tokens, parts, &self.adapters, mode);
+            let audio = self.asr_model.encode(audio_tokens, parts, &self.adapters, mode)?;
+            return Ok(EncodedClips { audio, context });
         };
         let joined = self.projection.join(&audio_tokens, visual)?;
         let encoded = self.asr_model.encode(joined.clips, joined.parts, &self.adapters, mode)?;
-        if self.asr_model.reads_visual_states() {
-            Ok(encoded)
+        let audio = if self.asr_model.reads_visual_states() {
+            encoded
         } else {
-            joined.audio_rows.select_from(&encoded, audio_tokens.lengths)
-        }
+            joined.audio_rows.select_from(&encoded, audio_tokens.lengths)?
+        };
+        Ok(audio.into())
     }
 
     /// The share of the decoder's cross-attention that goes to the visual tokens, for each token of
     /// each text: the mean over layers and heads. `encoded` is the result of [`Avformer::encode`]
-    /// for clips with `counts` images. `None` for a decoder without cross-attention.
+    /// for clips with `counts` images. `None` for a decoder without cross-attention, and for visual
+    /// tokens in the prompt.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if the numbers of clips, texts and counts differ, or a text
     /// is too long.
     pub fn attention_to_images(
         &self,
-        encoded: &AudioStates,
+        encoded: &EncodedClips,
         counts: &[usize],
         texts: &[Vec<u32>],
     ) -> Result<Option<Vec<Vec<f64>>>> {
-        let clips = encoded.lengths.iter().zip(counts);
+        if encoded.context.is_some() {
+            return Ok(None);
+        }
+        let clips = encoded.audio.lengths.iter().zip(counts);
         let visual: Vec<_> =
             clips.map(|(length, count)| self.projection.visual_states(*length, *count)).collect();
-        self.asr_model.attention_share(encoded, texts, &visual)
+        self.asr_model.attention_share(&encoded.audio, texts, &visual)
     }
 }

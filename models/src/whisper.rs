@@ -9,6 +9,7 @@
 
 mod alignment;
 mod config;
+mod context;
 mod cross_attention;
 mod decoder;
 mod encoder;
@@ -30,6 +31,7 @@ use crate::speech::AudioStates;
 use crate::weights::Weights;
 pub use alignment::{Alignment, AlignmentHeads, AlignmentText};
 pub use config::WhisperConfig;
+pub use context::EarlierContext;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use generate::WhisperTranscript;
@@ -83,16 +85,17 @@ impl Whisper {
     }
 
     /// Returns the logits `[T, V]` of the next token at each position of `tokens`, which holds one
-    /// sequence per clip.
+    /// sequence per clip. An id of at least `V` is the row `id - V` of `extra` `[N, D]`.
     ///
     /// # Errors
     /// The same as for [`Decoder::forward`].
     pub fn decode(
         &self,
         tokens: &PackedTokens,
+        extra: Option<&Tensor>,
         audio: &AudioStates,
         mode: &Mode,
     ) -> Result<Tensor> {
-        self.decoder.forward(tokens, audio, &Adapters::NONE, mode)
+        self.decoder.forward(tokens, extra, audio, &Adapters::NONE, mode)
     }
 }

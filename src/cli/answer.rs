@@ -1,9 +1,11 @@
 //! `engram answer`: answers questions about images with a REVEAL run and its memory.
 
+mod credit;
+
 use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use engram_eval::metric::spearman::spearman;
 use engram_infer::finished_run::study;
 use engram_infer::reveal;
@@ -16,6 +18,7 @@ use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use self::credit::{CreditQuality, quality};
 use super::compute::ComputeOptions;
 use super::memory::location::{self, ServerOptions};
 use super::memory::value_reader;
@@ -39,6 +42,7 @@ answer matches.
 Examples:
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl --evidence -k 5
+  engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl --evidence shapley
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl \\
       --memory 'postgres://ann@db.example/wiki?memory=r1'
   engram answer runs/r1 --haystack world/haystack.jsonl --out replies.jsonl
@@ -51,9 +55,16 @@ pub struct Answer {
     /// Output file: JSON lines; - is standard output
     #[arg(long, value_name = "FILE")]
     out: OutputFile,
-    /// Add the attribution of each answer token to each retrieved entry
-    #[arg(long, conflicts_with = "haystack")]
-    evidence: bool,
+    /// Add the attribution of each answer token to each retrieved entry: the loss without the
+    /// entry, and with `shapley` also the share over all subsets of the entries
+    #[arg(
+        long,
+        value_name = "METHOD",
+        num_args = 0..=1,
+        default_missing_value = "leave-one-out",
+        conflicts_with = "haystack"
+    )]
+    evidence: Option<Method>,
     /// Add deletion and insertion curves, which measure the quality of the attributions
     #[arg(long, conflicts_with = "haystack")]
     curves: bool,
@@ -67,6 +78,13 @@ pub struct Answer {
     k: Option<usize>,
     #[command(flatten)]
     compute: ComputeOptions,
+}
+
+/// A method of attribution.
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+enum Method {
+    LeaveOneOut,
+    Shapley,
 }
 
 /// The input file: questions or yes-or-no tasks.
@@ -108,12 +126,17 @@ impl Answer {
             let line = affected.map_or(0, |question| question.line);
             anyhow::bail!("{}, line {line}: {error}", input.display());
         }
-        let detail = Detail { attribution: self.evidence, curves: self.curves };
+        let detail = Detail {
+            attribution: self.evidence.is_some(),
+            curves: self.curves,
+            shapley: self.evidence == Some(Method::Shapley),
+        };
         let bar = output::progress_bar(questions.len(), "answers");
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
         for questions in questions.chunks(BATCH) {
             for answer in answerer.answer(questions, detail)? {
-                let answer = AnswerLine { rank_correlation: rank_correlation(&answer), answer };
+                let (rank_correlation, credit) = (rank_correlation(&answer), quality(&answer));
+                let answer = AnswerLine { rank_correlation, credit, answer };
                 serde_json::to_writer(&mut lines, &answer)?;
                 lines.push(b'\n');
                 answers.push(answer);
@@ -134,7 +157,8 @@ impl Answer {
                 first.id
             ));
         }
-        if let Some(text) = attribution_quality(&answers) {
+        let credit: Vec<&[CreditQuality]> = answers.iter().map(|line| &*line.credit).collect();
+        for text in attribution_quality(&answers).into_iter().chain(credit::table(&credit)) {
             output::print(&text)?;
         }
         let answers = counted(answers.len(), "answer");
@@ -190,7 +214,7 @@ impl Answer {
         };
         let answerer = log::stage("opened the run and its memory", open)?;
         let options = [
-            ("--evidence", self.evidence),
+            ("--evidence", self.evidence.is_some()),
             ("--curves", self.curves),
             ("--memory", self.memory.is_some()),
             ("--haystack", self.input.haystack.is_some()),
@@ -231,6 +255,9 @@ struct AnswerLine {
     /// each summed over the answer; `None` without attributions, and if it is undefined.
     #[serde(skip_serializing_if = "Option::is_none")]
     rank_correlation: Option<f64>,
+    /// The quality of the attributions; empty without Shapley values.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    credit: Vec<CreditQuality>,
 }
 
 fn rank_correlation(answer: &answerer::Answer) -> Option<f64> {

@@ -28,8 +28,10 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let few: String = questions.lines().take(5).map(|line| format!("{line}\n")).collect();
     fs::write(folder.join("world/few.jsonl"), few).unwrap();
     let answer = "answer run --questions world/few.jsonl --quiet --out";
-    let report = succeeds(folder, &format!("{answer} answers.jsonl --evidence --curves"));
-    assert!(report.contains("Spearman") && report.contains("insertion"), "{report}");
+    let report = succeeds(folder, &format!("{answer} answers.jsonl --evidence shapley --curves"));
+    for part in ["Spearman", "insertion", "LDS", "fusion weight"] {
+        assert!(report.contains(part), "{report}");
+    }
     let answers = lines(&folder.join("answers.jsonl"));
     assert_eq!(answers.len(), 5);
     for answer in &answers {
@@ -40,6 +42,7 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         for entry in evidence {
             assert_eq!(entry["attribution"].as_array().unwrap().len(), tokens);
             assert_eq!(entry["gradient_attribution"].as_array().unwrap().len(), tokens);
+            assert_eq!(entry["shapley"].as_array().unwrap().len(), tokens);
             assert!(entry["gate"].as_f64().unwrap() <= 1.0 && entry["text"].is_string());
         }
         // The deletion curve starts, and the insertion curve ends, with all entries.
@@ -49,6 +52,19 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         for end in ends {
             assert!((end.as_f64().unwrap() - total).abs() < 1e-3, "{end} {total}");
         }
+        // Shapley values share the difference between all entries and none.
+        let shares = evidence.iter().flat_map(|entry| entry["shapley"].as_array().unwrap());
+        let shares: f64 = shares.map(|share| share.as_f64().unwrap()).sum();
+        let gain = total - curves["insertion"][0].as_f64().unwrap();
+        assert!((shares - gain).abs() < 1e-3, "{shares} {gain}");
+        // Without the entry of the largest attribution, the answer loses that attribution.
+        let credit = &answer["credit"][1];
+        let largest = evidence.iter().map(|entry| {
+            let tokens = entry["attribution"].as_array().unwrap();
+            tokens.iter().map(|token| token.as_f64().unwrap()).sum::<f64>()
+        });
+        let largest = largest.fold(f64::NEG_INFINITY, f64::max);
+        assert!((credit["drop"][0].as_f64().unwrap() - largest).abs() < 1e-3, "{credit}");
     }
 
     // The haystack tasks use their own entries and are scored.

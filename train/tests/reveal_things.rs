@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use candle_core::Tensor;
-use engram_infer::reveal::answerer::{Answerer, recording};
+use engram_infer::reveal::answerer::{Answerer, Detail, recording};
 use engram_infer::reveal::corpus::Corpus;
 use engram_infer::reveal::feature_maps::FeatureMaps;
 use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images, squared};
@@ -194,7 +194,12 @@ fn a_run_on_feature_maps_answers_from_its_own_folder() {
 
     let (image, compute) = (folder.path().join("5.png"), Compute::cpu());
     let open = || Answerer::open(&run, None, None, vec![image.clone()], &compute, None);
-    let ask = || open().unwrap().answer_one(Some("What is this in German?"), &image, &[]).unwrap();
+    let ask = || {
+        open()
+            .unwrap()
+            .answer_one(Some("What is this in German?"), &image, &[], Detail::default())
+            .unwrap()
+    };
     assert!(open().unwrap().world().unwrap().is_none());
     let [answer, again] = [(); 2].map(|()| ask());
     assert!(!answer.evidence.is_empty());

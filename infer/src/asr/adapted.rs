@@ -354,9 +354,9 @@ impl AdaptedAsrModel {
         let embeddings = Tensor::from_vec(values, shape, &Device::Cpu)?;
         let visual = VisualTokens { embeddings: &embeddings, counts: &image_counts };
         let embedded = self.asr_model.embed(&avformer.asr_model, &samples, *silence)?;
-        let audio = avformer.encode(embedded, Some(&visual), &Mode::inference())?;
+        let encoded = avformer.encode(embedded, Some(&visual), &Mode::inference())?;
         let lengths: Vec<usize> = samples.iter().map(|samples| samples.len()).collect();
-        self.asr_model.texts_of(&audio, &lengths)
+        self.asr_model.texts_of(&encoded, &lengths)
     }
 }
 

@@ -2,7 +2,7 @@
 //! decoding.
 
 use engram_data::DataError;
-use engram_models::avformer::FrozenAsrModel;
+use engram_models::avformer::{EncodedClips, FrozenAsrModel};
 use engram_models::params::Parameters;
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::{Frames, HOP, seconds_to_samples};
@@ -24,6 +24,7 @@ impl AsrModel {
                 model: Box::new(whisper.whisper.clone()),
                 prompt: whisper.prompt()?,
                 end: whisper.tokens.end,
+                previous: whisper.tokens.previous,
             },
             Self::Conformer(conformer) => {
                 FrozenAsrModel::Conformer(Box::new(conformer.model.clone()))
@@ -122,11 +123,11 @@ impl AsrModel {
     /// # Errors
     /// [`Model`](crate::InferError::Model) for a failed decoder;
     /// [`Data`](crate::InferError::Data) for tokens that cannot be decoded.
-    pub fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
+    pub fn texts_of(&self, clips: &EncodedClips, samples: &[usize]) -> Result<Vec<String>> {
         match self {
-            Self::Whisper(whisper) => whisper.texts_of(audio, samples),
+            Self::Whisper(whisper) => whisper.texts_of(clips, samples),
             Self::Conformer(conformer) => {
-                let paths = conformer.model.greedy_paths(audio)?;
+                let paths = conformer.model.greedy_paths(&clips.audio)?;
                 let text = |tokens: &[u32]| Ok(conformer.tokenizer.decode(tokens)?.trim().into());
                 paths.iter().map(|path| text(&path.tokens)).collect()
             }

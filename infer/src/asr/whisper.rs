@@ -8,6 +8,7 @@ mod words;
 use std::sync::Arc;
 
 use engram_data::speech::tokenizer::SpeechTokenizer;
+use engram_models::avformer::EncodedClips;
 use engram_models::generation::GenerateOptions;
 use engram_models::generation::boosting::BoostTree;
 use engram_models::kernels::Mode;
@@ -16,7 +17,7 @@ use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::{Frames, HOP, LogMel, SAMPLE_RATE, samples_to_seconds};
 use engram_models::weights::WeightsFiles;
 use engram_models::whisper::{
-    AlignmentHeads, DecodingRules, Task, Whisper, WhisperTokens, WhisperTranscript,
+    AlignmentHeads, DecodingRules, EarlierContext, Task, Whisper, WhisperTokens, WhisperTranscript,
 };
 use transcript::Part;
 
@@ -195,25 +196,28 @@ impl WhisperAsr {
         let samples: Vec<usize> = clips.iter().map(|clip| clip.samples.len()).collect();
         let boosts = clips.iter().map(|clip| clip.boost.cloned()).collect();
         let rules = DecodingRules { boosts, ..self.rules(&samples, options) };
-        let decoded = self.generate(&audio, &prompt, &rules, options.num_beams)?;
+        let decoded = self.generate(&audio, None, &prompt, &rules, options.num_beams)?;
         Ok((decoded, audio))
     }
 
-    /// Generates a text for each clip of `audio` after the prompt.
+    /// Generates a text for each clip of `audio` after the context and the prompt.
     fn generate(
         &self,
         audio: &AudioStates,
+        context: Option<&EarlierContext>,
         prompt: &[u32],
         rules: &DecodingRules,
         num_beams: usize,
     ) -> Result<Vec<WhisperTranscript>> {
         let positions = self.whisper.config.max_target_positions;
+        let earlier = context.and_then(|context| context.counts.first()).map_or(0, |n| n + 1);
+        let free = positions.saturating_sub(earlier + prompt.len());
         let search = GenerateOptions {
-            max_new_tokens: positions.saturating_sub(prompt.len()).clamp(1, MAX_TOKENS),
+            max_new_tokens: free.clamp(1, MAX_TOKENS),
             num_beams,
             ..GenerateOptions::default()
         };
-        Ok(self.whisper.decoder.generate(audio, prompt, rules, &search)?)
+        Ok(self.whisper.decoder.generate(audio, context, prompt, rules, &search)?)
     }
 
     /// The encoder states of clips.
@@ -286,10 +290,18 @@ impl WhisperAsr {
 
     /// Returns greedy transcripts of clips from their encoder states. `samples` holds the clip
     /// lengths, which limit the number of tokens of the texts.
-    pub(super) fn texts_of(&self, audio: &AudioStates, samples: &[usize]) -> Result<Vec<String>> {
-        let rules = self.rules(samples, &TranscribeOptions::default());
-        let decoded = self.generate(audio, &self.prompt()?, &rules, 1)?;
-        let text = |tokens: &[u32]| Ok(self.tokenizer.decode(tokens)?.trim().to_string());
-        decoded.iter().map(|decoded| text(decoded.generated.without_end())).collect()
+    pub(super) fn texts_of(&self, clips: &EncodedClips, samples: &[usize]) -> Result<Vec<String>> {
+        let mut texts = vec![String::new(); samples.len()];
+        for (indices, clips) in clips.by_context_length()? {
+            let samples: Vec<usize> = indices.iter().map(|index| samples[*index]).collect();
+            let rules = self.rules(&samples, &TranscribeOptions::default());
+            let context = clips.context.as_ref();
+            let decoded = self.generate(&clips.audio, context, &self.prompt()?, &rules, 1)?;
+            for (index, decoded) in indices.into_iter().zip(decoded) {
+                let text = self.tokenizer.decode(decoded.generated.without_end())?;
+                texts[index] = text.trim().to_owned();
+            }
+        }
+        Ok(texts)
     }
 }

@@ -32,6 +32,7 @@ use super::needle;
 use super::questions::Question;
 use super::retriever::Retriever;
 use super::sequences::{SequenceSettings, Sequencer};
+use super::shapley::Subsets;
 use crate::error::{InferError, Result};
 use crate::finished_run::{RECIPE, WEIGHTS, check_checksums};
 
@@ -60,6 +61,10 @@ pub struct Answer {
     /// unless [`Detail::curves`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub curves: Vec<OrderedCurves>,
+    /// The answer's log-probability for each subset of the evidence: entry `i` is in subset `s` if
+    /// bit `i` of `s` is set. Empty unless [`Detail::shapley`].
+    #[serde(skip)]
+    pub subsets: Vec<f64>,
 }
 
 /// A retrieved entry.
@@ -92,6 +97,10 @@ pub struct Evidence {
     /// The estimate of `attribution` from the gradient.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gradient_attribution: Vec<f64>,
+    /// The [Shapley value](super::shapley) for each answer token, in nats. Empty unless
+    /// [`Detail::shapley`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shapley: Vec<f64>,
 }
 
 /// The path of the recording of an entry's words: `recording` in its payload.
@@ -114,6 +123,7 @@ impl Evidence {
             prior: None,
             attribution: Vec::new(),
             gradient_attribution: Vec::new(),
+            shapley: Vec::new(),
         }
     }
 }
@@ -136,6 +146,8 @@ pub struct Detail {
     pub attribution: bool,
     /// Deletion and insertion curves. This also requests the attribution.
     pub curves: bool,
+    /// The Shapley value of each entry. This also requests the attribution.
+    pub shapley: bool,
 }
 
 /// A finished run that answers questions.
@@ -339,6 +351,7 @@ impl Answerer {
                 evidence: Vec::new(),
                 tokens: Vec::new(),
                 curves: Vec::new(),
+                subsets: Vec::new(),
             };
             if let (Some(retriever), false) = (&self.retriever, query_entries[0].is_empty()) {
                 let prior = to_host(&forward.read(&query, &query_entries)?.0)?;
@@ -351,7 +364,7 @@ impl Answerer {
                         Evidence::of(entry, hit, &gates[i * num_sources..][..num_sources]);
                     answer.evidence.push(Evidence { prior: Some(f64::from(prior)), ..evidence });
                 }
-                if detail.attribution || detail.curves {
+                if detail.attribution || detail.curves || detail.shapley {
                     let case = AttributionCase {
                         forward,
                         base: base.select(&[i])?,
@@ -420,7 +433,7 @@ fn read(path: &Path) -> Result<String> {
     engram_durable::read_text(path).map_err(InferError::io(path))
 }
 
-/// Adds the attribution of each entry to an answer, and the curves if `detail` requests them.
+/// Adds the attribution of each entry to an answer, and what else `detail` requests.
 fn add_attribution(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> Result<()> {
     let Attribution { exact, gradient, .. } = case.attribution()?;
     if detail.curves {
@@ -437,6 +450,13 @@ fn add_attribution(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answ
     }
     for ((evidence, exact), gradient) in answer.evidence.iter_mut().zip(exact).zip(gradient) {
         (evidence.attribution, evidence.gradient_attribution) = (exact, gradient);
+    }
+    if detail.shapley {
+        let subsets = Subsets::of(case)?;
+        for (evidence, shapley) in answer.evidence.iter_mut().zip(subsets.shapley()) {
+            evidence.shapley = shapley;
+        }
+        answer.subsets = subsets.sums();
     }
     Ok(())
 }

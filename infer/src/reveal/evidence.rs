@@ -87,7 +87,7 @@ impl AttributionCase<'_> {
     }
 
     /// The log-probability of each answer token, for each subset of the entries.
-    fn log_probabilities(&self, subsets: &[Vec<usize>]) -> Result<Vec<Vec<f64>>> {
+    pub(super) fn log_probabilities(&self, subsets: &[Vec<usize>]) -> Result<Vec<Vec<f64>>> {
         let mode = Mode::inference();
         let all_entries = &self.entries_to_fuse[0];
         let base = self.base.select(&vec![0; subsets.len()])?;

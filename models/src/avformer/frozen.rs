@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use candle_core::Tensor;
 
+use super::EncodedClips;
 use crate::adapter::Adapters;
 use crate::compute::Compute;
 use crate::config::require;
@@ -26,6 +27,8 @@ pub enum FrozenAsrModel {
         prompt: Vec<u32>,
         /// The end token.
         end: u32,
+        /// `<|startofprev|>`, which comes before visual tokens in the prompt.
+        previous: Option<u32>,
     },
     /// A Conformer. CTC and the transducer read only the encoder states of audio tokens, because
     /// each state is a time step. An attention decoder reads all encoder states.
@@ -74,6 +77,14 @@ impl FrozenAsrModel {
         match self {
             Self::Whisper { model, .. } => &model.encoder.compute,
             Self::Conformer(model) => &model.encoder.compute,
+        }
+    }
+
+    /// The token before visual tokens in the prompt; `None` for a model without such a prompt.
+    pub(super) fn context_start(&self) -> Option<u32> {
+        match self {
+            Self::Whisper { previous, .. } => *previous,
+            Self::Conformer(_) => None,
         }
     }
 
@@ -132,17 +143,25 @@ impl FrozenAsrModel {
     /// tokens than Whisper has positions.
     pub fn text_losses(
         &self,
-        audio: &AudioStates,
+        encoded: &EncodedClips,
         texts: &[Vec<u32>],
         mode: &Mode,
     ) -> Result<Tensor> {
+        let EncodedClips { audio, context } = encoded;
         audio.check_texts(texts)?;
         match self {
-            Self::Whisper { model, prompt, end } => {
-                let with_prompt = |text: &Vec<u32>| [prompt.as_slice(), text].concat();
-                let inputs: Vec<Vec<u32>> = texts.iter().map(with_prompt).collect();
-                let logits = model.decode(&PackedTokens::new(&inputs), audio, mode)?;
-                mean_text_losses(&logits, texts, prompt.len(), *end)
+            Self::Whisper { model, prompt, end, .. } => {
+                let prompts = match context {
+                    Some(context) => context.prompts(prompt, model.config.vocab_size),
+                    None => vec![prompt.clone(); texts.len()],
+                };
+                let with_prompt =
+                    |(prompt, text): (&Vec<u32>, &Vec<u32>)| [&**prompt, text].concat();
+                let inputs: Vec<Vec<u32>> = prompts.iter().zip(texts).map(with_prompt).collect();
+                let extra = context.as_ref().map(|context| &context.embeddings);
+                let logits = model.decode(&PackedTokens::new(&inputs), extra, audio, mode)?;
+                let lengths: Vec<usize> = prompts.iter().map(Vec::len).collect();
+                mean_text_losses(&logits, texts, &lengths, *end)
             }
             Self::Conformer(model) => {
                 let losses = match &model.decoder {

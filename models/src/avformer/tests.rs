@@ -1,5 +1,7 @@
 //! The gradients of the visual projection, through each frozen ASR model.
 
+use std::ptr;
+
 use candle_core::{DType, Device, Tensor};
 
 use super::*;
@@ -48,7 +50,7 @@ fn whisper(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
         ..WhisperConfig::default()
     };
     let model = Box::new(Whisper::new(&config, builder)?);
-    Ok(FrozenAsrModel::Whisper { model, prompt: vec![5, 6], end: 4 })
+    Ok(FrozenAsrModel::Whisper { model, prompt: vec![5, 6], end: 4, previous: Some(7) })
 }
 
 fn encoder_config() -> ConformerConfig {
@@ -140,7 +142,7 @@ fn random_projection_config() -> AvformerConfig {
 #[test]
 fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
     for build_asr_model in ASR_MODELS {
-        for position in [TokenPosition::Before, TokenPosition::After] {
+        for position in [TokenPosition::Before, TokenPosition::After, TokenPosition::Prompt] {
             let mut config = random_projection_config();
             config.projection.position = position;
             let inputs: [(Vec<f64>, &[usize]); 3] = [
@@ -148,6 +150,12 @@ fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
                 (sine_values(8 * E, 1.3), &[8, E]),
                 (sine_values(8, 2.1), &[8]),
             ];
+            if position == TokenPosition::Prompt && !ptr::fn_addr_eq(build_asr_model, ASR_MODELS[0])
+            {
+                let error = build(build_asr_model, &config, DType::F32).map(drop);
+                assert!(error.is_err_and(|error| error.to_string().contains("use `before`")));
+                continue;
+            }
             let models = [DType::F64, DType::F32]
                 .map(|dtype| Ok((dtype, build(build_asr_model, &config, dtype)?)));
             let models = models.into_iter().collect::<Result<Vec<_>>>()?;
@@ -158,11 +166,43 @@ fn gradients_pass_through_frozen_asr_models_to_the_projection() -> Result<()> {
                 *linear = linear.with_weight(t[1].clone()).with_bias(t[2].clone());
                 let visual = VisualTokens { embeddings: &t[0], counts: &COUNTS };
                 let mode = Mode::evaluate();
-                let audio =
+                let clips =
                     model.encode(audio_tokens(&model, t[0].dtype())?, Some(&visual), &mode)?;
-                model.asr_model.text_losses(&audio, &texts(), &mode)
+                model.asr_model.text_losses(&clips, &texts(), &mode)
             })?;
         }
+    }
+    Ok(())
+}
+
+/// Visual tokens in the prompt leave the encoder alone, change the texts' losses, and stay with
+/// their clips, whatever other clips have.
+#[test]
+fn visual_tokens_in_the_prompt_belong_to_their_clip() -> Result<()> {
+    let mut config = random_projection_config();
+    config.projection.position = TokenPosition::Prompt;
+    let (model, _) = build(whisper, &config, DType::F32)?;
+    let mode = Mode::evaluate();
+    let clips = audio_tokens(&model, DType::F32)?;
+    let losses = |clips: &EncodedClips, texts: &[Vec<u32>]| -> Result<Vec<f32>> {
+        Ok(model.asr_model.text_losses(clips, texts, &mode)?.to_vec1()?)
+    };
+    let without = model.encode(clips.clone(), None, &mode)?;
+    let embeddings = tensor((2, E), 0.9, DType::F32)?;
+    let visual = VisualTokens { embeddings: &embeddings, counts: &[0, 2] };
+    let with = model.encode(clips, Some(&visual), &mode)?;
+    let states = |clips: &EncodedClips| clips.audio.states.flatten_all()?.to_vec1::<f32>();
+    assert_eq!(states(&with)?, states(&without)?);
+    let (of_both, of_none) = (losses(&with, &texts())?, losses(&without, &texts())?);
+    assert!((of_both[0] - of_none[0]).abs() < 1e-5 && (of_both[1] - of_none[1]).abs() > 1e-3);
+    assert!(model.attention_to_images(&with, &[0, 2], &texts())?.is_none());
+
+    // Groups have clips with equally many tokens; greedy texts follow from the losses' logits.
+    let groups = with.by_context_length()?;
+    assert_eq!(groups.iter().map(|(indices, _)| indices[0]).collect::<Vec<_>>(), [0, 1]);
+    for (indices, clips) in &groups {
+        let texts = [texts()[indices[0]].clone()];
+        assert!((losses(clips, &texts)?[0] - of_both[indices[0]]).abs() < 1e-5);
     }
     Ok(())
 }

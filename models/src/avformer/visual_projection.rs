@@ -35,13 +35,16 @@ pub enum TokenPosition {
     Before,
     /// After the audio tokens.
     After,
+    /// Before the prompt of Whisper's decoder, where the text of an earlier clip is expected. The
+    /// encoder does not see them.
+    Prompt,
 }
 
 /// A linear projection of each image embedding to a token.
 #[derive(Debug, Clone)]
 pub struct VisualProjection {
     pub(super) linear: Linear,
-    position: TokenPosition,
+    pub(super) position: TokenPosition,
 }
 
 /// Packed clips whose tokens are audio tokens and visual tokens.
@@ -98,11 +101,12 @@ impl VisualProjection {
         match self.position {
             TokenPosition::Before => 0..count,
             TokenPosition::After => length.saturating_sub(count)..length,
+            TokenPosition::Prompt => 0..0,
         }
     }
 
-    /// Joins the visual tokens of each clip with its audio tokens.
-    pub(super) fn join(&self, audio: &AudioStates, visual: &VisualTokens<'_>) -> Result<Joined> {
+    /// Projects the images of each clip to tokens `[I, D]`.
+    pub(super) fn tokens(&self, audio: &AudioStates, visual: &VisualTokens<'_>) -> Result<Tensor> {
         let (clips, counts) = (audio.lengths.len(), visual.counts);
         let (found, expected) = (visual.embeddings.dims(), counts.iter().sum::<usize>());
         let width = self.linear.d_in()?;
@@ -115,18 +119,23 @@ impl VisualProjection {
         }
         let (device, dtype) = (audio.states.device(), audio.states.dtype());
         let embeddings = visual.embeddings.to_device(device)?.to_dtype(dtype)?;
-        let tokens = self.linear.forward(&embeddings, &Mode::evaluate())?;
+        self.linear.forward(&embeddings, &Mode::evaluate())
+    }
+
+    /// Joins the visual tokens of each clip with its audio tokens.
+    pub(super) fn join(&self, audio: &AudioStates, visual: &VisualTokens<'_>) -> Result<Joined> {
+        let (clips, tokens) = (audio.lengths.len(), self.tokens(audio, visual)?);
         let states = Tensor::cat(&[&audio.states, &tokens], 0)?;
         let (mut first_image, mut first_audio) = (audio.states.dim(0)? as u32, 0);
         let (mut rows, mut audio_rows, mut lengths) = (Vec::new(), Vec::new(), Vec::new());
         let mut parts = Vec::with_capacity(2 * clips);
-        for (&length, &count) in audio.lengths.iter().zip(counts) {
+        for (&length, &count) in audio.lengths.iter().zip(visual.counts) {
             let image_rows = first_image..first_image + count as u32;
             let clip_audio = first_audio..first_audio + length as u32;
             (first_image, first_audio) = (image_rows.end, clip_audio.end);
             let (before, after) = match self.position {
-                TokenPosition::Before => (image_rows, 0..0),
                 TokenPosition::After => (0..0, image_rows),
+                TokenPosition::Before | TokenPosition::Prompt => (image_rows, 0..0),
             };
             parts.extend([before.len(), length, after.len()].into_iter().filter(|part| *part > 0));
             rows.extend(before);

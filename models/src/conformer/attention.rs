@@ -155,7 +155,7 @@ impl AttentionDecoder {
         audio.check_texts(texts)?;
         let inputs = texts.iter().map(|text| [&[self.config.blank][..], text].concat());
         let inputs = PackedTokens::new(&inputs.collect::<Vec<Vec<u32>>>());
-        self.decoder.forward(&inputs, audio, &Adapters::NONE, mode)
+        self.decoder.forward(&inputs, None, audio, &Adapters::NONE, mode)
     }
 
     /// Returns `-log p(text, end)` of each clip by the decoder in nats, `[B]`.
@@ -169,7 +169,7 @@ impl AttentionDecoder {
         mode: &Mode,
     ) -> Result<Tensor> {
         let logits = self.decoder_logits(audio, texts, mode)?;
-        let means = mean_text_losses(&logits, texts, 1, self.config.blank)?;
+        let means = mean_text_losses(&logits, texts, &vec![1; texts.len()], self.config.blank)?;
         let lengths: Vec<f64> = texts.iter().map(|text| text.len() as f64 + 1.0).collect();
         let lengths = Tensor::from_vec(lengths, texts.len(), means.device())?;
         Ok((&means * lengths.to_dtype(means.dtype())?)?)

@@ -26,7 +26,6 @@ pub struct RevealConfig {
     pub value_tokens: usize,
     /// Number of learned position embeddings that are added to an entry's states before the
     /// Perceiver; later states share the last one. 0 for none, as published.
-    #[serde(default)]
     pub value_positions: usize,
     /// Width of queries and keys.
     pub key_dim: usize,

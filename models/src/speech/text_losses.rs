@@ -11,15 +11,15 @@ use crate::kernels::{CrossEntropy, Span, cross_entropy, span_mean};
 const IGNORED: u32 = u32::MAX;
 
 /// Returns the mean cross-entropy of the tokens of each text and its end token, `[B]`. `logits`
-/// `[Σ (P + U_b), V]` belong to a prompt of `P` tokens, at least one, followed by the text.
+/// `[Σ (P_b + U_b), V]` belong to a prompt of `P_b` tokens, at least one, followed by the text.
 pub(crate) fn mean_text_losses(
     logits: &Tensor,
     texts: &[Vec<u32>],
-    prompt_tokens: usize,
+    prompt_tokens: &[usize],
     end: u32,
 ) -> Result<Tensor> {
     let (mut targets, mut spans) = (Vec::new(), Vec::new());
-    for text in texts {
+    for (text, prompt_tokens) in texts.iter().zip(prompt_tokens) {
         targets.resize(targets.len() + prompt_tokens.saturating_sub(1), IGNORED);
         spans.push(Span { start: targets.len(), length: text.len() + 1 });
         targets.extend(text);

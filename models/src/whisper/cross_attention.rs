@@ -75,7 +75,7 @@ impl Decoder {
     ) -> Result<Tensor> {
         let lengths: Vec<usize> = inputs.sequences().iter().map(|rows| rows.length).collect();
         let cross = Segments::to_key_spans(&lengths, clip_spans);
-        let mut x = self.embed(inputs.ids.clone(), inputs.positions.clone())?.detach();
+        let mut x = self.embed(&inputs.ids, inputs.positions.clone(), None)?.detach();
         for (i, layer) in self.layers.iter().enumerate() {
             let (keys, values) = layer.cross_key_values(states)?;
             let (next, queries) = layer.forward_with_queries(

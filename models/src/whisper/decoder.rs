@@ -1,5 +1,7 @@
 //! The decoder: predicts text tokens from the encoder's states.
 
+use std::sync::Arc;
+
 use candle_core::Tensor;
 
 use super::config::{DECODER_NAMES, EPSILON, WhisperConfig};
@@ -46,7 +48,7 @@ impl Decoder {
     }
 
     /// Returns the logits `[T, V]` of the next token at each position of `tokens`, one sequence per
-    /// clip of `audio`.
+    /// clip of `audio`. An id of at least `V` is the row `id - V` of `extra` `[N, D]`.
     ///
     /// # Errors
     /// [`crate::ModelError::BadInput`] if a text has more tokens than the model has positions, or
@@ -54,6 +56,7 @@ impl Decoder {
     pub fn forward(
         &self,
         tokens: &PackedTokens,
+        extra: Option<&Tensor>,
         audio: &AudioStates,
         adapters: &Adapters,
         mode: &Mode,
@@ -63,7 +66,7 @@ impl Decoder {
         let segments = &tokens.segments;
         let lengths: Vec<usize> = segments.queries.iter().map(|span| span.length).collect();
         let cross = Segments::cross(&lengths, &audio.lengths);
-        let x = self.embed(tokens.ids.clone(), tokens.positions.clone())?;
+        let x = self.embed(&tokens.ids, tokens.positions.clone(), extra)?;
         let mut x = dropout(&mode.detach(x), mode.dropout(self.config.dropout))?;
         let cross = Some((&audio.states, &cross));
         for (i, layer) in self.layers.iter().enumerate() {
@@ -75,14 +78,33 @@ impl Decoder {
         self.logits(&x)
     }
 
-    /// Returns the embeddings `[T, D]` of tokens at their positions.
+    /// Returns the embeddings `[T, D]` of tokens at their positions. An id of at least `V` is the
+    /// row `id - V` of `extra`.
     pub(super) fn embed(
         &self,
-        ids: std::sync::Arc<[u32]>,
-        position_ids: std::sync::Arc<[u32]>,
+        ids: &Arc<[u32]>,
+        position_ids: Arc<[u32]>,
+        extra: Option<&Tensor>,
     ) -> Result<Tensor> {
-        let embedded = embedding_sum(&[(&self.tokens, ids), (&self.positions, position_ids)])?;
-        self.compute.activations(&embedded)
+        let positions = (&self.positions, position_ids);
+        let Some(extra) = extra else {
+            let embedded = embedding_sum(&[(&self.tokens, Arc::clone(ids)), positions])?;
+            return self.compute.activations(&embedded);
+        };
+        let extra = extra.to_dtype(self.tokens.dtype())?;
+        let size = self.config.vocab_size as u32;
+        let known: Vec<u32> = ids.iter().copied().filter(|id| *id < size).collect();
+        let (first_extra, mut next_known) = (known.len() as u32, 0..);
+        let row = |id: &u32| match id.checked_sub(size) {
+            Some(row) => first_extra + row,
+            None => next_known.next().unwrap_or_default(),
+        };
+        let rows: Arc<[u32]> = ids.iter().map(row).collect();
+        let table = match known.len() {
+            0 => extra,
+            _ => Tensor::cat(&[&embedding_sum(&[(&self.tokens, known.into())])?, &extra], 0)?,
+        };
+        self.compute.activations(&embedding_sum(&[(&table, rows), positions])?)
     }
 
     /// Returns the logits `[T, V]` of states `[T, D]`.

@@ -2,6 +2,7 @@
 
 use candle_core::{DType, Tensor};
 
+use super::context::EarlierContext;
 use super::decoder::Decoder;
 use super::rules::{DecodingRules, TokenRules};
 use crate::error::{Result, bail};
@@ -21,14 +22,24 @@ pub struct WhisperTranscript {
     pub no_speech_prob: f32,
 }
 
+/// The tokens before the start token of each text.
+#[derive(Default)]
+struct Prompts<'a> {
+    /// The tokens of each clip; all clips have the same number.
+    tokens: Vec<Vec<u32>>,
+    /// The embeddings of tokens outside of the vocabulary.
+    extra: Option<&'a Tensor>,
+    /// The index of `<|startoftranscript|>`. The logits after this token give the probability of
+    /// the no-speech token.
+    start_index: Option<usize>,
+}
+
 /// The decoder with its rules and its state.
 struct Generator<'a> {
     decoder: &'a Decoder,
     rules: TokenRules<'a>,
     state: DecodingState<'a>,
-    /// The index of `<|startoftranscript|>` in the prompt. The logits after this token give the
-    /// probability of the no-speech token.
-    start_index: usize,
+    prompts: &'a Prompts<'a>,
     /// The no-speech probability of each clip.
     no_speech_probs: Vec<f32>,
 }
@@ -36,7 +47,8 @@ struct Generator<'a> {
 impl Decoder {
     /// Generates the best text of each clip after the shared `prompt`. The result is detached. The
     /// start and end tokens of `options` are ignored: the last prompt token is the start token, and
-    /// the rules have the end token.
+    /// the rules have the end token. `earlier` are embeddings before the prompt; each clip has the
+    /// same number of them.
     ///
     /// # Errors
     /// [`crate::ModelError::BadConfig`] for invalid options. [`crate::ModelError::BadInput`] for an
@@ -44,22 +56,33 @@ impl Decoder {
     pub fn generate(
         &self,
         audio: &AudioStates,
+        earlier: Option<&EarlierContext>,
         prompt: &[u32],
         rules: &DecodingRules,
         options: &GenerateOptions,
     ) -> Result<Vec<WhisperTranscript>> {
-        let Some((last_token, earlier_tokens)) = prompt.split_last() else {
+        let Some(last_token) = prompt.last() else {
             bail!("the prompt has no tokens");
         };
+        let mut prompts = match earlier {
+            Some(earlier) => earlier.prompts(prompt, self.config.vocab_size),
+            None => vec![prompt.to_vec(); audio.lengths.len()],
+        };
+        let length = prompts.first().map_or(0, Vec::len);
+        if prompts.len() != audio.lengths.len() || prompts.iter().any(|all| all.len() != length) {
+            bail!("each clip needs the same number of embeddings before the prompt");
+        }
+        let is_start = |token: &u32| *token == rules.tokens.start;
+        let start_index = prompts.first().and_then(|prompt| prompt.iter().position(is_start));
+        prompts.iter_mut().for_each(|prompt| prompt.truncate(length - 1));
         let options = GenerateOptions {
             start_token_id: *last_token,
             eos_token_id: rules.tokens.end,
             ..options.clone()
         };
-        let start = prompt.iter().position(|token| *token == rules.tokens.start);
-        let start = start.unwrap_or(usize::MAX);
-        let (texts, mut no_speech_probs) =
-            self.search(audio, (earlier_tokens, start), rules.all(), &options)?;
+        let extra = earlier.map(|earlier| &earlier.embeddings);
+        let prompts = Prompts { tokens: prompts, extra, start_index };
+        let (texts, mut no_speech_probs) = self.search(audio, &prompts, rules.all(), &options)?;
         no_speech_probs.resize(audio.lengths.len(), 0.0);
         let transcripts = texts.into_iter().zip(no_speech_probs);
         Ok(transcripts
@@ -80,21 +103,24 @@ impl Decoder {
         max_tokens: &[usize],
     ) -> Result<Vec<Generated>> {
         let rules = TokenRules { end: options.eos_token_id, max_tokens, special: None };
-        Ok(self.search(audio, (&[], usize::MAX), rules, options)?.0)
+        let prompts =
+            Prompts { tokens: vec![Vec::new(); audio.lengths.len()], ..Prompts::default() };
+        Ok(self.search(audio, &prompts, rules, options)?.0)
     }
 
-    /// Generates texts after `earlier_tokens`, the prompt without its last token. Also returns the
-    /// no-speech probabilities, if the prompt has a token with the index `start_index`.
+    /// Generates texts after the prompts. Also returns the no-speech probabilities, if the prompts
+    /// have the start token.
     fn search(
         &self,
         audio: &AudioStates,
-        (earlier_tokens, start_index): (&[u32], usize),
+        prompts: &Prompts<'_>,
         rules: TokenRules<'_>,
         options: &GenerateOptions,
     ) -> Result<(Vec<Generated>, Vec<f32>)> {
         options.validate(self.config.vocab_size)?;
+        let prompt_length = prompts.tokens.first().map_or(0, Vec::len);
         let (tokens, max_positions) =
-            (earlier_tokens.len() + 1 + options.max_new_tokens, self.config.max_target_positions);
+            (prompt_length + 1 + options.max_new_tokens, self.config.max_target_positions);
         if tokens > max_positions + 1 {
             bail!(
                 "prompt and text may have {tokens} tokens, but the decoder has {max_positions} \
@@ -110,12 +136,13 @@ impl Decoder {
             decoder: self,
             rules,
             state: DecodingState::new(&self.layers, states, &audio.lengths, beams)?,
-            start_index,
+            prompts,
             no_speech_probs: Vec::new(),
         };
         let first_slots: Vec<usize> = (0..clips).map(|clip| clip * options.num_beams).collect();
-        for token in earlier_tokens {
-            generator.forward_step(&vec![*token; clips], &first_slots, &vec![1; clips])?;
+        for step in 0..prompt_length {
+            let tokens: Vec<u32> = prompts.tokens.iter().map(|prompt| prompt[step]).collect();
+            generator.forward_step(&tokens, &first_slots, &vec![1; clips])?;
         }
         let texts = search(clips, options, &mut generator)?;
         Ok((texts, generator.no_speech_probs))
@@ -132,9 +159,9 @@ impl Generator<'_> {
     ) -> Result<Tensor> {
         let index = self.state.length();
         let positions = vec![index as u32; tokens.len()].into();
-        let x = self.decoder.embed(tokens.into(), positions)?.detach();
+        let x = self.decoder.embed(&tokens.into(), positions, self.prompts.extra)?.detach();
         let x = self.state.step(x, slots, counts, |_| Ok(None))?;
-        if index == self.start_index {
+        if Some(index) == self.prompts.start_index {
             self.no_speech_probs = self.no_speech_probabilities(&x)?;
         }
         Ok(x)

@@ -2,7 +2,8 @@
 
 use candle_core::{DType, Tensor};
 use engram_models::avformer::{
-    Avformer, AvformerConfig, FrozenAsrModel, ProjectionConfig, TokenPosition, VisualTokens,
+    Avformer, AvformerConfig, EncodedClips, FrozenAsrModel, ProjectionConfig, TokenPosition,
+    VisualTokens,
 };
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
@@ -49,7 +50,7 @@ fn embeddings() -> Result<Tensor> {
 /// The encoder states of two clips with images.
 fn encode(model: &Avformer, embeddings: &Tensor, counts: &[usize]) -> Result<AudioStates> {
     let visual = VisualTokens { embeddings, counts };
-    model.encode(audio_tokens(&model.asr_model)?, Some(&visual), &Mode::evaluate())
+    Ok(model.encode(audio_tokens(&model.asr_model)?, Some(&visual), &Mode::evaluate())?.audio)
 }
 
 /// All added parameters have a gradient from the first step on; the up-projections are set to
@@ -65,7 +66,7 @@ fn exactly_the_added_parameters_get_gradients() -> Result<()> {
             })?;
         }
         let audio = encode(&model, &embeddings()?, &COUNTS)?;
-        let losses = model.asr_model.text_losses(&audio, &texts(), &Mode::evaluate())?;
+        let losses = model.asr_model.text_losses(&audio.into(), &texts(), &Mode::evaluate())?;
         let gradients = losses.mean_all()?.backward()?;
         for parameter in parameters.iter() {
             let name = parameter.name();
@@ -91,7 +92,7 @@ fn a_new_model_without_images_equals_the_asr_model_and_clips_are_independent() -
         let clips = audio_tokens(&model.asr_model)?;
         let mode = Mode::evaluate();
         let frozen = values(&model.asr_model.encode_unadapted(clips.clone(), &mode)?.states)?;
-        assert_eq!(values(&model.encode(clips.clone(), None, &mode)?.states)?, frozen);
+        assert_eq!(values(&model.encode(clips.clone(), None, &mode)?.audio.states)?, frozen);
         let states = |model: &Avformer, embeddings: &Tensor, counts: &[usize]| {
             values(&encode(model, embeddings, counts)?.states)
         };
@@ -125,7 +126,8 @@ fn only_decoders_with_attention_read_visual_states() -> Result<()> {
             assert_eq!(audio.states.dim(0)?, clips.states.dim(0)? + visual);
             assert_eq!(audio.lengths == clips.lengths, visual == 0);
 
-            let share_of = |counts: &[usize]| model.attention_to_images(&audio, counts, &texts());
+            let encoded = EncodedClips::from(audio.clone());
+            let share_of = |counts: &[usize]| model.attention_to_images(&encoded, counts, &texts());
             let to_images = share_of(&COUNTS)?;
             assert_eq!(to_images.is_some(), has_attention);
             let to_images = to_images.unwrap_or_default();
@@ -154,7 +156,7 @@ fn mismatched_inputs_are_errors() -> Result<()> {
     }
     let (clips, mode) = (audio_tokens(&model.asr_model)?, Mode::inference());
     let audio = model.asr_model.encode_unadapted(clips, &mode)?;
-    let error = model.asr_model.text_losses(&audio, &texts()[..1], &mode);
+    let error = model.asr_model.text_losses(&audio.into(), &texts()[..1], &mode);
     assert!(matches!(error, Err(ModelError::BadInput(_))));
     let projection = ProjectionConfig { init_std: f64::NAN, ..ProjectionConfig::default() };
     let invalid = AvformerConfig { projection, ..AvformerConfig::default() };

@@ -44,7 +44,7 @@ fn boosted_words_are_transcribed() -> Result<()> {
         let rules = DecodingRules { boosts: boosts.to_vec(), ..rules([7, 7]) };
         let (max_new_tokens, options) = (8, GenerateOptions::default());
         let options = GenerateOptions { max_new_tokens, num_beams, ..options };
-        whisper.decoder.generate(&audio, &[2, 3], &rules, &options)
+        whisper.decoder.generate(&audio, None, &[2, 3], &rules, &options)
     };
     let tree = |words: &[&[u32]], weight: f32| {
         let bonus = Bonus { begin: weight / 2.0, next: weight };

@@ -17,7 +17,9 @@ use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, ParameterGroup, Parameters};
 use engram_models::speech::AudioStates;
 use engram_models::speech::log_mel::LogMel;
-use engram_models::whisper::{DecodingRules, Whisper, WhisperConfig, WhisperTokens};
+use engram_models::whisper::{
+    DecodingRules, EarlierContext, Whisper, WhisperConfig, WhisperTokens,
+};
 
 use super::reference::{
     assert_every_third_frame, assert_gradients, assert_output, builder, expected, fixture,
@@ -61,7 +63,7 @@ fn states_logits_and_gradients_equal_the_reference() -> Result<()> {
         let audio = whisper.encode(frames.as_tensor(), &example.lengths, &mode)?;
         assert_eq!(audio.lengths, [12, 7]);
         assert_output(("whisper", "states"), &audio.states, &example.tensors, tolerance)?;
-        let logits = whisper.decode(&example.inputs, &audio, &mode)?;
+        let logits = whisper.decode(&example.inputs, None, &audio, &mode)?;
         assert_output(("whisper", "logits"), &logits, &example.tensors, tolerance)?;
         let loss = mean_loss(&logits, &example.targets)?;
         let expected = &example.tensors["loss"];
@@ -151,55 +153,82 @@ pub fn rules(max_tokens: [usize; 2]) -> DecodingRules {
     }
 }
 
-/// Each token is the argmax of the allowed tokens, computed by the decoder without a cache. The
-/// text of a clip does not depend on the other clips of the batch.
+/// Each token is the argmax of the allowed tokens, computed by the decoder without a cache; also
+/// with embeddings before the prompt. The text of a clip does not depend on the other clips of the
+/// batch.
 #[test]
 fn texts_equal_the_decoder_without_a_cache() -> Result<()> {
     let example = example()?;
     let (whisper, _) = load(frozen_builder())?;
     let frames = example.tensors["frames"].clone();
     let audio = whisper.encode(&frames, &example.lengths, &Mode::inference())?;
-    let prompt = [2, 3];
-    let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
-    let transcripts = whisper.decoder.generate(&audio, &prompt, &rules([5, 7]), &options)?;
-    assert!(
-        transcripts.iter().any(|transcript| transcript.generated.tokens.len() > 3),
-        "{transcripts:?}"
-    );
-    for (clip, (transcript, audio)) in transcripts.iter().zip(audio.clips()?).enumerate() {
-        let tokens = &transcript.generated.tokens;
-        let inputs = PackedTokens::new(&[[&prompt, &tokens[..tokens.len() - 1]].concat()]);
-        let rows = whisper.decode(&inputs, &audio, &Mode::inference())?.to_vec2::<f32>()?;
-        let softmax = |row: &[f32], token: usize| {
-            let total: f32 = row.iter().map(|logit| logit.exp()).sum();
-            row[token].exp() / total
+    let embeddings = (waves(&[4, whisper.config.d_model], 0.9, DType::F32)? * 0.3)?;
+    let context_of = |first: usize, count: usize| -> Result<EarlierContext> {
+        let embeddings = embeddings.narrow(0, first, count)?;
+        Ok(EarlierContext { embeddings, counts: vec![2; count / 2], start: 8 })
+    };
+    // The ids of embeddings begin after the vocabulary.
+    let of_context = [vec![8, 40, 41, 2, 3], vec![8, 42, 43, 2, 3]];
+    let mut all_texts = Vec::new();
+    for (context, prompts) in
+        [(None, [vec![2, 3], vec![2, 3]]), (Some(context_of(0, 4)?), of_context)]
+    {
+        let options = GenerateOptions { max_new_tokens: 8, ..GenerateOptions::default() };
+        let decoder = &whisper.decoder;
+        let generate = |rules: &DecodingRules, options: &GenerateOptions| {
+            decoder.generate(&audio, context.as_ref(), &[2, 3], rules, options)
         };
-        assert!((transcript.no_speech_prob - softmax(&rows[0], 4)).abs() < 1e-5);
-        for (i, token) in tokens.iter().enumerate() {
-            let mut row = rows[i + 1].clone();
-            for forbidden in [5, 6, 2, 3, 4].into_iter().chain((i == 0).then_some(7)) {
-                row[forbidden] = f32::NEG_INFINITY;
+        let transcripts = generate(&rules([5, 7]), &options)?;
+        assert!(
+            transcripts.iter().any(|transcript| transcript.generated.tokens.len() > 3),
+            "{transcripts:?}"
+        );
+        for (clip, (transcript, audio)) in transcripts.iter().zip(audio.clips()?).enumerate() {
+            let (tokens, prompt) = (&transcript.generated.tokens, &prompts[clip]);
+            let inputs = PackedTokens::new(&[[&**prompt, &tokens[..tokens.len() - 1]].concat()]);
+            let extra = context.as_ref().map(|context| &context.embeddings);
+            let rows = whisper.decode(&inputs, extra, &audio, &Mode::inference())?;
+            let rows = rows.to_vec2::<f32>()?;
+            let rows = &rows[prompt.len() - 2..];
+            let softmax = |row: &[f32], token: usize| {
+                let total: f32 = row.iter().map(|logit| logit.exp()).sum();
+                row[token].exp() / total
+            };
+            assert!((transcript.no_speech_prob - softmax(&rows[0], 4)).abs() < 1e-5);
+            for (i, token) in tokens.iter().enumerate() {
+                let mut row = rows[i + 1].clone();
+                for forbidden in [5, 6, 2, 3, 4].into_iter().chain((i == 0).then_some(7)) {
+                    row[forbidden] = f32::NEG_INFINITY;
+                }
+                let best = (0..40).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap_or(0);
+                if i < [5, 7][clip] {
+                    assert_eq!(best as u32, *token, "clip {clip}, token {i}");
+                    let expected = softmax(&row, best).ln();
+                    assert!((transcript.generated.log_probabilities[i] - expected).abs() < 1e-4);
+                } else {
+                    assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
+                }
             }
-            let best = (0..40).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap_or(0);
-            if i < [5, 7][clip] {
-                assert_eq!(best as u32, *token, "clip {clip}, token {i}");
-                let expected = softmax(&row, best).ln();
-                assert!((transcript.generated.log_probabilities[i] - expected).abs() < 1e-4);
-            } else {
-                assert_eq!((*token, i), (1, [5, 7][clip]), "a text of {i} tokens is ended");
-            }
+            let mut rules_of_clip = rules([5, 7]);
+            rules_of_clip.max_tokens = vec![rules_of_clip.max_tokens[clip]];
+            let own = context.as_ref().map(|_| context_of(2 * clip, 2)).transpose()?;
+            let alone =
+                decoder.generate(&audio, own.as_ref(), &[2, 3], &rules_of_clip, &options)?;
+            assert_eq!(&alone[0].generated.tokens, tokens);
         }
-        let mut rules_of_clip = rules([5, 7]);
-        rules_of_clip.max_tokens = vec![rules_of_clip.max_tokens[clip]];
-        let alone = whisper.decoder.generate(&audio, &prompt, &rules_of_clip, &options)?;
-        assert_eq!(&alone[0].generated.tokens, tokens);
+        // Beam search finds a text that is at least as likely.
+        let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
+        let beam_transcripts = generate(&rules([5, 7]), &beams)?;
+        for (beam, greedy) in beam_transcripts.iter().zip(&transcripts) {
+            assert!(beam.generated.log_probability >= greedy.generated.log_probability - 1e-5);
+        }
+        all_texts.push(transcripts.into_iter().map(|t| t.generated.tokens).collect::<Vec<_>>());
     }
-    // Beam search finds a text that is at least as likely.
-    let beams = GenerateOptions { num_beams: 4, length_penalty: 0.0, ..options };
-    let beam_transcripts = whisper.decoder.generate(&audio, &prompt, &rules([5, 7]), &beams)?;
-    for (beam, greedy) in beam_transcripts.iter().zip(&transcripts) {
-        assert!(beam.generated.log_probability >= greedy.generated.log_probability - 1e-5);
-    }
+    assert_ne!(all_texts[0], all_texts[1]);
+    let uneven = EarlierContext { counts: vec![1, 3], ..context_of(0, 4)? };
+    let options = GenerateOptions::default();
+    let error = whisper.decoder.generate(&audio, Some(&uneven), &[2, 3], &rules([5, 7]), &options);
+    assert!(error.is_err_and(|error| error.to_string().contains("same number of embeddings")));
     Ok(())
 }
 
@@ -214,9 +243,9 @@ fn invalid_inputs_are_errors() -> Result<()> {
     assert!(whisper.encode(&frames, &[24], &mode).is_err());
     let audio = whisper.encode(&frames, &[14, 12], &mode)?;
     let options = GenerateOptions { max_new_tokens: 10, ..GenerateOptions::default() };
-    let result = whisper.decoder.generate(&audio, &[2, 3], &rules([5, 7]), &options);
+    let result = whisper.decoder.generate(&audio, None, &[2, 3], &rules([5, 7]), &options);
     assert!(result.unwrap_err().to_string().contains("12 tokens"));
-    assert!(whisper.decoder.generate(&audio, &[], &rules([5, 7]), &options).is_err());
+    assert!(whisper.decoder.generate(&audio, None, &[], &rules([5, 7]), &options).is_err());
     let config = |change: fn(&mut WhisperConfig)| {
         let mut config = WhisperConfig::default();
         change(&mut config);
@@ -251,7 +280,7 @@ fn adapted_loss(
     let lengths = audio_tokens.lengths.iter().map(|length| length + 1).collect();
     let with_token = AudioStates { states: Tensor::cat(&rows, 0)?, lengths };
     let audio = whisper.encoder.forward(with_token, &adapters[0], &mode)?;
-    let logits = whisper.decoder.forward(&example.inputs, &audio, &adapters[1], &mode)?;
+    let logits = whisper.decoder.forward(&example.inputs, None, &audio, &adapters[1], &mode)?;
     mean_loss(&logits, &example.targets)
 }
 
@@ -340,7 +369,7 @@ fn tiny_en_equals_the_states_and_logits_of_the_reference() -> Result<()> {
     let audio = whisper.encode(&frames, &[3000], &Mode::inference())?;
     assert!(difference(&every_nth_row(&audio.states, 40)?, "states")? < 1e-3);
     let inputs = PackedTokens::new(&[[50_257, 50_362]]);
-    let logits = whisper.decode(&inputs, &audio, &Mode::inference())?;
+    let logits = whisper.decode(&inputs, None, &audio, &Mode::inference())?;
     let logits = every_nth_row(&logits.t()?.contiguous()?, 50)?.t()?.contiguous()?;
     assert!(difference(&logits, "logits")? < 1e-3);
     Ok(())

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use engram_infer::reveal::answerer::{Answer, Answerer, Evidence};
+use engram_infer::reveal::answerer::{Answer, Answerer, Detail, Evidence};
 use engram_infer::reveal::is_correct;
 use engram_memory::format::manifest::CURRENT;
 use engram_memory::search::Filter;
@@ -73,6 +73,9 @@ pub(super) struct QuestionRequest {
     /// Ids of entries to exclude from the memory.
     #[serde(default)]
     without: Vec<i64>,
+    /// Whether to compute the Shapley values of the entries.
+    #[serde(default)]
+    shapley: bool,
     /// The id of the test question whose answers are the correct ones; `None` for a user's
     /// question.
     #[serde(default)]
@@ -154,7 +157,9 @@ impl RevealRun {
     pub(super) fn answer(&self, request: &QuestionRequest) -> anyhow::Result<MarkedAnswer> {
         let image = Upload::of(&request.image)?.context("a question needs an image")?;
         let question = uploads::trimmed(&request.question)?;
-        let answer = self.current_run()?.0.answer_one(question, image.path(), &request.without);
+        let detail = Detail { attribution: true, shapley: request.shapley, curves: false };
+        let answerer = self.current_run()?.0;
+        let answer = answerer.answer_one(question, image.path(), &request.without, detail);
         let answer = answer.map_err(|error| image.without_path(error.into()))?;
         let test_question = request.test_question.map(|id| self.questions.get(id)).transpose()?;
         let correct = test_question.map(|test| is_correct(&answer.answer, &test.answers));
@@ -176,7 +181,9 @@ impl RevealRun {
                 // The image file may be missing.
                 let Ok(image) = self.upload(question) else { continue };
                 let text = Some(question.text.as_str()).filter(|text| !text.is_empty());
-                let answer = |without: &[i64]| answerer.answer_one(text, image.path(), without);
+                let answer = |without: &[i64]| {
+                    answerer.answer_one(text, image.path(), without, Detail::default())
+                };
                 let full = answer(&[])?;
                 let is_retrieved = |id: i64| full.evidence.iter().any(|entry| entry.id == id);
                 if !is_correct(&full.answer, &question.answers)

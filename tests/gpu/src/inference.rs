@@ -9,7 +9,7 @@ use engram_data::patent::PhrasePair;
 use engram_data::world::questions::Split;
 use engram_infer::asr::{AsrModel, TranscribeOptions};
 use engram_infer::encode::Encoder;
-use engram_infer::reveal::answerer::Answerer;
+use engram_infer::reveal::answerer::{Answerer, Detail};
 use engram_infer::similarity::run::SimilarityRun;
 use engram_models::compute::Compute;
 use engram_train::studies::speech::corpus::Corpus;
@@ -102,14 +102,16 @@ fn embeddings(run: &Path, compute: &Compute) -> Result<Vec<f64>> {
 fn answer(run: &Path, compute: &Compute) -> Result<(Vec<f64>, Vec<String>)> {
     let answerer = Answerer::open(run, None, None, Vec::new(), compute, None)?;
     let path = image_file(run.parent().context("the run has no parent")?)?;
+    let detail = Detail { attribution: true, shapley: true, curves: false };
     let (mut values, mut texts) = (Vec::new(), Vec::new());
     for question in ["Who made it?", "What is the colour of the badge?", "Where is it?"] {
-        let answer = answerer.answer_one(Some(question), &path, &[])?;
+        let answer = answerer.answer_one(Some(question), &path, &[], detail)?;
         values.push(answer.log_probability);
         for evidence in answer.evidence {
             values.extend([evidence.score, evidence.gate, evidence.prior.unwrap_or_default()]);
             values.extend(evidence.attribution);
             values.extend(evidence.gradient_attribution);
+            values.extend(evidence.shapley);
         }
         texts.push(answer.answer);
     }

@@ -366,7 +366,9 @@ fn asr(model: &FrozenAsrModel) -> Result<Outputs> {
     let encoded = model.encode_unadapted(audio_tokens(model)?, &mode())?;
     let losses = match model {
         FrozenAsrModel::Conformer(model) => model.losses(&encoded, &texts(), &mode())?,
-        FrozenAsrModel::Whisper { .. } => model.text_losses(&encoded, &texts(), &mode())?,
+        FrozenAsrModel::Whisper { .. } => {
+            model.text_losses(&encoded.clone().into(), &texts(), &mode())?
+        }
     };
     Ok(vec![encoded.states, losses])
 }
@@ -403,7 +405,7 @@ pub fn whisper(builder: &ParameterBuilder) -> Result<FrozenAsrModel> {
         ..WhisperConfig::default()
     };
     let model = Box::new(Whisper::new(&config, builder)?);
-    Ok(FrozenAsrModel::Whisper { model, prompt: vec![5, 6], end: 4 })
+    Ok(FrozenAsrModel::Whisper { model, prompt: vec![5, 6], end: 4, previous: Some(7) })
 }
 
 fn avformer(asr_model: FrozenAsrModel, builder: &ParameterBuilder) -> Result<Outputs> {
@@ -426,8 +428,8 @@ fn avformer(asr_model: FrozenAsrModel, builder: &ParameterBuilder) -> Result<Out
     let losses = model.asr_model.text_losses(&encoded, &texts(), &mode())?;
     let without = model.encode(audio, None, &mode())?;
     let target = unadapted.states.narrow(0, 0, unadapted.lengths[0])?.to_device(&Device::Cpu)?;
-    let distance = state_distance(&without, &[(0, &target)])?;
-    Ok(vec![encoded.states, losses, distance])
+    let distance = state_distance(&without.audio, &[(0, &target)])?;
+    Ok(vec![encoded.audio.states, losses, distance])
 }
 
 /// Two texts for a model. The first has an image.

@@ -37,8 +37,7 @@ impl Answerer {
     }
 
     /// Answers a question about an image, or describes the image if `question` is `None`. The
-    /// entries with the ids in `ignored_ids` are left out. The answer includes the attribution of
-    /// the retrieved entries.
+    /// entries with the ids in `ignored_ids` are left out.
     ///
     /// # Errors
     /// An image does not decode, or the memory is damaged.
@@ -47,6 +46,7 @@ impl Answerer {
         question: Option<&str>,
         image: &Path,
         ignored_ids: &[i64],
+        detail: Detail,
     ) -> Result<Answer> {
         let question = Question {
             id: Value::Null,
@@ -55,7 +55,6 @@ impl Answerer {
             image_index: 0,
             line: 0,
         };
-        let detail = Detail { attribution: true, curves: false };
         let mut answers =
             self.answer_about(&self.image_corpus(Some(image)), &[question], detail, ignored_ids)?;
         answers.pop().ok_or_else(|| "no answer was generated".into())

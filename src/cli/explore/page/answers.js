@@ -23,8 +23,8 @@ let questionListRequests = 0;
 /** Index of each run's memory, by index of the run. */
 const memoryOf = new Map();
 
-/** The attribution of the whole answer to an entry, in nats. */
-const totalAttribution = (entry) => (entry.attribution ?? []).reduce((sum, value) => sum + value, 0);
+/** The sum over the tokens of an answer. */
+const total = (values) => (values ?? []).reduce((sum, value) => sum + value, 0);
 const run = () => byId("answer-run").value;
 
 /** Puts the answer beside the form; in one column, below the form or below the chosen test question. */
@@ -105,6 +105,7 @@ async function answer() {
     question: byId("question").value,
     image: questionImage.asBase64(),
     without: [...switchedOff.keys()],
+    shapley: byId("shapley").checked,
     test_question: testQuestion?.id ?? null,
   };
   const response = await waiting(byId("answer"), () => ask(`/api/runs/${run()}/answer`, request));
@@ -117,7 +118,7 @@ async function answer() {
 }
 
 function draw(response) {
-  const totals = response.evidence.map(totalAttribution);
+  const totals = response.evidence.map((entry) => total(entry.attribution));
   // Entries with the highest attribution get the first colours.
   const ranked = response.evidence.map((_, index) => index).sort((a, b) => totals[b] - totals[a]);
   const colour = (index) => seriesClass(ranked.indexOf(index));
@@ -179,6 +180,7 @@ function entryCard(entry, attribution, colour, isOn) {
   });
   const details = [
     attribution !== null && `attribution ${formatNumber(attribution)} nats`,
+    entry.shapley && `Shapley value ${formatNumber(total(entry.shapley))} nats`,
     `score ${entry.score.toFixed(4)}`,
     `gate ${entry.gate.toFixed(3)}`,
     entry.prior !== undefined && `prior ${entry.prior.toFixed(2)}`,

@@ -3,6 +3,7 @@
 import { byId } from "./page.js";
 
 export const TERMS = {
+  shapley: "The entry's share of what the retrieved entries add to the log-probability of the answer, in nats: the gain when it joins the entries before it, averaged over all orders.",
   attribution: "How much less likely the answer is without this entry, in nats. An attribution of 2.3 nats means 10 times less likely.",
   score: "The similarity of the query and the entry's key (their cosine, from -1 to 1), times the gate. The entries with the highest scores are retrieved.",
   gate: "The weight from 0 to 1 that the model gives to the entry's source for this query. It multiplies the score.",

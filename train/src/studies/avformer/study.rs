@@ -298,7 +298,7 @@ impl Study for AvformerStudy {
         let lengths = states.iter().map(|states| states.dim(0)).collect::<Result<Vec<_>, _>>()?;
         let audio_states = AudioStates { states: Tensor::cat(&states, 0)?, lengths };
         let tokens = audio_states.states.dim(0)?;
-        let audio = if feed.frames {
+        let encoded = if feed.frames {
             let frames: Vec<Vec<usize>> =
                 batch.iter().map(|drawn| self.frames_to_show(drawn)).collect();
             let counts: Vec<usize> = frames.iter().map(Vec::len).collect();
@@ -309,7 +309,8 @@ impl Study for AvformerStudy {
             avformer.encode(audio_states, None, &mode)?
         };
         let texts: Vec<Vec<u32>> = batch_clips.iter().map(|clip| clip.tokens.clone()).collect();
-        let losses = self.frozen_model.text_losses(&audio, &texts, &mode)?;
+        let losses = self.frozen_model.text_losses(&encoded, &texts, &mode)?;
+        let audio = &encoded.audio;
         // A clip that is too short for its text has an infinite loss, so it is excluded.
         let feasible: Vec<u32> = match &self.frozen_model {
             FrozenAsrModel::Whisper { .. } => (0..batch.len() as u32).collect(),
@@ -326,7 +327,7 @@ impl Study for AvformerStudy {
         };
         let mut parts = Vec::new();
         if let Some((distillation_loss, distance)) =
-            self.distance_loss(&batch_clips, &audio, feed)?
+            self.distance_loss(&batch_clips, audio, feed)?
         {
             loss = (loss + distillation_loss)?;
             parts.push(("state_distance".into(), distance));

@@ -81,9 +81,9 @@ impl AvformerStudy {
             for (input, texts) in inputs.iter().zip(&mut texts) {
                 let (embeddings, counts) = self.visual_input(clips, indices.clone(), *input)?;
                 let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-                let audio =
+                let encoded =
                     avformer.encode(audio_inputs.clone(), Some(&visual), &Mode::inference())?;
-                texts.extend(self.asr_model.texts_of(&audio, &samples)?);
+                texts.extend(self.asr_model.texts_of(&encoded, &samples)?);
             }
             progress.count(indices.end as u64);
         }
@@ -103,11 +103,11 @@ impl AvformerStudy {
             let batch = &clips[indices.clone()];
             let (embeddings, counts) = self.visual_input(clips, indices, VisualInput::Right)?;
             let visual = VisualTokens { embeddings: &embeddings, counts: &counts };
-            let audio =
+            let encoded =
                 avformer.encode(self.encoder_inputs(batch)?, Some(&visual), &Mode::inference())?;
             let texts = batch.iter().map(|clip| self.asr_model.tokens_of(&clip.text));
             let texts = texts.collect::<Result<Vec<_>, _>>()?;
-            let Some(shares) = avformer.attention_to_images(&audio, &counts, &texts)? else {
+            let Some(shares) = avformer.attention_to_images(&encoded, &counts, &texts)? else {
                 return Ok(None);
             };
             means.extend(shares.iter().map(|shares| mean(shares)));
