@@ -13,6 +13,7 @@ use engram_infer::reveal::answerer::{self, Answerer, Detail, Evidence};
 use engram_infer::reveal::evidence::area;
 use engram_infer::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
 use engram_infer::reveal::questions::{Questions, read_questions};
+use engram_infer::reveal::shapley::MAX_ENTRIES;
 use engram_memory::Store;
 use engram_train::studies::reveal::evaluation::restore_missing_memory;
 use serde::Serialize;
@@ -213,6 +214,12 @@ impl Answer {
             Ok(Answerer::open(&self.run, memory, self.k, images, &compute, value_reader())?)
         };
         let answerer = log::stage("opened the run and its memory", open)?;
+        anyhow::ensure!(
+            self.evidence != Some(Method::Shapley) || answerer.k() <= MAX_ENTRIES,
+            "--evidence shapley needs a pass for each subset of the {} entries; give -k \
+             {MAX_ENTRIES} or less",
+            answerer.k()
+        );
         let options = [
             ("--evidence", self.evidence.is_some()),
             ("--curves", self.curves),

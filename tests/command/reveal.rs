@@ -163,6 +163,8 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     assert_eq!(fs::read(folder.join("world/few.jsonl")).unwrap(), few);
     let part = "--evidence needs retrieved entries";
     refused(folder, &format!("{answer} x.jsonl -k 0 --evidence"), part);
+    let part = "give -k 10 or less";
+    refused(folder, &format!("{answer} x.jsonl -k 11 --evidence shapley"), part);
 
     // Truncated questions give a note.
     let line = few.split(|byte| *byte == b'\n').next().unwrap();

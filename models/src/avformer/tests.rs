@@ -197,7 +197,7 @@ fn visual_tokens_in_the_prompt_belong_to_their_clip() -> Result<()> {
     assert!((of_both[0] - of_none[0]).abs() < 1e-5 && (of_both[1] - of_none[1]).abs() > 1e-3);
     assert!(model.attention_to_images(&with, &[0, 2], &texts())?.is_none());
 
-    // Groups have clips with equally many tokens; greedy texts follow from the losses' logits.
+    // Groups have clips with equally many tokens, and each clip keeps its own.
     let groups = with.by_context_length()?;
     assert_eq!(groups.iter().map(|(indices, _)| indices[0]).collect::<Vec<_>>(), [0, 1]);
     for (indices, clips) in &groups {

@@ -48,8 +48,10 @@ for language in "${languages[@]}"; do
         "do not match their texts"
 done
 
+leave_out=()
+[ ! -s "$out/leave-out.txt" ] || leave_out=(--leave-out "$out/leave-out.txt")
 [ -d "$out/voices" ] || "$engram" data voices "$stamps" --backgrounds "$photographs" --sounds-db 0 --seed "$seed" \
-    --languages "$(IFS=,; echo "${languages[*]}")" --leave-out "$out/leave-out.txt" --out "$out/voices"
+    --languages "$(IFS=,; echo "${languages[*]}")" "${leave_out[@]}" --out "$out/voices"
 [ -d "$out/memory" ] || "$engram" memory build --model "$encoder" --entries "$stamps/entries.jsonl" --out "$out/memory"
 
 train() { # language, name, settings
