@@ -6,11 +6,9 @@ use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use engram_eval::metric::spearman::spearman;
 use engram_infer::finished_run::study;
 use engram_infer::reveal;
-use engram_infer::reveal::answerer::{self, Answerer, Detail, Evidence};
-use engram_infer::reveal::evidence::area;
+use engram_infer::reveal::answerer::{self, Answerer, Detail};
 use engram_infer::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
 use engram_infer::reveal::questions::{Questions, read_questions};
 use engram_infer::reveal::shapley::MAX_ENTRIES;
@@ -66,9 +64,6 @@ pub struct Answer {
         conflicts_with = "haystack"
     )]
     evidence: Option<Method>,
-    /// Add deletion and insertion curves, which measure the quality of the attributions
-    #[arg(long, conflicts_with = "haystack")]
-    curves: bool,
     /// Use this memory instead of the run's own: the folder or address of a copy of it
     #[arg(long, value_name = "MEMORY")]
     memory: Option<InputFolder>,
@@ -129,15 +124,13 @@ impl Answer {
         }
         let detail = Detail {
             attribution: self.evidence.is_some(),
-            curves: self.curves,
             shapley: self.evidence == Some(Method::Shapley),
         };
         let bar = output::progress_bar(questions.len(), "answers");
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
         for questions in questions.chunks(BATCH) {
             for answer in answerer.answer(questions, detail)? {
-                let (rank_correlation, credit) = (rank_correlation(&answer), quality(&answer));
-                let answer = AnswerLine { rank_correlation, credit, answer };
+                let answer = AnswerLine { credit: quality(&answer), answer };
                 serde_json::to_writer(&mut lines, &answer)?;
                 lines.push(b'\n');
                 answers.push(answer);
@@ -159,8 +152,8 @@ impl Answer {
             ));
         }
         let credit: Vec<&[CreditQuality]> = answers.iter().map(|line| &*line.credit).collect();
-        for text in attribution_quality(&answers).into_iter().chain(credit::table(&credit)) {
-            output::print(&text)?;
+        if let Some(table) = credit::table(&credit) {
+            output::print(&table)?;
         }
         let answers = counted(answers.len(), "answer");
         output::note(&format!("{answers} written to {}", self.out.display()));
@@ -222,7 +215,6 @@ impl Answer {
         );
         let options = [
             ("--evidence", self.evidence.is_some()),
-            ("--curves", self.curves),
             ("--memory", self.memory.is_some()),
             ("--haystack", self.input.haystack.is_some()),
         ];
@@ -258,61 +250,7 @@ struct TaskWithReply<'a> {
 struct AnswerLine {
     #[serde(flatten)]
     answer: answerer::Answer,
-    /// Spearman's correlation between the exact and the estimated attributions of the entries,
-    /// each summed over the answer; `None` without attributions, and if it is undefined.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rank_correlation: Option<f64>,
     /// The quality of the attributions; empty without Shapley values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     credit: Vec<CreditQuality>,
-}
-
-fn rank_correlation(answer: &answerer::Answer) -> Option<f64> {
-    let sums = |attribution: fn(&Evidence) -> &[f64]| -> Vec<f64> {
-        answer.evidence.iter().map(|evidence| attribution(evidence).iter().sum()).collect()
-    };
-    let exact = sums(|evidence| &evidence.attribution);
-    let estimated = sums(|evidence| &evidence.gradient_attribution);
-    spearman(&exact, &estimated).ok().filter(|rho| rho.is_finite())
-}
-
-/// The quality of the attributions over all answers, as text; `None` without curves.
-fn attribution_quality(answers: &[AnswerLine]) -> Option<String> {
-    let mean = |values: Vec<f64>| {
-        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-    };
-    let correlations: Vec<f64> =
-        answers.iter().filter_map(|answer| answer.rank_correlation).collect();
-    let correlation_count = correlations.len();
-    let mut lines = Vec::new();
-    if let Some(correlation) = mean(correlations) {
-        lines.push(format!(
-            "gradient attribution vs. leave-one-out: Spearman {correlation:.3}, mean of {}",
-            counted(correlation_count, "answer")
-        ));
-    }
-    let curves = || answers.iter().flat_map(|line| &line.answer.curves);
-    let orders = curves().map(|curves| curves.order);
-    let mut names: Vec<&str> = Vec::new();
-    for name in orders {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    if !names.is_empty() {
-        lines.push(
-            "mean log-probability of the answer in nats, as entries are removed or added"
-                .to_owned(),
-        );
-        lines.push(format!("{:<16} {:>9} {:>9}", "order", "deletion", "insertion"));
-    }
-    for name in names {
-        let curves_of_order: Vec<_> = curves().filter(|curves| curves.order == name).collect();
-        let deletion =
-            mean(curves_of_order.iter().map(|ordered| area(&ordered.curves.deletion)).collect())?;
-        let insertion =
-            mean(curves_of_order.iter().map(|ordered| area(&ordered.curves.insertion)).collect())?;
-        lines.push(format!("{name:<16} {deletion:>9.3} {insertion:>9.3}"));
-    }
-    (!lines.is_empty()).then(|| lines.join("\n"))
 }

@@ -28,8 +28,8 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     let few: String = questions.lines().take(5).map(|line| format!("{line}\n")).collect();
     fs::write(folder.join("world/few.jsonl"), few).unwrap();
     let answer = "answer run --questions world/few.jsonl --quiet --out";
-    let report = succeeds(folder, &format!("{answer} answers.jsonl --evidence shapley --curves"));
-    for part in ["Spearman", "insertion", "LDS", "fusion weight"] {
+    let report = succeeds(folder, &format!("{answer} answers.jsonl -k 3 --evidence shapley"));
+    for part in ["LDS", "fusion weight"] {
         assert!(report.contains(part), "{report}");
     }
     let answers = lines(&folder.join("answers.jsonl"));
@@ -45,26 +45,23 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
             assert_eq!(entry["shapley"].as_array().unwrap().len(), tokens);
             assert!(entry["gate"].as_f64().unwrap() <= 1.0 && entry["text"].is_string());
         }
-        // The deletion curve starts, and the insertion curve ends, with all entries.
-        let curves = &answer["curves"][0];
-        let ends = [&curves["deletion"][0], &curves["insertion"][evidence.len()]];
-        let total = answer["log_probability"].as_f64().unwrap();
-        for end in ends {
-            assert!((end.as_f64().unwrap() - total).abs() < 1e-3, "{end} {total}");
-        }
-        // Shapley values share the difference between all entries and none.
-        let shares = evidence.iter().flat_map(|entry| entry["shapley"].as_array().unwrap());
-        let shares: f64 = shares.map(|share| share.as_f64().unwrap()).sum();
-        let gain = total - curves["insertion"][0].as_f64().unwrap();
-        assert!((shares - gain).abs() < 1e-3, "{shares} {gain}");
+        let credit = |method: &str| {
+            let mut methods = answer["credit"].as_array().unwrap().iter();
+            methods.find(|quality| quality["method"] == method).unwrap()
+        };
+        let sums = |values: &str| {
+            let tokens = |entry: &Value| entry[values].as_array().unwrap().clone();
+            let sum = |entry| tokens(entry).iter().map(|token| token.as_f64().unwrap()).sum();
+            evidence.iter().map(sum).collect::<Vec<f64>>()
+        };
+        // The Shapley values share what the answer loses without all three entries.
+        let shares: f64 = sums("shapley").iter().sum();
+        let drop = &credit("shapley")["drop"];
+        assert!((drop[1].as_f64().unwrap() - shares).abs() < 1e-3, "{drop} {shares}");
         // Without the entry of the largest attribution, the answer loses that attribution.
-        let credit = &answer["credit"][1];
-        let largest = evidence.iter().map(|entry| {
-            let tokens = entry["attribution"].as_array().unwrap();
-            tokens.iter().map(|token| token.as_f64().unwrap()).sum::<f64>()
-        });
-        let largest = largest.fold(f64::NEG_INFINITY, f64::max);
-        assert!((credit["drop"][0].as_f64().unwrap() - largest).abs() < 1e-3, "{credit}");
+        let largest = sums("attribution").into_iter().fold(f64::NEG_INFINITY, f64::max);
+        let drop = &credit("leave-one-out")["drop"];
+        assert!((drop[0].as_f64().unwrap() - largest).abs() < 1e-3, "{drop} {largest}");
     }
 
     // The haystack tasks use their own entries and are scored.
@@ -203,7 +200,6 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
     fs::write(&weights, original).unwrap();
 
     // Options without effect are refused; the error for an image that does not decode has the line.
-    refused(folder, &format!("{answer} y.jsonl -k 0 --curves"), "--curves needs retrieved entries");
     let text = fs::read_to_string(folder.join("world/few.jsonl")).unwrap();
     let image = text.lines().nth(1).unwrap().split("views/").nth(1).unwrap();
     let image = folder.join("world/views").join(image.split('"').next().unwrap());

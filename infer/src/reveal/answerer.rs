@@ -23,7 +23,7 @@ use serde_json::Value;
 use super::augmentation::BatchAugmentation;
 use super::corpus::Corpus;
 use super::encoding::{Encoding, MODEL, TOKENIZER};
-use super::evidence::{Attribution, AttributionCase, Curves, order};
+use super::evidence::{Attribution, AttributionCase};
 use super::feature_maps::FeatureMaps;
 use super::forward::{EntryRef, Forward};
 use super::identity::Identity;
@@ -57,10 +57,6 @@ pub struct Answer {
     /// answer reached its maximum length. Empty unless [`Detail`] requests the attribution.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<String>,
-    /// The answer's log-probability as entries are deleted or inserted, in several orders. Empty
-    /// unless [`Detail::curves`].
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub curves: Vec<OrderedCurves>,
     /// The answer's log-probability for each subset of the evidence: entry `i` is in subset `s` if
     /// bit `i` of `s` is set. Empty unless [`Detail::shapley`].
     #[serde(skip)]
@@ -128,24 +124,11 @@ impl Evidence {
     }
 }
 
-/// The curves of one order of the entries.
-#[derive(Debug, Clone, Serialize)]
-pub struct OrderedCurves {
-    /// The quantity that sorts the entries: `attribution` (exact), `gradient` (estimated
-    /// attribution), `score` or `reversed score`.
-    pub order: &'static str,
-    /// The curves.
-    #[serde(flatten)]
-    pub curves: Curves,
-}
-
 /// The optional parts of an answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Detail {
     /// The attribution of each entry.
     pub attribution: bool,
-    /// Deletion and insertion curves. This also requests the attribution.
-    pub curves: bool,
     /// The Shapley value of each entry. This also requests the attribution.
     pub shapley: bool,
 }
@@ -350,7 +333,6 @@ impl Answerer {
                 log_probability: f64::from(generated.log_probability),
                 evidence: Vec::new(),
                 tokens: Vec::new(),
-                curves: Vec::new(),
                 subsets: Vec::new(),
             };
             if let (Some(retriever), false) = (&self.retriever, query_entries[0].is_empty()) {
@@ -364,7 +346,7 @@ impl Answerer {
                         Evidence::of(entry, hit, &gates[i * num_sources..][..num_sources]);
                     answer.evidence.push(Evidence { prior: Some(f64::from(prior)), ..evidence });
                 }
-                if detail.attribution || detail.curves || detail.shapley {
+                if detail.attribution || detail.shapley {
                     let case = AttributionCase {
                         forward,
                         base: base.select(&[i])?,
@@ -436,18 +418,6 @@ fn read(path: &Path) -> Result<String> {
 /// Adds the attribution of each entry to an answer, and what else `detail` requests.
 fn add_attribution(case: &AttributionCase<'_>, detail: Detail, answer: &mut Answer) -> Result<()> {
     let Attribution { exact, gradient, .. } = case.attribution()?;
-    if detail.curves {
-        let by_score: Vec<usize> = (0..exact.len()).collect();
-        let orders = [
-            ("attribution", order(&exact)),
-            ("gradient", order(&gradient)),
-            ("score", by_score.clone()),
-            ("reversed score", by_score.into_iter().rev().collect()),
-        ];
-        for (name, order) in orders {
-            answer.curves.push(OrderedCurves { order: name, curves: case.curves(&order)? });
-        }
-    }
     for ((evidence, exact), gradient) in answer.evidence.iter_mut().zip(exact).zip(gradient) {
         (evidence.attribution, evidence.gradient_attribution) = (exact, gradient);
     }

@@ -5,9 +5,9 @@
 //! - **Gradient**: a first-order estimate of the exact attribution, from the derivative with
 //!   respect to the entry's fusion weight (one backward pass per token, for any number of entries).
 //!
-//! The paper names attribution as future work. Deletion and insertion curves (Petsiuk et al., arXiv
-//! 1806.07421) measure how good an attribution is: entries are removed, or added, in the order of
-//! their attribution. The better the order, the sooner the answer's log-probability changes.
+//! The paper names attribution as future work. Deletion curves (Petsiuk et al., arXiv 1806.07421)
+//! measure how good an attribution is: entries are removed in the order of their attribution. The
+//! better the order, the sooner the answer's log-probability falls.
 
 use candle_core::{DType, Tensor, Var};
 use engram_models::compute::to_host;
@@ -29,16 +29,6 @@ pub struct Attribution {
     pub exact: Vec<Vec<f64>>,
     /// The first-order estimate of `exact`, from the gradient.
     pub gradient: Vec<Vec<f64>>,
-}
-
-/// The answer's log-probability as entries are deleted or inserted one by one. Each curve has one
-/// value per number of moved entries, from none to all.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Curves {
-    /// From all entries to none.
-    pub deletion: Vec<f64>,
-    /// From no entry to all.
-    pub insertion: Vec<f64>,
 }
 
 /// A query, its retrieved entries, and the answer to attribute.
@@ -75,15 +65,13 @@ impl AttributionCase<'_> {
         Ok(Attribution { log_probabilities, exact, gradient: self.gradient_attribution()? })
     }
 
-    /// Computes the curves for entries that are deleted and inserted in this order.
-    pub fn curves(&self, order: &[usize]) -> Result<Curves> {
-        let count = order.len();
-        let deleted = (0..=count).map(|moved| order[moved..].to_vec());
-        let inserted = (0..=count).map(|moved| order[..moved].to_vec());
-        let subsets: Vec<Vec<usize>> = deleted.chain(inserted).collect();
-        let sums = self.log_probabilities(&subsets)?;
-        let mut sums = sums.iter().map(|tokens| tokens.iter().sum::<f64>());
-        Ok(Curves { deletion: sums.by_ref().take(count + 1).collect(), insertion: sums.collect() })
+    /// The answer's log-probability as the entries are deleted one by one in this order, from all
+    /// entries to none.
+    pub fn deletion_curve(&self, order: &[usize]) -> Result<Vec<f64>> {
+        let subsets: Vec<Vec<usize>> =
+            (0..=order.len()).map(|deleted| order[deleted..].to_vec()).collect();
+        let tokens = self.log_probabilities(&subsets)?;
+        Ok(tokens.iter().map(|tokens| tokens.iter().sum()).collect())
     }
 
     /// The log-probability of each answer token, for each subset of the entries.

@@ -157,7 +157,7 @@ impl RevealRun {
     pub(super) fn answer(&self, request: &QuestionRequest) -> anyhow::Result<MarkedAnswer> {
         let image = Upload::of(&request.image)?.context("a question needs an image")?;
         let question = uploads::trimmed(&request.question)?;
-        let detail = Detail { attribution: true, shapley: request.shapley, curves: false };
+        let detail = Detail { attribution: true, shapley: request.shapley };
         let answerer = self.current_run()?.0;
         let answer = answerer.answer_one(question, image.path(), &request.without, detail);
         let answer = answer.map_err(|error| image.without_path(error.into()))?;

@@ -102,7 +102,7 @@ fn embeddings(run: &Path, compute: &Compute) -> Result<Vec<f64>> {
 fn answer(run: &Path, compute: &Compute) -> Result<(Vec<f64>, Vec<String>)> {
     let answerer = Answerer::open(run, None, None, Vec::new(), compute, None)?;
     let path = image_file(run.parent().context("the run has no parent")?)?;
-    let detail = Detail { attribution: true, shapley: true, curves: false };
+    let detail = Detail { attribution: true, shapley: true };
     let (mut values, mut texts) = (Vec::new(), Vec::new());
     for question in ["Who made it?", "What is the colour of the badge?", "Where is it?"] {
         let answer = answerer.answer_one(Some(question), &path, &[], detail)?;

@@ -232,7 +232,7 @@ fn deletion_areas_of(
     let target = sequencer.generated(&answer.tokens);
     let case = AttributionCase { forward, base, query, entries_to_fuse, target };
     let Attribution { exact, gradient, .. } = case.attribution()?;
-    let area_by = |order: &[usize]| Ok::<_, StudyError>(area(&case.curves(order)?.deletion));
+    let area_by = |order: &[usize]| Ok::<_, StudyError>(area(&case.deletion_curve(order)?));
     Ok(DeletionAreas {
         image: example.image,
         exact: area_by(&order(&exact))?,
