@@ -15,7 +15,7 @@ recipe="$(cd "$(dirname "$0")" && pwd)/stamps.toml"
 stamps="$1" whisper="$2" encoder="$3" photographs="$4" out="$5"
 languages=("${@:6}")
 [ ${#languages[@]} -gt 0 ] || languages=(fr es ro ca)
-engram=${ENGRAM:-engram} seed=${SEED:-1} steps=${STEPS:-500} test=${TEST:-.*}
+engram=${ENGRAM:-engram} seed=${SEED:-1} steps=${STEPS:-400} test=${TEST:-.*}
 for program in "$engram" jq espeak-ng; do
     command -v "$program" > /dev/null || { echo "$program is missing; install it" >&2; exit 2; }
 done
