@@ -54,8 +54,8 @@ pub struct Answer {
     /// Output file: JSON lines; - is standard output
     #[arg(long, value_name = "FILE")]
     out: OutputFile,
-    /// Add the attribution of each answer token to each retrieved entry: the loss without the
-    /// entry, and with `shapley` also the share over all subsets of the entries
+    /// Add the attribution of each answer token to each retrieved entry: the decrease of the token's
+    /// log-probability without the entry; with `shapley`, also the entry's Shapley value
     #[arg(
         long,
         value_name = "METHOD",

@@ -76,8 +76,8 @@ pub(super) fn table(answers: &[&[CreditQuality]]) -> Option<String> {
              and actual log-probability",
             counted(answers.len(), "answer")
         ),
-        "over all subsets of the entries; drop is the loss without the best 1, 3 and 5 entries, in \
-         nats"
+        "over all subsets of the entries; drop is its decrease without the best 1, 3 and 5 entries, \
+         in nats"
             .to_owned(),
         format!(
             "{:<14} {:>22} {:>8} {:>8} {:>8} {:>7}",
