@@ -1,16 +1,19 @@
-//! Benchmarks with published rules: edits of facts, and knowledge-based visual question answering.
+//! Benchmarks with published rules: edits and deletions of facts, and knowledge-based visual question
+//! answering.
 //!
 //! | file | task |
 //! |---|---|
 //! | [`edit`] | CounterFact, zsRE, MQuAKE, VLKEB |
+//! | [`forget`] | the audit of limited memory language models: deleted facts |
 //! | [`kbvqa`] | Encyclopedic-VQA, InfoSeek, M2KR, OK-VQA, ViQuAE, WebQA |
 //! | `answers` | normalises and compares answers as the published scripts do |
 //! | `records` | reads the published files, with the line of each record |
 //!
-//! Both give the values of several metrics for each case. A metric is the mean of its values, or
+//! All give the values of several metrics for each case. A metric is the mean of its values, or
 //! the harmonic mean of other metrics.
 
 pub mod edit;
+pub mod forget;
 pub mod kbvqa;
 
 mod answers;
@@ -97,6 +100,10 @@ struct Scores<'s> {
     primary: &'static str,
     /// Groupings of the cases: the name, and the group of each case.
     groups: Vec<(&'static str, Vec<Cow<'s, str>>)>,
+    /// The metrics that are reported for each group; empty for the primary one.
+    by_group: &'static [&'static str],
+    /// What intervals resample together: the name, and the group of each case. `None` for cases.
+    clusters: Option<(&'static str, Vec<Cow<'s, str>>)>,
     /// The number of rows of each input file, by its role in the sources.
     rows: Vec<(&'static str, usize)>,
     /// The question, the output and the correct answers of a case.
@@ -138,14 +145,18 @@ impl Scores<'_> {
                 });
             }
         };
-        // The column of the lists of cases and groups.
+        // The column of the list of cases.
         let listed = primary.checked_sub(harmonic.len()).unwrap_or_else(|| match &*harmonic {
             [(_, parts), ..] => parts[0],
             [] => 0,
         });
         let values = &self.columns[listed].values;
-        let (mut measures, breakdowns) =
-            self.measures(&harmonic, &infos, &self.columns[listed], options);
+        let by_group = self.by_group.iter().filter_map(|name| index_of(name));
+        let by_group: Vec<usize> = match self.by_group {
+            [] => vec![listed],
+            _ => by_group.collect(),
+        };
+        let (mut measures, breakdowns) = self.measures(&harmonic, &infos, &by_group, options);
         let parts = match harmonic.get(primary) {
             Some((_, parts)) => parts.clone(),
             None => vec![listed],
@@ -168,22 +179,31 @@ impl Scores<'_> {
         Ok(BenchmarkReport { evaluation, data: self.data.to_owned(), items, worst })
     }
 
-    /// The harmonic means, the means, and the mean of the column `listed` for each group, all on
+    /// The harmonic means, the means, and the means of the columns `by_group` for each group, all on
     /// the same resamples.
     fn measures(
         &self,
         harmonic: &[(MetricInfo, Vec<usize>)],
         infos: &[&MetricInfo],
-        listed: &Column,
+        by_group: &[usize],
         options: &ReportOptions,
     ) -> (Vec<Measure>, Vec<Breakdown>) {
         let rows = self.ids.len();
+        let resampling = match &self.clusters {
+            Some((unit, labels)) => Resampling::by_group(unit, labels),
+            None => Resampling::by_named_row(self.unit, rows),
+        };
         let groups = self.groups.iter().map(|(_, labels)| rows_by_label(labels));
         let groups: Vec<_> = groups.map(|g| if g.len() > 1 { g } else { Vec::new() }).collect();
+        // Each grouping with each of its columns.
+        let tables: Vec<(usize, &Column)> = (0..groups.len())
+            .flat_map(|grouping| by_group.iter().map(move |c| (grouping, &self.columns[*c])))
+            .collect();
         let columns = self.columns.iter().map(|column| Scored::new(&column.values, 0..rows));
-        let of_groups = groups.iter().flatten();
-        let of_groups =
-            of_groups.map(|(_, rows)| Scored::new(&listed.values, rows.iter().copied()));
+        let of_groups = tables.iter().flat_map(|(grouping, column)| {
+            let groups = groups[*grouping].iter();
+            groups.map(|(_, rows)| Scored::new(&column.values, rows.iter().copied()))
+        });
         let scored: Vec<Scored> = columns.chain(of_groups).collect();
         let metrics_of = |counts: &[u32]| -> Vec<f64> {
             let totals: Vec<[f64; 2]> = scored.iter().map(|scored| scored.totals(counts)).collect();
@@ -194,15 +214,16 @@ impl Scores<'_> {
             harmonic.iter().map(of_parts).chain(totals.iter().map(|[sum, n]| sum / n)).collect()
         };
         let values = metrics_of(&vec![1; rows]);
-        let resampling = Resampling::by_named_row(self.unit, rows);
         let distributions =
             bootstrap_all(&resampling, &options.bootstrap, values.len(), metrics_of);
         let measure = |(index, info): (usize, &MetricInfo)| {
             let column = index.checked_sub(harmonic.len());
             let n = column.map_or(rows, |column| scored[column].values.len());
-            let interval = (options.bootstrap.resamples > 0).then(|| Interval {
-                units: n,
-                ..distributions[index].interval(&resampling, &options.bootstrap)
+            let interval = (options.bootstrap.resamples > 0).then(|| {
+                let interval = distributions[index].interval(&resampling, &options.bootstrap);
+                let units =
+                    column.filter(|_| self.clusters.is_none()).map_or(interval.units, |_| n);
+                Interval { units, ..interval }
             });
             let reason = || format!("undefined: there is no {} of this kind", self.unit);
             let value = Some(values[index]).filter(|value| !value.is_nan()).ok_or_else(reason);
@@ -211,14 +232,14 @@ impl Scores<'_> {
         let measures = infos.iter().enumerate().map(|(index, info)| measure((index, info)));
         let measures = measures.collect();
         let mut index = infos.len()..;
-        let mut breakdown = |(grouping, (name, _)): (&Vec<(&Cow<'_, str>, _)>, &(&str, _))| {
-            let groups = grouping.iter().zip(&mut index);
-            let groups =
-                groups.map(|((label, _), i)| (label.to_string(), measure((i, &listed.info))));
-            let groups: Vec<_> = groups.filter(|(_, measure)| measure.n > 0).collect();
-            (groups.len() > 1).then(|| Breakdown::new(name, &listed.info, groups))
+        let mut breakdown = |(grouping, column): &(usize, &Column)| {
+            let labels = groups[*grouping].iter().zip(&mut index);
+            let rows = labels.map(|((name, _), i)| (name.to_string(), measure((i, &column.info))));
+            let rows: Vec<_> = rows.filter(|(_, measure)| measure.n > 0).collect();
+            let (name, _) = self.groups[*grouping];
+            (rows.len() > 1).then(|| Breakdown::new(name, &column.info, rows))
         };
-        let breakdowns = groups.iter().zip(&self.groups).filter_map(&mut breakdown).collect();
+        let breakdowns = tables.iter().filter_map(&mut breakdown).collect();
         (measures, breakdowns)
     }
 
@@ -238,7 +259,8 @@ impl Scores<'_> {
                     Statistic::Sums { sums: values_of(row).flat_map(sums).collect() }
                 }
             };
-            Some(Item::new(info, &self.normaliser, id, None, statistic))
+            let cluster = self.clusters.as_ref().map(|(_, labels)| &*labels[row]);
+            Some(Item::new(info, &self.normaliser, id, cluster, statistic))
         };
         self.ids.iter().enumerate().filter_map(item).collect()
     }
@@ -260,16 +282,17 @@ impl Scored {
 
     /// The sum and the number of the values of a resample.
     fn totals(&self, counts: &[u32]) -> [f64; 2] {
-        let Some(rows) = &self.rows else {
-            // A resample has as many cases as the sample.
-            let values = self.values.iter().zip(counts);
-            return [values.map(|(v, n)| v * f64::from(*n)).sum(), counts.len() as f64];
-        };
-        let add = |[sum, total]: [f64; 2], (row, value): (&usize, &f64)| {
-            let count = f64::from(counts[*row]);
+        let add = |[sum, total]: [f64; 2], (count, value): (u32, &f64)| {
+            let count = f64::from(count);
             [sum + count * value, total + count]
         };
-        rows.iter().zip(&self.values).fold([0.0; 2], add)
+        match &self.rows {
+            None => counts.iter().copied().zip(&self.values).fold([0.0; 2], add),
+            Some(rows) => {
+                let counts = rows.iter().map(|row| counts[*row]);
+                counts.zip(&self.values).fold([0.0; 2], add)
+            }
+        }
     }
 }
 
@@ -277,7 +300,8 @@ impl BenchmarkReport {
     /// Formats the report as aligned plain text.
     pub fn to_text(&self) -> String {
         let heading = format!("{}, {} cases", self.data, self.evaluation.primary.n);
-        let groups = self.evaluation.breakdowns.iter().map(text::breakdown);
-        text::report(&heading, &self.evaluation, &[], groups)
+        // The tables of one grouping follow each other.
+        let tables = self.evaluation.breakdowns.chunk_by(|a, b| a.name == b.name);
+        text::report(&heading, &self.evaluation, &[], tables.map(text::breakdowns))
     }
 }

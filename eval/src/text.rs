@@ -85,6 +85,29 @@ pub(crate) fn breakdown(table: &Breakdown) -> String {
     format!("By {}\n{}", table.name, group_table(table, table.rows.iter(), GROUP_WIDTH))
 }
 
+/// The tables of one grouping, each of another metric, as one table. Several metrics have no
+/// intervals there, because a line would be too long.
+pub(crate) fn breakdowns(tables: &[Breakdown]) -> String {
+    let [first, ..] = tables else { return String::new() };
+    if tables.len() == 1 {
+        return breakdown(first);
+    }
+    let metrics: Vec<String> = tables.iter().map(|table| words(&table.metric)).collect();
+    let header = [&first.name, "n"].into_iter().chain(metrics.iter().map(String::as_str));
+    let columns = format!("lr{}", "r".repeat(metrics.len()));
+    let mut text = TextTable::new(&columns, &header.collect::<Vec<_>>());
+    for row in &first.rows {
+        let value = |table: &Breakdown| {
+            let row = table.rows.iter().find(|other| other.name == row.name);
+            row.map_or(String::new(), |row| number_in(row.value, row.interval.as_ref()))
+        };
+        let values = tables.iter().map(value);
+        let name = shortened(&row.name, GROUP_WIDTH);
+        text.push([name, row.n.to_string()].into_iter().chain(values).collect());
+    }
+    format!("By {}\n{text}", first.name)
+}
+
 /// A table of some groups of a breakdown, with names of at most `width` characters.
 pub(crate) fn group_table<'r>(
     table: &Breakdown,

@@ -28,6 +28,7 @@ const COMMANDS: [&str; 31] = [
     "eval aokvqa --ref IN --hyp p --items OUT",
     "eval retrieval --queries IN --html OUT",
     "eval edit --data zsre --ref IN --hyp p --items OUT",
+    "eval forget --hyp r IN --items OUT",
     "eval kbvqa --data viquae --ref r --hyp p --passages IN --html OUT",
     "eval haystack --hyp IN --items OUT",
     "eval phrase --ref g --hyp IN --items OUT",

@@ -258,6 +258,8 @@ pub fn evaluate(
         harmonic: set.harmonic.to_vec(),
         primary: set.primary,
         groups: vec![("edits", pairs.iter().map(|(case, _)| hops(case).into()).collect())],
+        by_group: &[],
+        clusters: None,
         rows: vec![("cases", cases.len()), ("predictions", lines.len())],
         describe: Box::new(|row| {
             let (case, line) = pairs[row];

@@ -264,6 +264,8 @@ pub fn evaluate(
             ("question type", cases.iter().map(|case| Cow::from(&case.question.kind)).collect()),
             ("part", cases.iter().map(|case| Cow::from(&case.question.split)).collect()),
         ],
+        by_group: &[],
+        clusters: None,
         rows: vec![
             ("questions", questions.len()),
             ("types", questions.len()),

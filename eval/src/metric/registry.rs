@@ -112,6 +112,20 @@ pub static METRICS: &[Metric] = &[
     share("locality_magnitude", Range::new(-1.0, 1.0)),
     harmonic("edit_score", 3),
     harmonic("edit_score_without_efficacy", 2),
+    share("full_exact_match", Range::proportion(1.0)),
+    falling_share("del_on_exact_match", Range::proportion(1.0)),
+    falling_share("parametric_leakage", Range::proportion(1.0)),
+    falling_share("retrieval_mediated_correctness", Range::proportion(1.0)),
+    falling_share("retrieval_artifact_rate", Range::proportion(1.0)),
+    share("full_contains_match", Range::proportion(1.0)),
+    falling_share("del_on_contains_match", Range::proportion(1.0)),
+    falling_share("del_off_contains_match", Range::proportion(1.0)),
+    falling_share("full_unknown_rate", Range::proportion(1.0)),
+    share("del_on_unknown_rate", Range::proportion(1.0)),
+    share("del_off_unknown_rate", Range::proportion(1.0)),
+    share("full_f1", FRACTION),
+    falling_share("del_on_f1", FRACTION),
+    falling_share("del_off_f1", FRACTION),
     share("evqa_em", Range::proportion(1.0)),
     share("evqa", Range::proportion(1.0)),
     share("infoseek", Range::proportion(1.0)),
@@ -144,6 +158,11 @@ const fn from_text(info: MetricInfo, spelling: &'static str, range: Range, sums:
 /// A mean of values of cases, such as the share of correct answers.
 const fn share(name: &'static str, range: Range) -> Metric {
     without_sums(MetricInfo::higher(name, Unit::Fraction), "", range)
+}
+
+/// A share of cases for which lower is better.
+const fn falling_share(name: &'static str, range: Range) -> Metric {
+    without_sums(MetricInfo::lower(name, Unit::Fraction), "", range)
 }
 
 /// The harmonic mean of `means` means.

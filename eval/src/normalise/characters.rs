@@ -118,7 +118,7 @@ pub(crate) fn decimal_digit(character: char) -> Option<u8> {
 }
 
 /// The character that starts at byte `at`; `None` at the end.
-pub(super) fn character_at(text: &str, at: usize) -> Option<char> {
+pub(crate) fn character_at(text: &str, at: usize) -> Option<char> {
     text.get(at..)?.chars().next()
 }
 
@@ -133,7 +133,7 @@ pub(super) fn is_word_at(text: &str, at: usize) -> bool {
 
 /// The end of the run of `\w`, or of other characters if `of_words` is false, that starts at byte
 /// `start`; `start` itself if there is none.
-pub(super) fn run_end(text: &str, start: usize, of_words: bool) -> usize {
+pub(crate) fn run_end(text: &str, start: usize, of_words: bool) -> usize {
     let mut at = start;
     while let Some(&byte) = text.as_bytes().get(at)
         && is_word_at(text, at) == of_words

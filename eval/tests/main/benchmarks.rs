@@ -3,12 +3,12 @@
 //! # Source   `eval/tests/reference/benchmarks/make.py`
 
 use engram_eval::EvalError;
-use engram_eval::benchmark::{BenchmarkReport, edit, kbvqa};
+use engram_eval::benchmark::{BenchmarkReport, edit, forget, kbvqa};
 use engram_eval::result::ReportOptions;
 use engram_textfile::Input;
 use serde_json::{Map, Value};
 
-const FIXTURES: [(&str, &[u8]); 9] = [
+const FIXTURES: [(&str, &[u8]); 10] = [
     ("counterfact", include_bytes!("../reference/benchmarks/counterfact.json.gz")),
     ("zsre", include_bytes!("../reference/benchmarks/zsre.json.gz")),
     ("mquake", include_bytes!("../reference/benchmarks/mquake.json.gz")),
@@ -18,6 +18,7 @@ const FIXTURES: [(&str, &[u8]); 9] = [
     ("m2kr", include_bytes!("../reference/benchmarks/m2kr.json.gz")),
     ("viquae", include_bytes!("../reference/benchmarks/viquae.json.gz")),
     ("webqa", include_bytes!("../reference/benchmarks/webqa.json.gz")),
+    ("forget", include_bytes!("../reference/benchmarks/forget.json.gz")),
 ];
 
 /// The report of a data set from its files; `metric` is the primary metric.
@@ -29,6 +30,12 @@ fn report(
     let file = |name: &'static str| files.get(name).and_then(Value::as_str).map(|t| [name, t]);
     let mut options = ReportOptions { items: true, worst: 3, ..ReportOptions::default() };
     options.bootstrap.resamples = 20;
+    if data == "forget" {
+        let results = files
+            .iter()
+            .map(|(file, text)| forget::Results { file, text: text.as_str().expect("a text") });
+        return forget::evaluate(&results.collect::<Vec<_>>(), metric, &options);
+    }
     let metric = metric.map(str::to_owned);
     let (reference, predictions) =
         (file("reference").expect("a file"), file("predictions").expect("a file"));
@@ -255,5 +262,60 @@ fn damaged_files_are_refused_or_scored() {
             files.insert(name.clone(), text.into_iter().collect::<String>().into());
             let _ = report(data, &files, None);
         }
+    }
+}
+
+#[test]
+fn deleted_facts_are_scored_by_fact() {
+    let line = |fact: u32, state: &str, output: &str| {
+        format!(
+            r#"{{"fact_id": {fact}, "subject": "S{fact}", "relation": "r", "ground_truth": "o{fact}",
+            "prompt": "p", "state": "{state}", "model_output": "{output}"}}"#
+        )
+        .replace('\n', " ")
+            + "\n"
+    };
+    let case = |fact: u32, outputs: [&str; 3]| -> String {
+        let states = ["FULL", "DEL-ON", "DEL-OFF"].into_iter().zip(outputs);
+        states.map(|(state, output)| line(fact, state, output)).collect()
+    };
+    let evaluate = |files: &[(&str, &str)]| {
+        let results = files.iter().map(|(file, text)| forget::Results { file, text });
+        forget::evaluate(&results.collect::<Vec<_>>(), None, &ReportOptions::default())
+    };
+    let text = case(0, ["O0.", "o1", "unknown"]) + &case(1, ["x", "o1", ""]);
+    let names = ["a/base/prompts_cloze_results.jsonl", "a/noise/prompts_cloze_results.jsonl"];
+    let report = evaluate(&names.map(|name| (name, &*text))).unwrap();
+    let (primary, detail) = (&report.evaluation.primary, &report.evaluation.detail);
+    assert_eq!((primary.value, primary.n), (0.5, 4));
+    // Each fact is in both files.
+    let interval = primary.interval.as_ref().unwrap();
+    assert_eq!((interval.units, &*interval.method), (2, "percentile bootstrap by fact"));
+    for (metric, value) in [
+        ("del_on_exact_match", 0.5),
+        ("parametric_leakage", 0.0),
+        ("retrieval_mediated_correctness", 0.5),
+        ("retrieval_artifact_rate", 0.5),
+        ("del_off_unknown_rate", 1.0),
+    ] {
+        assert_eq!(detail[metric], value, "{metric}");
+    }
+    let by: Vec<&str> = report.evaluation.breakdowns.iter().map(|table| &*table.name).collect();
+    assert_eq!(by, ["topology"; 5]);
+    assert!(report.to_text().contains("By topology\n"), "{}", report.to_text());
+
+    let whole = case(0, ["a", "b", "c"]);
+    for (text, expected) in [
+        (String::new(), "f.jsonl: has no records"),
+        (line(3, "FULL", "x"), "f.jsonl:1: fact `3` has no result in DEL-ON and DEL-OFF"),
+        (
+            whole.clone() + &line(0, "FULL", "x"),
+            "f.jsonl:4: fact `0` has FULL for this prompt in line 1",
+        ),
+        (whole.replace("DEL-ON", "DEL"), "f.jsonl:2: is not as expected: unknown variant `DEL`"),
+        (whole.replace("\"model_output\"", "\"output\""), "missing field `model_output`"),
+    ] {
+        let error = evaluate(&[("f.jsonl", &text)]).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
 }

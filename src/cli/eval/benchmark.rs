@@ -1,10 +1,11 @@
-//! `engram eval edit` and `engram eval kbvqa`: benchmarks with published rules.
+//! `engram eval edit`, `engram eval forget` and `engram eval kbvqa`: benchmarks with published rules.
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use engram_eval::EvalError;
 use engram_eval::benchmark::BenchmarkReport;
 use engram_eval::benchmark::edit::{self, EditOptions};
+use engram_eval::benchmark::forget::{self, Results};
 use engram_eval::benchmark::kbvqa::{self, Files, KbvqaOptions};
 use engram_eval::error::Need;
 
@@ -51,6 +52,35 @@ pub struct Edit {
     single_edits: bool,
     #[command(flatten)]
     choice: Choice,
+}
+
+/// Evaluate deleted facts: the audit of limited memory language models.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  engram eval forget --hyp countries/base/prompts_cloze_results.jsonl
+  engram eval forget --hyp audit/*/*/*_results.jsonl --json
+  engram eval forget --hyp audit/*/*/*.jsonl --metric parametric_leakage --items mine.items
+
+Results: JSON lines in the published layout, one for each prompt and each state (FULL, DEL-ON,
+DEL-OFF), with the keys
+  fact_id, subject, relation, ground_truth, prompt, state, model_output
+  optional: subject_aliases, relation_aliases, object_aliases, and retrieval_trace with
+            retained_candidates, a list of {subject, relation, object}
+
+The database, the topology and the style of the prompts are taken from the path,
+DATABASE/TOPOLOGY/prompts_STYLE_results.jsonl. Files may be gzipped.")]
+pub struct Forget {
+    /// Results of the system
+    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    hyp: Vec<InputFile>,
+    /// The primary metric, which `--items` writes
+    #[arg(long, value_name = "NAME", default_value = "full_exact_match")]
+    metric: String,
+    #[command(flatten)]
+    intervals: IntervalOptions,
+    #[command(flatten)]
+    outputs: OutputOptions,
 }
 
 /// Evaluate knowledge-based visual questions: E-VQA, InfoSeek, M2KR, OK-VQA, ViQuAE, WebQA.
@@ -128,6 +158,18 @@ impl Edit {
             [&reference, &predictions].map(|(file, text)| [file.as_str(), text]);
         let report = edit::evaluate(set, reference, predictions, &edit_options, &options);
         print(report, &outputs)
+    }
+}
+
+impl Forget {
+    pub(super) fn run(self) -> anyhow::Result<Outcome> {
+        let files = self.hyp.iter().map(|file| read_named(file));
+        let files = files.collect::<anyhow::Result<Vec<_>>>()?;
+        let results = files.iter().map(|(file, text)| Results { file, text });
+        let results: Vec<Results<'_>> = results.collect();
+        let sources = self.hyp.iter().map(|file| source_file("results", file, 0)).collect();
+        let options = self.outputs.report_options(self.intervals, 0, sources);
+        print(forget::evaluate(&results, Some(&self.metric), &options), &self.outputs)
     }
 }
 

@@ -42,6 +42,7 @@ REPOSITORIES = {
     "kilt": "facebookresearch+KILT",
     "viquae": "PaulLerner+ViQuAE",
     "webqa": "WebQnA+WebQA_Baseline",
+    "forget": "raeesiarya+LMLMAudit",
 }
 MOCKED = set(
     "tensorflow tensorflow_hub tensorflow_text torch colbert easydict PIL transformers flmr docopt datasets rouge "
@@ -505,6 +506,51 @@ def webqa():
     write("webqa", {"reference": json.dumps(questions), "predictions": lines(rows)}, {}, items)
 
 
-for make in [counterfact, zsre, mquake, vlkeb, evqa, infoseek, m2kr, viquae, webqa]:
+def forget():
+    rng = random.Random(10)
+    sys.modules["equivalence"] = module("forget", "src/lmlm-audit/equivalence.py")
+    metrics = module("forget", "src/lmlm-audit/metrics.py")
+    right = ["Washington, D.C.", "US Dollar", ".us", "1.5", "Straße", "D'Arcy", "O''Hara", "ΟΔΟΣ", "ISTANBUL", "x_1-y", "1946", "?!"]
+    odd = ["", "unknown", "N/A", "I don\u2019t know", "I don't know.", "None", "washington d c", "the us dollar", "us", "STRASSE",
+           "οδος", "ıstanbul", "istanbul", "o hara", "d'arcy-", "12.5", "1.5.", "٣.٤", "!?", "dollar us", "X_1-Y z"]
+    files, results, cases = {}, [], []
+    for style in ["cloze", "direct_questions"]:
+        rows = []
+        for fact in range(CASES // 2):
+            answer = rng.choice(right)
+            base = {
+                "fact_id": fact, "subject": f"S {fact}", "subject_aliases": [f"s-{fact}"], "relation": "Capital",
+                "relation_aliases": ["Seat"], "ground_truth": answer, "prompt": f"{style} {fact} {answer}",
+                "object_aliases": rng.sample(["USD", "Eur", "?"], rng.randint(0, 2)),
+            }
+            case = []
+            for state in ["FULL", "DEL-ON", "DEL-OFF"]:
+                output = rng.choice([answer, answer.upper(), rng.choice(right), rng.choice(odd), "usd", f"It is {answer}!"])
+                candidate = {
+                    "subject": rng.choice([f"S {fact}", f"S-{fact}", f"{fact}"]), "relation": rng.choice(["seat", "CAPITAL", "x"]),
+                    "object": rng.choice([answer, "usd", "x"]),
+                }
+                if rng.random() < 0.1:
+                    candidate["supports_target_fact"] = rng.random() < 0.5
+                trace = rng.choice([None, {"retained_candidates": []}, {"retained_candidates": [candidate]}])
+                case.append({**base, "state": state, "model_output": output, "retrieval_trace": trace})
+            rows += case
+            cases.append(case)
+        files[f"made/up/prompts_{style}_results.jsonl"] = lines(rows)
+        results += rows
+    names = {"FULL": "full", "DEL-ON": "del_on", "DEL-OFF": "del_off"}
+    expected = {}
+    for state, name in names.items():
+        total = metrics.metrics_total([row for row in results if row["state"] == state])
+        for metric in ["exact_match", "contains_match", "unknown_rate", "f1"]:
+            expected[f"{name}_{metric}"] = total[metric]
+    del expected["del_off_exact_match"]
+    crossed = ["parametric_leakage", "retrieval_mediated_correctness", "retrieval_artifact_rate"]
+    expected.update({metric: metrics.metrics_total(results)[metric] for metric in crossed})
+    items = {metric: [metrics.metrics_total(case)[metric] for case in cases] for metric in crossed}
+    write("forget", files, expected, items)
+
+
+for make in [counterfact, zsre, mquake, vlkeb, evqa, infoseek, m2kr, viquae, webqa, forget]:
     if len(sys.argv) < 3 or make.__name__ in sys.argv[2:]:
         make()
