@@ -18,6 +18,7 @@
 //! | published weights, from a local folder or the hub | [`hub`] |
 //! | a synthetic phrase set, without download | [`world::phrases`] |
 //! | synthetic images, knowledge and questions, without download | [`world`] |
+//! | facts as triplets, with prompts about them | [`triplets`] |
 //! | word vectors in GloVe or word2vec text format | [`vectors`] |
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
@@ -40,6 +41,7 @@ pub mod speech;
 pub mod text_to_text;
 pub mod titles;
 pub mod tokenizer;
+pub mod triplets;
 pub mod vectors;
 pub mod world;
 

@@ -24,6 +24,7 @@ const MASK: &str = "<extra_id_0>";
 const BEGIN: &str = "<extra_id_98>";
 
 /// A tokenizer and the ids of its special tokens.
+#[derive(Clone)]
 pub struct T5Tokenizer {
     tokens: TextTokenizer,
     /// The padding token; the loss ignores it.

@@ -44,6 +44,7 @@ pub struct SpecialTokens {
 
 /// The content of a `tokenizer.json`. Truncation and padding are switched off: all callers truncate
 /// texts themselves.
+#[derive(Clone)]
 pub struct TextTokenizer {
     /// The path that error messages name.
     path: PathBuf,

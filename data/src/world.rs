@@ -38,7 +38,7 @@ pub mod phrases;
 pub mod questions;
 pub mod speech;
 pub mod swap;
-mod words;
+pub(crate) mod words;
 
 use std::collections::HashMap;
 

@@ -116,6 +116,11 @@ impl Reveal {
         self.transform.prior(scores, counts)
     }
 
+    /// The score of finding no entry, `[1]`, which competes with gated scores; `None` without one.
+    pub fn no_entry(&self) -> Option<&Tensor> {
+        self.transform.no_entry()
+    }
+
     /// Fuses the states of each query with its retrieved entries, for the decoder. `None` means
     /// that nothing was retrieved.
     pub fn fuse(

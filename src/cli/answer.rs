@@ -1,5 +1,6 @@
 //! `engram answer`: answers questions about images with a REVEAL run and its memory.
 
+mod audit;
 mod credit;
 
 use engram_data::messages::counted;
@@ -38,6 +39,10 @@ With --haystack the run replies yes or no to each task from `engram data world`.
 task's question for each image, with only the task's entries as memory, and replies yes if every
 answer matches.
 
+With --audit the run, which was trained on facts (reveal/triplets), completes the prompts of the
+audit of limited memory language models. For each database it builds a memory, and answers each
+prompt with it, after the deletion of the prompt's fact, and without it.
+
 Examples:
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl --evidence -k 5
@@ -45,7 +50,9 @@ Examples:
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl \\
       --memory 'postgres://ann@db.example/wiki?memory=r1'
   engram answer runs/r1 --haystack world/haystack.jsonl --out replies.jsonl
-  engram eval haystack --hyp replies.jsonl")]
+  engram eval haystack --hyp replies.jsonl
+  engram answer runs/t1 --audit databases --out results.jsonl
+  engram eval forget --hyp results.jsonl")]
 pub struct Answer {
     /// The folder of a finished REVEAL run
     run: InputFolder,
@@ -93,6 +100,9 @@ struct Tasks {
     /// Yes-or-no tasks of a `haystack.jsonl`; - is standard input
     #[arg(long, value_name = "FILE")]
     haystack: Option<InputFile>,
+    /// Databases of facts with their prompts, in the published layout of the audit
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["evidence", "memory"])]
+    audit: Option<InputFolder>,
 }
 
 impl Answer {
@@ -106,11 +116,22 @@ impl Answer {
             };
             anyhow::bail!("{}: {reason}", self.run.display());
         }
-        match (&self.input.questions, &self.input.haystack) {
-            (Some(questions), _) => self.answer(questions),
-            (None, Some(haystack)) => self.reply(haystack),
-            (None, None) => anyhow::bail!("give --questions or --haystack"),
+        match &self.input {
+            Tasks { questions: Some(questions), .. } => self.answer(questions),
+            Tasks { haystack: Some(haystack), .. } => self.reply(haystack),
+            Tasks { audit: Some(databases), .. } => self.audit(databases),
+            _ => anyhow::bail!("give --questions, --haystack or --audit"),
         }
+    }
+
+    /// Completes the prompts of an audit.
+    fn audit(&self, databases: &Path) -> anyhow::Result<Outcome> {
+        let answerer = self.open(Vec::new())?;
+        let (lines, count) = audit::lines(&answerer, databases)?;
+        output::write_atomic(&self.out, &lines)?;
+        let results = counted(count, "result");
+        output::note(&format!("{results} written to {}", self.out.display()));
+        Ok(Outcome::Done)
     }
 
     /// Answers the questions in a file.
@@ -217,6 +238,7 @@ impl Answer {
             ("--evidence", self.evidence.is_some()),
             ("--memory", self.memory.is_some()),
             ("--haystack", self.input.haystack.is_some()),
+            ("--audit", self.input.audit.is_some()),
         ];
         match options.iter().find(|(_, is_given)| *is_given && answerer.k() == 0) {
             Some((option, _)) => anyhow::bail!(

@@ -9,7 +9,7 @@ use crate::running::{
 };
 
 /// Commands with the input `IN` and the output `OUT`. Each is refused before it reads its input.
-const COMMANDS: [&str; 31] = [
+const COMMANDS: [&str; 32] = [
     "score IN --model v --out OUT",
     "score i --model IN --out OUT",
     "transcribe i --model r --boost IN --out OUT",

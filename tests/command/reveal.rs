@@ -225,6 +225,63 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
 }
 
 #[test]
+fn deleted_facts_are_not_retrieved_and_come_back() {
+    let folder = &Folder::new();
+    succeeds(folder, "train reveal --recipe reveal/triplets --tiny --run run --quiet");
+    let prompts = folder.join("databases/towns/prompts/alias");
+    fs::create_dir_all(&prompts).unwrap();
+    let triplets =
+        r#"[["Oslo", "River", "Aker"], ["Oslo", "Stream", "Aker"], ["Rome", "River", "Tiber"]]"#;
+    let database = format!(r#"{{"triplets": {triplets}}}"#);
+    fs::write(folder.join("databases/towns/alias.json"), &database).unwrap();
+    let line = |fact: usize, subject: &str, relation: [&str; 2], object: &str| {
+        format!(
+            "{{\"fact_id\": {fact}, \"subject\": \"{subject}\", \"relation\": \"{}\", \
+             \"relation_aliases\": [\"{}\"], \"gold_object\": \"{object}\", \
+             \"prompt_text\": \"{subject} lies on\"}}\n",
+            relation[0], relation[1]
+        )
+    };
+    let (river, stream) = (["River", "Stream"], ["Stream", "River"]);
+    let text = line(0, "Oslo", river, "Aker")
+        + &line(1, "Oslo", stream, "Aker")
+        + &line(2, "Rome", river, "Tiber");
+    fs::write(prompts.join("prompts_continuations.jsonl"), &text).unwrap();
+    succeeds(folder, "answer run --audit databases --out results.jsonl --quiet");
+    let results = lines(&folder.join("results.jsonl"));
+    assert_eq!(results.len(), 9);
+    for result in &results {
+        let retrieved = result["retrieval_trace"]["retained_candidates"].as_array().unwrap();
+        let subjects: Vec<&str> =
+            retrieved.iter().map(|e| e["subject"].as_str().unwrap()).collect();
+        let about = result["subject"].as_str().unwrap();
+        let own = subjects.iter().filter(|subject| **subject == about).count();
+        let whole = if about == "Oslo" { 2 } else { 1 };
+        // Both entries of a fact are deleted, and the next fact finds them again.
+        match result["state"].as_str().unwrap() {
+            "FULL" => assert_eq!((own, subjects.len()), (whole, 3), "{result}"),
+            "DEL-ON" => assert_eq!((own, subjects.len()), (0, 3 - whole), "{result}"),
+            _ => assert!(subjects.is_empty(), "{result}"),
+        }
+    }
+    let report = json(folder, "eval forget --hyp results.jsonl");
+    assert_eq!(report["n"], 3);
+    let groups = report["breakdowns"].as_array().unwrap();
+    assert!(groups.is_empty(), "{groups:?}");
+
+    refused(folder, "answer run --audit run --out r.jsonl", "has no database with prompts");
+    refused(
+        folder,
+        "answer run --audit databases --out r.jsonl -k 0",
+        "--audit needs retrieved entries",
+    );
+    fs::write(prompts.join("prompts_continuations.jsonl"), text.replace("Tiber", "Po")).unwrap();
+    let wrong = "prompts_continuations.jsonl:3: fact 2 of";
+    refused(folder, "answer run --audit databases --out r.jsonl", wrong);
+    assert!(!folder.join("r.jsonl").exists());
+}
+
+#[test]
 fn a_grid_of_two_configurations_writes_its_reports() {
     let folder = &Folder::new();
     let small_settings = "--set data.max_images=60 --set data.vocabulary=600 --set model.d_model=32 \

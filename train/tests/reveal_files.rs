@@ -321,6 +321,7 @@ fn training_retrieves_no_entry_of_the_examples_document() {
         targets: &targets,
         own_entries: &[None; 2],
         reads_own_entry: &[false; 2],
+        is_absent: &[false; 2],
         excluded_documents: &documents,
     };
     let forward = study.forward(&model, Some(&retriever));

@@ -371,6 +371,7 @@ fn invalid_things_are_refused_with_a_remedy() {
         with_causes(&train().unwrap_err())
     };
     assert!(set("data.entries=[\"a.jsonl\"]").contains("pictures of things alone"));
+    assert!(set("data.triplets=2").contains("pictures of things alone"));
     assert!(set("data.things.backgrounds=[]").contains("things.backgrounds"));
     let error = set("phase.reading.feed.knowledge=retrieved");
     assert!(error.contains("phase.3.feed.knowledge") && error.contains("`own`"), "{error}");

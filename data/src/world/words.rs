@@ -11,39 +11,39 @@ use serde::Deserialize;
 /// All words.
 #[derive(Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'static"))]
-pub(super) struct Words {
+pub(crate) struct Words {
     /// All families; each has its own context.
-    pub(super) families: Vec<Family>,
+    pub(crate) families: Vec<Family>,
     /// All qualities.
-    pub(super) qualities: Vec<Quality>,
+    pub(crate) qualities: Vec<Quality>,
 }
 
 /// Things of one kind, in one CPC class.
 #[derive(Deserialize)]
-pub(super) struct Family {
+pub(crate) struct Family {
     /// The CPC class of these words.
-    pub(super) context: &'static str,
+    pub(crate) context: &'static str,
     /// The title of that class.
-    pub(super) title: &'static str,
+    pub(crate) title: &'static str,
     /// Two synonymous names of the kind.
-    pub(super) kind: [&'static str; 2],
+    pub(crate) kind: [&'static str; 2],
     /// Three things of the kind, each with two synonymous names.
-    pub(super) things: [[&'static str; 2]; 3],
+    pub(crate) things: [[&'static str; 2]; 3],
     /// Words that are related to the kind but are not of the kind.
-    pub(super) related: [&'static str; 2],
+    pub(crate) related: [&'static str; 2],
 }
 
 /// A quality, as an adjective before a thing.
 #[derive(Deserialize)]
-pub(super) struct Quality {
+pub(crate) struct Quality {
     /// Two synonyms.
-    pub(super) names: [&'static str; 2],
+    pub(crate) names: [&'static str; 2],
     /// Narrower qualities.
-    pub(super) narrower: Vec<&'static str>,
+    pub(crate) narrower: Vec<&'static str>,
     /// The opposite quality; `None` if there is none in the word list.
-    pub(super) opposite: Option<&'static str>,
+    pub(crate) opposite: Option<&'static str>,
 }
 
 /// The words of the table. The tests of the phrase set check the table, so it is never empty.
-pub(super) static WORDS: LazyLock<Words> =
+pub(crate) static WORDS: LazyLock<Words> =
     LazyLock::new(|| serde_json::from_str(include_str!("words.json")).unwrap_or_default());

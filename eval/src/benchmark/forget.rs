@@ -35,8 +35,8 @@ use crate::ids::Id;
 use crate::normalise::characters::{character_at, decimal_digit, run_end};
 use crate::result::ReportOptions;
 
-/// A file of results. Its path has the published form
-/// `DATABASE/TOPOLOGY/prompts_STYLE_results.jsonl`, from which the groups of the report are taken.
+/// A file of results. Lines without the database, the topology and the style of the prompts have them
+/// from its path, which has the published form `DATABASE/TOPOLOGY/prompts_STYLE_results.jsonl`.
 #[derive(Debug, Clone, Copy)]
 pub struct Results<'a> {
     /// The path of the file.
@@ -61,6 +61,12 @@ const STATES: [(State, &str); 3] =
 /// One prompt in one state.
 #[derive(Deserialize)]
 struct Row<'a> {
+    #[serde(borrow, default)]
+    database: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    topology: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    style: Option<Cow<'a, str>>,
     #[serde(borrow)]
     fact_id: Id<'a>,
     state: State,
@@ -144,10 +150,20 @@ pub fn evaluate(
     let column = |(index, name): (usize, &&'static str)| {
         Column::new(*name, scored.iter().map(|values| values[index]).collect())
     };
-    let labels: Vec<[Cow<'_, str>; 3]> = files.iter().map(|file| labels(file.file)).collect();
-    let label = |part: usize| cases.iter().map(|case| labels[case.file][part].clone()).collect();
-    let id = |case: &Case<'_, '_>| {
-        let labels = labels[case.file].iter().map(|label| &**label).filter(|l| !l.is_empty());
+    let labels: Vec<[Cow<'_, str>; 3]> = cases
+        .iter()
+        .map(|case| {
+            let Row { database, topology, style, .. } = case.first();
+            let given = [database, topology, style].into_iter().cloned();
+            let mut given = given.zip(labels(files[case.file].file));
+            [(); 3].map(|()| {
+                given.next().map_or_else(Cow::default, |(own, of_path)| own.unwrap_or(of_path))
+            })
+        })
+        .collect();
+    let label = |part: usize| labels.iter().map(|labels| labels[part].clone()).collect();
+    let id = |(case, labels): (&Case<'_, '_>, &[Cow<'_, str>; 3])| {
+        let labels = labels.iter().map(|label| &**label).filter(|label| !label.is_empty());
         let id = &*case.first().fact_id.0;
         Cow::from(labels.chain([id]).collect::<Vec<_>>().join("/"))
     };
@@ -161,7 +177,7 @@ pub fn evaluate(
         data: "forget",
         unit: "prompt",
         normaliser: "none".to_owned(),
-        ids: cases.iter().map(id).collect(),
+        ids: cases.iter().zip(&labels).map(id).collect(),
         columns: METRICS.iter().enumerate().map(column).collect(),
         harmonic: Vec::new(),
         primary: METRICS[0],
@@ -187,15 +203,18 @@ fn cases_of<'c, 'a>(
     file: &str,
     rows: &'c [Record<'a, Row<'a>>],
 ) -> Result<Vec<[&'c Record<'a, Row<'a>>; 3]>, EvalError> {
-    let mut index_of: HashMap<[&str; 3], usize> = HashMap::new();
+    let mut index_of: HashMap<[&str; 6], usize> = HashMap::new();
     let mut cases: Vec<[Option<&Record<'_, Row<'_>>>; 3]> = Vec::new();
     for row in rows {
         let Row { fact_id, prompt, ground_truth, state, .. } = &row.value;
-        let index =
-            *index_of.entry([&*fact_id.0, &**prompt, &**ground_truth]).or_insert_with(|| {
-                cases.push([None; 3]);
-                cases.len() - 1
-            });
+        let [database, topology, style] =
+            [&row.value.database, &row.value.topology, &row.value.style]
+                .map(|label| label.as_deref().unwrap_or_default());
+        let key = [database, topology, style, &*fact_id.0, &**prompt, &**ground_truth];
+        let index = *index_of.entry(key).or_insert_with(|| {
+            cases.push([None; 3]);
+            cases.len() - 1
+        });
         if let Some(first) = cases[index][*state as usize].replace(row) {
             let (id, state) = (quoted(&fact_id.0), STATES[*state as usize].1);
             let reason =
@@ -305,21 +324,37 @@ const UNKNOWN: [&str; 9] = [
 /// Whether the system retrieved an entry that says the same as the fact.
 fn retains_the_fact(row: &Row<'_>) -> bool {
     let Some(trace) = &row.retrieval_trace else { return false };
-    let subjects = normalised_all(&row.subject, &row.subject_aliases);
-    let relations = normalised_all(&row.relation, &row.relation_aliases);
-    let objects = normalised_all(&row.ground_truth, &row.object_aliases);
+    let fact = FactNames::new(
+        [&row.subject, &row.relation, &row.ground_truth],
+        [&row.subject_aliases, &row.relation_aliases, &row.object_aliases],
+    );
     trace.retained_candidates.iter().any(|candidate| {
-        let is_in = |names: &[String], name: &str| names.contains(&normalised(name));
-        candidate.supports_target_fact
-            || is_in(&subjects, &candidate.subject)
-                && is_in(&relations, &candidate.relation)
-                && is_in(&objects, &candidate.object)
+        let Candidate { subject, relation, object, supports_target_fact } = candidate;
+        *supports_target_fact || fact.are_of([subject, relation, object])
     })
 }
 
+/// The names of a fact's subject, relation and object.
+#[derive(Debug, Clone)]
+pub struct FactNames([Vec<String>; 3]);
+
+impl FactNames {
+    /// The names of a fact with the aliases of each name.
+    pub fn new<A: AsRef<str>>(names: [&str; 3], aliases: [&[A]; 3]) -> Self {
+        let all = |part: usize| normalised_all(names[part], aliases[part]);
+        Self([all(0), all(1), all(2)])
+    }
+
+    /// Whether an entry of this subject, relation and object says the same as the fact. Deleting the
+    /// fact deletes all such entries.
+    pub fn are_of(&self, entry: [&str; 3]) -> bool {
+        self.0.iter().zip(entry).all(|(names, name)| names.contains(&normalised(name)))
+    }
+}
+
 /// The normalised names of one thing. Names that are empty then match nothing.
-fn normalised_all(name: &str, aliases: &[Cow<'_, str>]) -> Vec<String> {
-    let names = [name].into_iter().chain(aliases.iter().map(|alias| &**alias));
+fn normalised_all<A: AsRef<str>>(name: &str, aliases: &[A]) -> Vec<String> {
+    let names = [name].into_iter().chain(aliases.iter().map(AsRef::as_ref));
     names.map(normalised).filter(|name| !name.is_empty()).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Answers questions with a finished run, and returns the evidence: the retrieved entries and their
 //! attribution.
 
+pub mod deletions;
 mod one;
 
 use std::path::{Path, PathBuf};
@@ -381,6 +382,9 @@ struct RunData {
     entries: Vec<String>,
     /// Pictures of things, if the run has them.
     things: Option<toml::Value>,
+    /// The number of made-up databases; 0 if the recipe does not name them.
+    #[serde(default)]
+    triplets: usize,
     #[serde(flatten)]
     sequences: SequenceSettings,
 }
@@ -406,6 +410,7 @@ impl RunData {
         // In a recipe, 0 means all images.
         let images = if self.max_images == 0 { IMAGES } else { self.max_images };
         let has_files = self.things.is_some()
+            || self.triplets > 0
             || !(self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty());
         (!has_files).then_some(WorldId { seed: self.world_seed, images })
     }

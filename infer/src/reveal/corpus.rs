@@ -90,6 +90,9 @@ pub struct NamedPicture {
     pub in_training: bool,
 }
 
+/// The answer of a model that finds no entry with the answer.
+pub const UNKNOWN: &str = "unknown";
+
 /// The data of the study.
 pub struct Corpus {
     /// The names of the sources, in the order of their first entries. The memory and the gate's

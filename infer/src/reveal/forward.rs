@@ -117,6 +117,13 @@ impl Forward<'_> {
         query_entries.collect()
     }
 
+    /// Returns the keys `[N, key_dim]` of items of the corpus with the current weights, detached.
+    pub fn keys(&self, indices: &[usize]) -> Result<Tensor> {
+        let mode = Mode::inference();
+        let input = self.sequencer.entries(self.corpus, indices)?;
+        Ok(self.model.key(&self.model.encode(&input, &mode)?, &mode)?)
+    }
+
     /// Fuses queries with their entries. `extra` holds the indices of further items to encode, for
     /// a loss.
     pub fn fuse(

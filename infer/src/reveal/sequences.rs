@@ -80,6 +80,11 @@ impl Sequencer {
         Ok(sequencer)
     }
 
+    /// The same tokenizer and settings, for the items of another corpus.
+    pub fn of(&self, corpus: &Corpus) -> Result<Self> {
+        Self::new(self.tokens.clone(), corpus, &self.settings)
+    }
+
     /// The sequence of an entry's text, and whether it was truncated.
     pub fn entry(&self, text: &str) -> Result<(Vec<u32>, bool)> {
         self.prompted(&self.knowledge, text, self.settings.max_entry_tokens)

@@ -36,6 +36,9 @@ pub struct RevealConfig {
     /// The upper limit of the learned factor on scores before the softmax over retrieved entries; 5
     /// in the released code.
     pub score_ceiling: f64,
+    /// Whether the retrieved entries compete with a learned score of finding no entry, so that the
+    /// model can tell that the memory has no answer. Published: false.
+    pub no_entry: bool,
     /// The constant factor on projected patches and value tokens; 4 in the released code.
     pub token_scale: f64,
     /// Number of image encoder blocks below a stop-gradient; 0 for no stop-gradient.
@@ -63,6 +66,7 @@ impl RevealConfig {
             sources,
             gate: true,
             score_ceiling: 5.0,
+            no_entry: false,
             token_scale: 4.0,
             frozen_image_layers: 6,
             frozen_text_layers: 0,

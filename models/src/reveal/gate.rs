@@ -10,8 +10,10 @@ use crate::kernels::{Mode, softmax};
 use crate::layers::Linear;
 use crate::params::{Init, ParameterBuilder};
 
-/// The score of a padded slot without an entry, far below all real scores.
-const NO_ENTRY: f32 = -1e30;
+/// The score of a padded slot, far below all real scores.
+const PADDING: f32 = -1e30;
+/// The score of finding no entry before training: a cosine between those of right and wrong keys.
+const NO_ENTRY_AT_START: f64 = 0.5;
 
 /// The weights of the sources, computed from a query.
 #[derive(Debug, Clone)]
@@ -50,16 +52,29 @@ impl CorpusGate {
 pub struct ScoreTransform {
     scale: Tensor,
     ceiling: f64,
+    /// The score of finding no entry `[1]`; `None` if the retrieved entries share all the weight.
+    no_entry: Option<Tensor>,
 }
 
 impl ScoreTransform {
     pub(super) fn new(config: &RevealConfig, builder: &ParameterBuilder) -> Result<Self> {
-        Ok(Self { scale: builder.get("scale", &[1], Init::Ones)?, ceiling: config.score_ceiling })
+        let no_entry = || builder.get("no_entry", &[1], Init::Constant(NO_ENTRY_AT_START));
+        Ok(Self {
+            scale: builder.get("scale", &[1], Init::Ones)?,
+            ceiling: config.score_ceiling,
+            no_entry: if config.no_entry { Some(no_entry()?) } else { None },
+        })
+    }
+
+    /// The score of finding no entry, `[1]`, if there is one.
+    pub(super) fn no_entry(&self) -> Option<&Tensor> {
+        self.no_entry.as_ref()
     }
 
     /// Returns the prior of retrieved entries. `scores` `[ΣK]` are gated scores, query after query,
     /// and `counts` is the number of entries of each query. The output `[ΣK]` is the softmax of
-    /// each query's transformed scores, times the query's number of entries; its mean is 1.
+    /// each query's transformed scores, times the query's number of entries; its mean is 1. With a
+    /// score of finding no entry, the softmax has that score, too, and the mean is lower.
     pub fn prior(&self, scores: &Tensor, counts: &[usize]) -> Result<Tensor> {
         let (num_entries, max_count) =
             (counts.iter().sum::<usize>(), counts.iter().copied().max().unwrap_or(0));
@@ -68,19 +83,25 @@ impl ScoreTransform {
         }
         let factor = (candle_nn::ops::sigmoid(&self.scale)? * self.ceiling)?;
         let transformed = scores.broadcast_mul(&factor)?;
-        let table = if counts.iter().all(|count| *count == max_count) {
-            transformed.reshape((counts.len(), max_count))?
+        let padding = Tensor::full(PADDING, 1, scores.device())?.to_dtype(scores.dtype())?;
+        let mut cells = vec![transformed, padding];
+        if let Some(no_entry) = &self.no_entry {
+            cells.push((no_entry.to_dtype(scores.dtype())? * &factor)?);
+        }
+        let width = max_count + cells.len() - 2;
+        let table = if width == max_count && counts.iter().all(|count| *count == max_count) {
+            cells.swap_remove(0).reshape((counts.len(), max_count))?
         } else {
-            let no_entry = Tensor::full(NO_ENTRY, 1, scores.device())?.to_dtype(scores.dtype())?;
-            let padded = Tensor::cat(&[&transformed, &no_entry], 0)?;
             let mut next_entry = 0;
             let indices = counts.iter().flat_map(|&count| {
                 let first = next_entry;
                 next_entry += count;
-                (0..max_count).map(move |k| if k < count { first + k } else { num_entries } as u32)
+                let entries =
+                    (0..max_count).map(move |k| if k < count { first + k } else { num_entries });
+                entries.chain((max_count..width).map(|_| num_entries + 1)).map(|cell| cell as u32)
             });
             let indices = Tensor::from_iter(indices.collect::<Vec<u32>>(), scores.device())?;
-            padded.index_select(&indices, 0)?.reshape((counts.len(), max_count))?
+            Tensor::cat(&cells, 0)?.index_select(&indices, 0)?.reshape((counts.len(), width))?
         };
         let weights = softmax(&table)?;
         let counts_column: Vec<f32> = counts.iter().map(|count| *count as f32).collect();
@@ -88,7 +109,7 @@ impl ScoreTransform {
         let weights = weights.broadcast_mul(&counts_column.to_dtype(scores.dtype())?)?;
         let rows = counts.iter().enumerate();
         let entry_cells =
-            rows.flat_map(|(row, &count)| (0..count).map(move |k| (row * max_count + k) as u32));
+            rows.flat_map(|(row, &count)| (0..count).map(move |k| (row * width + k) as u32));
         let entry_cells = Tensor::from_iter(entry_cells.collect::<Vec<u32>>(), scores.device())?;
         Ok(weights.flatten_all()?.index_select(&entry_cells, D::Minus1)?)
     }

@@ -10,15 +10,43 @@ use crate::compute::full_precision;
 use crate::error::{Result, bail};
 use crate::kernels::{CrossEntropy, cross_entropy, linear};
 
+/// Finding no entry, as a candidate beside the keys.
+#[derive(Debug, Clone, Copy)]
+pub struct NoEntry<'a> {
+    /// Its score `[1]`.
+    pub score: &'a Tensor,
+    /// For each query, the index of a key that is not a candidate, because the query is to find no
+    /// entry.
+    pub excluded: &'a [Option<u32>],
+}
+
+/// Added to the score of an excluded key, far above all differences of scores.
+const EXCLUDED: f32 = -1e4;
+
 /// The contrastive loss of queries `[B, E]` and keys `[N, E]`, in nats: the mean cross-entropy of
-/// the logits `q · k / temperature`. The positive key of query `i` has index `targets[i]`.
+/// the logits `q · k / temperature`. The positive key of query `i` has index `targets[i]`. With
+/// `no_entry`, the logit of finding no entry is the last one of each query, with index `N`.
 pub fn contrastive(
     queries: &Tensor,
     keys: &Tensor,
+    no_entry: Option<NoEntry<'_>>,
     targets: Arc<[u32]>,
     temperature: f64,
 ) -> Result<Tensor> {
-    let logits = (linear(queries, keys, None)? / temperature)?;
+    let mut scores = linear(queries, keys, None)?;
+    if let Some(NoEntry { score, excluded }) = no_entry {
+        let (queries, keys) = scores.dims2()?;
+        let column = score.to_dtype(scores.dtype())?.broadcast_as((queries, 1))?.contiguous()?;
+        let mut excluded_cells = vec![0f32; queries * (keys + 1)];
+        for (row, key) in excluded.iter().enumerate() {
+            if let Some(key) = key {
+                excluded_cells[row * (keys + 1) + *key as usize] = EXCLUDED;
+            }
+        }
+        let mask = Tensor::from_vec(excluded_cells, (queries, keys + 1), scores.device())?;
+        scores = (Tensor::cat(&[&scores, &column], 1)? + mask.to_dtype(scores.dtype())?)?;
+    }
+    let logits = (scores / temperature)?;
     let options = CrossEntropy { targets, ignore_index: None, label_smoothing: 0.0 };
     Ok(cross_entropy(&logits, options)?.mean_all()?)
 }

@@ -7,7 +7,7 @@ use engram_models::finite_difference::check_gradients;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::Mode;
 use engram_models::params::{ParameterBuilder, Parameters};
-use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
+use engram_models::reveal::losses::{NoEntry, alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealConfig, RevealInput};
 use engram_models::t5::T5Config;
 use engram_models::vit::ViTConfig;
@@ -95,7 +95,12 @@ fn the_losses_have_correct_gradients() -> Result<()> {
     check_gradients(&[(values.clone(), &[6, 4])], |t| decorrelation(&t[0], 3))?;
     check_gradients(&[(values, &[6, 4]), (states, &[5, 4])], |t| alignment(&t[0], &t[1]))?;
     check_gradients(&[(numbers(6, 3), &[2, 3]), (numbers(12, 4), &[4, 3])], |t| {
-        contrastive(&t[0], &t[1], [3u32, 0].into(), 0.2)
+        contrastive(&t[0], &t[1], None, [3u32, 0].into(), 0.2)
+    })?;
+    let inputs = [(numbers(6, 3), &[2, 3][..]), (numbers(12, 4), &[4, 3]), (vec![0.3], &[1])];
+    check_gradients(&inputs, |t| {
+        let no_entry = NoEntry { score: &t[2], excluded: &[Some(1), None] };
+        contrastive(&t[0], &t[1], Some(no_entry), [4u32, 0].into(), 0.2)
     })
 }
 
@@ -113,8 +118,13 @@ fn the_losses_equal_their_definitions() -> Result<()> {
     let queries = Tensor::new(&[[1f32, 0.0]], &Device::Cpu)?;
     let keys = Tensor::new(&[[1f32, 0.0], [0.0, 1.0]], &Device::Cpu)?;
     // ln(1 + exp(-1 / 0.5))
-    let loss = scalar(contrastive(&queries, &keys, [0u32].into(), 0.5)?)?;
+    let loss = scalar(contrastive(&queries, &keys, None, [0u32].into(), 0.5)?)?;
     assert!((loss - 0.126_928).abs() < 1e-6, "{loss}");
+    // ln(1 + exp((0 - 0.5) / 0.5)): the first key is excluded.
+    let score = Tensor::new(&[0.5f32], &Device::Cpu)?;
+    let no_entry = NoEntry { score: &score, excluded: &[Some(0)] };
+    let loss = scalar(contrastive(&queries, &keys, Some(no_entry), [2u32].into(), 0.5)?)?;
+    assert!((loss - 0.313_262).abs() < 1e-6, "{loss}");
     Ok(())
 }
 
@@ -265,6 +275,32 @@ fn a_prior_is_1_on_average_and_orders_entries_by_their_scores() -> Result<()> {
     // 3.655293 is 5 σ(1), the initial factor in the released code.
     assert!((prior[0].ln() - prior[1].ln() - 0.8 * 3.655_293).abs() < 1e-4, "{prior:?}");
     assert!(model.prior(&scores, &[3, 3]).is_err());
+    Ok(())
+}
+
+#[test]
+fn low_scores_lose_their_weight_to_finding_no_entry() -> Result<()> {
+    let sizes = RevealConfig { no_entry: true, ..config() };
+    let model = |dtype| Reveal::new(&sizes, &builder(3, dtype));
+    let scores = Tensor::new(&[0.9f32, 0.1, -0.3, 0.5, 0.5, -0.5], &Device::Cpu)?;
+    let prior = model(DType::F32)?.prior(&scores, &[3, 2, 1])?.to_vec1::<f32>()?;
+    // The initial score of finding no entry is 0.5.
+    let factor = 3.655_293f32;
+    let softmax = |scores: &[f32]| -> Vec<f32> {
+        let exp = scores.iter().map(|score| (score * factor).exp());
+        let total = exp.clone().sum::<f32>() + (0.5 * factor).exp();
+        exp.map(|x| x / total * scores.len() as f32).collect()
+    };
+    let expected = [&[0.9, 0.1, -0.3][..], &[0.5, 0.5], &[-0.5]].map(softmax).concat();
+    for (found, expected) in prior.iter().zip(expected) {
+        assert!((found - expected).abs() < 1e-5, "{prior:?}");
+    }
+    check_gradients(&[(numbers(4, 2), &[4])], |t| model(t[0].dtype())?.prior(&t[0], &[2, 2]))?;
+    let parameters = builder(3, DType::F32);
+    let model = Reveal::new(&sizes, &parameters)?;
+    let mut gradients = Gradients::new(&parameters.finish()?);
+    gradients.backward(&model.prior(&scores, &[3, 2, 1])?.sum_all()?)?;
+    assert!(gradients.by_name("att_transform.no_entry").is_some());
     Ok(())
 }
 

@@ -58,18 +58,20 @@ pub struct Edit {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  engram eval forget --hyp countries/base/prompts_cloze_results.jsonl
+  engram answer runs/t1 --audit databases --out results.jsonl
+  engram eval forget --hyp results.jsonl
+  engram eval forget --hyp results.jsonl --metric parametric_leakage --items mine.items
   engram eval forget --hyp audit/*/*/*_results.jsonl --json
-  engram eval forget --hyp audit/*/*/*.jsonl --metric parametric_leakage --items mine.items
 
 Results: JSON lines in the published layout, one for each prompt and each state (FULL, DEL-ON,
 DEL-OFF), with the keys
   fact_id, subject, relation, ground_truth, prompt, state, model_output
   optional: subject_aliases, relation_aliases, object_aliases, and retrieval_trace with
             retained_candidates, a list of {subject, relation, object}
+  optional: database, topology, style; by default from the path of the file,
+            DATABASE/TOPOLOGY/prompts_STYLE_results.jsonl
 
-The database, the topology and the style of the prompts are taken from the path,
-DATABASE/TOPOLOGY/prompts_STYLE_results.jsonl. Files may be gzipped.")]
+Files may be gzipped.")]
 pub struct Forget {
     /// Results of the system
     #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
@@ -163,8 +165,7 @@ impl Edit {
 
 impl Forget {
     pub(super) fn run(self) -> anyhow::Result<Outcome> {
-        let files = self.hyp.iter().map(|file| read_named(file));
-        let files = files.collect::<anyhow::Result<Vec<_>>>()?;
+        let files = self.hyp.iter().map(|file| read_named(file)).collect::<Result<Vec<_>, _>>()?;
         let results = files.iter().map(|(file, text)| Results { file, text });
         let results: Vec<Results<'_>> = results.collect();
         let sources = self.hyp.iter().map(|file| source_file("results", file, 0)).collect();

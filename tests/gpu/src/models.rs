@@ -483,7 +483,7 @@ fn reveal(builder: &ParameterBuilder) -> Result<Outputs> {
     let targets: Arc<[u32]> = [0, 1].into();
     Ok(vec![
         next_token_losses(&logits, vec![5, 2, 6, 2])?,
-        losses::contrastive(&queries, &keys, targets, 0.1)?,
+        losses::contrastive(&queries, &keys, None, targets, 0.1)?,
         losses::decorrelation(&values, 2)?,
         losses::alignment(&values, &base.states)?,
     ])

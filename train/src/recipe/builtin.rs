@@ -52,6 +52,7 @@ pub const BUILT_IN: &[BuiltIn] = built_in![
     "reveal/stamps",
     "reveal/stamps-claims",
     "reveal/stamps-smoke",
+    "reveal/triplets",
     "speech/attention",
     "speech/tiny",
     "speech/transducer",

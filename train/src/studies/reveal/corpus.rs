@@ -5,6 +5,7 @@
 //! | the embedded world | `world` |
 //! | captions, questions and entries in files | `read`, `files` |
 //! | pictures of named things | `things` |
+//! | made-up facts | `triplets` |
 //! | connected documents and images | `components` |
 //! | the split into training, validation and test images | `split` |
 
@@ -13,6 +14,7 @@ mod files;
 mod read;
 mod split;
 mod things;
+mod triplets;
 mod world;
 
 use std::collections::{BTreeSet, HashMap};
@@ -39,6 +41,7 @@ pub fn load(
 ) -> StudyResult<Corpus> {
     let corpus = match &data.things {
         None if data.is_world() => return world::load(data, image_size),
+        None if data.triplets > 0 => triplets::load(data, image_size, preprocessing),
         None => files::load(data, image_size, preprocessing)?,
         Some(things) => things::load(data, things, image_size)?,
     };

@@ -1,15 +1,16 @@
 //! The losses of training: generation, contrastive, decorrelation and alignment.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use candle_core::Tensor;
 use engram_infer::reveal::forward::{EntriesOfQueries, EntryRef, Forward, Fresh};
 use engram_infer::reveal::sequences::Target;
 use engram_memory::search::Hit;
-use engram_models::kernels::{CrossEntropy, Mode, cross_entropy, embedding_sum};
+use engram_models::compute::to_host;
+use engram_models::kernels::{CrossEntropy, Mode, cross_entropy, embedding_sum, linear};
 use engram_models::packed::PackedTokens;
-use engram_models::reveal::losses::{alignment, contrastive, decorrelation};
+use engram_models::reveal::losses::{NoEntry, alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, RevealInput};
 
 use super::settings::{Knowledge, RevealFeed};
@@ -27,6 +28,8 @@ pub struct BatchTargets<'a> {
     /// Whether the query reads its own entry instead of its re-encoded entries. (The top retrieved
     /// entries are re-encoded with the current weights.)
     pub reads_own_entry: &'a [bool],
+    /// Whether the query does not find its own entry.
+    pub is_absent: &'a [bool],
     /// The document whose entries are excluded from retrieval; `None` to exclude none.
     pub excluded_documents: &'a [Option<&'a str>],
 }
@@ -54,6 +57,7 @@ pub fn losses(
     let entries_of_queries = match feed.knowledge {
         Knowledge::None => vec![Vec::new(); targets.len()],
         Knowledge::Own => own_and_next(own_entries)?,
+        Knowledge::Batch => best_of_batch(forward, &queries, batch, feed.candidates)?,
         Knowledge::Retrieved => {
             let hits = forward.search(&queries, batch.excluded_documents)?;
             parts.extend(retrieval_metrics(forward, &hits, batch));
@@ -72,7 +76,8 @@ pub fn losses(
     if let Some(fresh) = &fused.fresh {
         // Examples without an own entry in the memory have no contrastive loss.
         if !contrastive_entries.is_empty() {
-            let loss = own_contrastive(&queries, fresh, own_entries, feed.temperature)?;
+            let no_entry = forward.model.no_entry();
+            let loss = own_contrastive(&queries, fresh, no_entry, batch, feed.temperature)?;
             total.add("contrastive", loss, feed.contrastive)?;
         }
         let tokens = forward.model.config.value_tokens;
@@ -114,7 +119,7 @@ pub fn contrast(
 ) -> StudyResult<Losses> {
     let contrast = |queries: &Tensor, keys: &Tensor| -> StudyResult<Tensor> {
         let matching_keys = (0..queries.dim(0)? as u32).collect();
-        Ok(contrastive(queries, keys, matching_keys, temperature)?)
+        Ok(contrastive(queries, keys, None, matching_keys, temperature)?)
     };
     let loss = match features {
         None => contrast(queries, keys)?,
@@ -189,20 +194,65 @@ fn replace_by_own(entries_of_queries: &mut EntriesOfQueries, batch: BatchTargets
 }
 
 /// The contrastive loss of the examples that have an own entry. The candidates are all freshly
-/// encoded entries of the batch: own entries, and the top retrieved entries, which are the hardest
-/// negatives.
+/// encoded entries of the batch (own entries, and the top retrieved entries, which are the hardest
+/// negatives) and, with its score, finding no entry. An absent own entry is no candidate.
 fn own_contrastive(
     queries: &Tensor,
     fresh: &Fresh,
-    own_entries: &[Option<(usize, u32)>],
+    no_entry: Option<&Tensor>,
+    batch: BatchTargets<'_>,
     temperature: f64,
 ) -> StudyResult<Tensor> {
-    let with_own_entry =
-        own_entries.iter().enumerate().filter_map(|(i, own)| Some((i as u32, (*own)?.0)));
-    let (query_indices, key_rows): (Vec<u32>, Vec<u32>) =
-        with_own_entry.map(|(query, index)| (query, fresh.row_of[&index])).unzip();
+    let (mut query_indices, mut key_rows, mut excluded) = (Vec::new(), Vec::new(), Vec::new());
+    let no_entry_row = fresh.keys.dim(0)? as u32;
+    let own_entries = batch.own_entries.iter().zip(batch.is_absent).enumerate();
+    for (query, (own_entry, is_absent)) in own_entries {
+        let Some((index, _)) = own_entry else { continue };
+        if *is_absent && no_entry.is_none() {
+            continue;
+        }
+        let row = fresh.row_of[index];
+        query_indices.push(query as u32);
+        key_rows.push(if *is_absent { no_entry_row } else { row });
+        excluded.push(is_absent.then_some(row));
+    }
     let queries = embedding_sum(&[(queries, query_indices.into())])?;
-    Ok(contrastive(&queries, &fresh.keys, key_rows.into(), temperature)?)
+    let no_entry = no_entry.map(|score| NoEntry { score, excluded: &excluded });
+    Ok(contrastive(&queries, &fresh.keys, no_entry, key_rows.into(), temperature)?)
+}
+
+/// The entries that examples read with [`Knowledge::Batch`], by descending score.
+fn best_of_batch(
+    forward: &Forward<'_>,
+    queries: &Tensor,
+    batch: BatchTargets<'_>,
+    candidates: usize,
+) -> StudyResult<EntriesOfQueries> {
+    let entries: BTreeMap<usize, u32> = batch.own_entries.iter().flatten().copied().collect();
+    let entries: Vec<(usize, u32)> = entries.into_iter().collect();
+    let indices: Vec<usize> = entries.iter().map(|(index, _)| *index).collect();
+    let scores = to_host(&linear(&queries.detach(), &forward.keys(&indices)?, None)?)?;
+    let best_of = |(query, scores): (usize, &[f32])| {
+        let own = batch.own_entries[query]
+            .and_then(|(own, _)| indices.iter().position(|index| *index == own));
+        let best = best(scores, own, batch.is_absent[query], candidates).into_iter();
+        best.map(|entry| (EntryRef::Fresh(entries[entry].0), entries[entry].1)).collect()
+    };
+    Ok(scores.chunks(entries.len().max(1)).enumerate().map(best_of).collect())
+}
+
+/// The indices of the `count` highest scores, best first. The last one gives its place to `own` if
+/// this has a lower score; an absent one is left out.
+fn best(scores: &[f32], own: Option<usize>, is_absent: bool, count: usize) -> Vec<usize> {
+    let mut order: Vec<usize> =
+        (0..scores.len()).filter(|entry| !is_absent || Some(*entry) != own).collect();
+    order.sort_by(|a, b| scores[*b].total_cmp(&scores[*a]));
+    let own_place = order.iter().position(|entry| Some(*entry) == own);
+    if let Some(place) = own_place.filter(|place| *place >= count) {
+        order.swap(place, count - 1);
+    }
+    order.truncate(count);
+    order
 }
 
 /// A running weighted sum of losses.
@@ -226,5 +276,19 @@ impl Total {
     /// The weighted sum and its parts.
     fn losses(self) -> StudyResult<Losses> {
         Ok(Losses { total: self.sum.ok_or("no loss")?, parts: self.parts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_entry_is_read_unless_it_is_absent() {
+        let scores = [0.1, 0.9, 0.5, 0.5, -0.2];
+        assert_eq!(best(&scores, Some(1), false, 3), [1, 2, 3]);
+        assert_eq!(best(&scores, Some(4), false, 3), [1, 2, 4]);
+        assert_eq!(best(&scores, Some(1), true, 3), [2, 3, 0]);
+        assert_eq!(best(&scores, None, false, 9), [1, 2, 3, 0, 4]);
     }
 }

@@ -49,6 +49,10 @@ table! {
         /// Pictures of named things, instead of other files.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub things: Option<Things> = None,
+        /// Number of made-up databases of facts to train on, instead of files; `world_seed` is their
+        /// seed.
+        #[serde(skip_serializing_if = "is_default")]
+        pub triplets: usize = 0,
         /// Fraction of images drawn for validation, among images without a given split; counted as
         /// for `max_images`.
         pub validation_share: f64 = 0.1,
@@ -158,6 +162,10 @@ table! {
         pub gate: bool = true,
         /// Upper limit of the learned factor on retrieval scores; 5 as published.
         pub score_ceiling: f64 = 5.0,
+        /// Whether the retrieved entries compete with a learned score of finding no entry, so that the
+        /// model learns to answer "unknown" if the memory has no answer.
+        #[serde(skip_serializing_if = "is_default")]
+        pub no_entry: bool = false,
         /// Factor on patch tokens and value tokens; 4 as published.
         pub token_scale: f64 = 4.0,
         /// Dropout of T5's layers.
@@ -237,6 +245,9 @@ pub enum Knowledge {
     /// The own entry of the example, which contains its answer, and the own entry of another
     /// example as a negative: the pseudo ground truth of the warm start.
     Own,
+    /// The own entries of the batch's examples with the highest scores, among them the own entry of
+    /// the example: hard negatives without a memory.
+    Batch,
     /// Retrieved entries.
     Retrieved,
 }
@@ -272,6 +283,13 @@ table! {
         /// Probability that an example reads its own entry, which contains its answer, instead of
         /// its re-encoded entries.
         pub own_knowledge: f64 = 0.0,
+        /// Number of entries that an example reads with `knowledge = "batch"`.
+        #[serde(skip_serializing_if = "is_default")]
+        pub candidates: usize = 0,
+        /// Probability that an example reads all but its own entry with `knowledge = "batch"`. Its
+        /// answer is then "unknown".
+        #[serde(skip_serializing_if = "is_default")]
+        pub absent: f64 = 0.0,
     }
 }
 
@@ -293,9 +311,21 @@ impl RevealFeed {
                 "is above 0, but the memory has the original images; must be 0",
             ),
             invalid_if(
-                self.examples.are_made_up() && self.knowledge != Knowledge::Own,
+                self.examples.are_made_up()
+                    && !matches!(self.knowledge, Knowledge::Own | Knowledge::Batch),
                 "knowledge",
-                "must be `own`: the entries of exercises in reading are not in the memory",
+                "must be `own` or `batch`: the entries of exercises in reading are not in the memory",
+            ),
+            fraction("absent", self.absent),
+            invalid_if(
+                (self.candidates > 0) != (self.knowledge == Knowledge::Batch),
+                "candidates",
+                "must be above 0 with `knowledge = \"batch\"`, and 0 otherwise",
+            ),
+            invalid_if(
+                self.absent > 0.0 && self.knowledge != Knowledge::Batch,
+                "absent",
+                "is above 0; this needs `knowledge = \"batch\"`",
             ),
             at_least_zero("decorrelation", self.decorrelation),
             at_least_zero("alignment", self.alignment),

@@ -72,6 +72,7 @@ fn with_recipe_sizes(model: &RevealModel) -> RevealConfig {
         value_positions: model.value_positions,
         key_dim: model.key_dim,
         score_ceiling: model.score_ceiling,
+        no_entry: model.no_entry,
         ..RevealConfig::base(1)
     }
 }

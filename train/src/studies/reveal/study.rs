@@ -8,7 +8,7 @@ use engram_data::text_to_text::T5Tokenizer;
 use engram_infer::digest;
 use engram_infer::reveal::answers::Answers;
 use engram_infer::reveal::augmentation::BatchAugmentation;
-use engram_infer::reveal::corpus::{Corpus, Example, Task};
+use engram_infer::reveal::corpus::{Corpus, Example, Task, UNKNOWN};
 use engram_infer::reveal::encoding::{Encoding, TOKENIZER};
 use engram_infer::reveal::feature_maps::FeatureMaps;
 use engram_infer::reveal::forward::Forward;
@@ -87,11 +87,16 @@ pub struct DrawnExample {
     fraction: f64,
     /// Whether the example reads its own entry instead of its re-encoded entries.
     reads_own_entry: bool,
+    /// Whether the example does not find its own entry.
+    is_absent: bool,
 }
 
 impl DrawnExample {
     /// The target text: the first answer to a question, or a random caption of an image.
     fn answer<'a>(&self, example: &'a Example) -> &'a str {
+        if self.is_absent {
+            return UNKNOWN;
+        }
         let index = match example.task {
             Task::Answer => 0,
             Task::Describe => (self.fraction * example.answers.len() as f64) as usize,
@@ -307,7 +312,7 @@ impl Study for RevealStudy {
         // Examples that read their own entries must have one.
         let is_usable = |index: &usize| {
             feed.examples == Examples::Images
-                || feed.knowledge != Knowledge::Own
+                || !matches!(feed.knowledge, Knowledge::Own | Knowledge::Batch)
                 || examples[*index].own_entry.is_some()
         };
         let mut indices: Vec<usize> = (0..count).filter(is_usable).collect();
@@ -338,6 +343,8 @@ impl Study for RevealStudy {
                     view: FIRST_TRAINING_VIEW + rng.random_range(0..views_of(index)),
                     fraction: rng.random(),
                     reads_own_entry: rng.random_bool(feed.own_knowledge),
+                    // Without it, no random number is drawn, as before it existed.
+                    is_absent: feed.absent > 0.0 && rng.random_bool(feed.absent),
                 })
                 .collect();
             // A single example has no negative, so it is dropped.
@@ -389,6 +396,7 @@ impl Study for RevealStudy {
         let input = batch.augmentation.of(sequencer.input(corpus, &texts, &views)?)?;
         let reads_own_entry: Vec<bool> =
             batch.examples.iter().map(|drawn| drawn.reads_own_entry).collect();
+        let is_absent: Vec<bool> = batch.examples.iter().map(|drawn| drawn.is_absent).collect();
         let retriever =
             if self.reads_memory(step.phase) { self.run_memory.retriever.as_ref() } else { None };
         let forward =
@@ -397,6 +405,7 @@ impl Study for RevealStudy {
             targets: &targets,
             own_entries: &own_entries,
             reads_own_entry: &reads_own_entry,
+            is_absent: &is_absent,
             excluded_documents: &excluded_documents,
         };
         let mut losses = losses::losses(&forward, &input, batch_targets, feed, &mode)?;

@@ -133,7 +133,7 @@ impl RevealData {
     /// Whether the data are the embedded world.
     pub fn is_world(&self) -> bool {
         let has_files = !(self.captions.is_empty() && self.questions.is_empty());
-        !has_files && self.entries.is_empty() && self.things.is_none()
+        !has_files && self.entries.is_empty() && self.things.is_none() && self.triplets == 0
     }
 
     /// The embedded world of the data; `None` for files.
@@ -192,11 +192,17 @@ impl RevealData {
             let reason = "is for files and has no effect on the embedded world; remove it";
             return first_given.map(|(key, _)| (key.into(), reason.into()));
         }
-        if self.things.is_some() {
-            let reason = "is for pictures of things alone; remove the other files";
-            let is_alone =
-                self.captions.is_empty() && self.questions.is_empty() && self.entries.is_empty();
-            return (!is_alone).then(|| ("things".into(), reason.into()));
+        let alone = [
+            ("things", self.things.is_some(), "pictures of things"),
+            ("triplets", self.triplets > 0, "made-up facts"),
+        ];
+        if let Some((key, _, kind)) = alone.iter().find(|(_, is_given, _)| *is_given) {
+            let has_others = !self.captions.is_empty()
+                || !self.questions.is_empty()
+                || !self.entries.is_empty()
+                || alone.iter().all(|(_, is_given, _)| *is_given);
+            let reason = format!("is for {kind} alone; remove the other data");
+            return has_others.then(|| ((*key).into(), reason));
         }
         let has_examples =
             self.captions.iter().any(|file| file.describe) || !self.questions.is_empty();
