@@ -79,6 +79,27 @@ pub struct Example {
     pub made_up: bool,
 }
 
+impl Example {
+    /// A question without an image, answers and an own entry.
+    pub fn of_text(id: usize, text: String) -> Self {
+        Self {
+            id: id as i64,
+            task: Task::Answer,
+            name: id.to_string(),
+            document: None,
+            metric_kind: 0,
+            text,
+            image: None,
+            group: None,
+            view: 0,
+            answers: Vec::new(),
+            own_entry: None,
+            part: Part::Seen,
+            made_up: true,
+        }
+    }
+}
+
 /// A picture with a name, to find by other pictures of the same name.
 #[derive(Debug, Clone)]
 pub struct NamedPicture {

@@ -4,14 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use engram_data::world::questions::Part;
 use engram_memory::{Batch, EntryLine, ValueDtype};
 
 use super::Answerer;
 use crate::error::Result;
 use crate::reveal::answers::Answers;
 use crate::reveal::augmentation::BatchAugmentation;
-use crate::reveal::corpus::{Corpus, CorpusEntry, Example, Task};
+use crate::reveal::corpus::{Corpus, CorpusEntry, Example};
 use crate::reveal::forward::Forward;
 use crate::reveal::retriever::{ItemEncoder, Retriever};
 use crate::stop::Stop;
@@ -64,6 +63,8 @@ impl Answerer {
         let (model, sequencer) = (&self.model, &self.encoding.sequencer.of(&corpus)?);
         let mut retriever =
             Retriever::build(folder, model, &corpus, sequencer, ValueDtype::F16, stop)?;
+        let example =
+            |(id, prompt): (usize, &DeletionPrompt)| Example::of_text(id, prompt.text.clone());
         let examples: Vec<Example> = prompts.iter().enumerate().map(example).collect();
         let examples: Vec<&Example> = examples.iter().collect();
         let answer = |retriever: Option<&Retriever>, examples: &[&Example]| {
@@ -110,22 +111,4 @@ impl Answerer {
 
 fn indices(ids: &[i64]) -> Vec<usize> {
     ids.iter().map(|id| *id as usize).collect()
-}
-
-fn example((index, prompt): (usize, &DeletionPrompt)) -> Example {
-    Example {
-        id: index as i64,
-        task: Task::Answer,
-        name: index.to_string(),
-        document: None,
-        metric_kind: 0,
-        text: prompt.text.clone(),
-        image: None,
-        group: None,
-        view: 0,
-        answers: Vec::new(),
-        own_entry: None,
-        part: Part::HeldOut,
-        made_up: false,
-    }
 }

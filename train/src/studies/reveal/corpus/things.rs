@@ -12,7 +12,7 @@ use engram_data::pictures::language_name;
 use engram_data::world::images::images as emoji;
 use engram_data::world::questions::{Part, Split};
 use engram_infer::digest;
-use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, NamedPicture, Task};
+use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, NamedPicture};
 use engram_infer::reveal::cut_outs::CutOuts;
 use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images, squared};
 use engram_memory::rows::{EntryFile, EntryLines};
@@ -190,19 +190,9 @@ fn item(entry: Entry, image: Option<usize>, in_training: bool) -> CorpusEntry {
 /// A question without an image.
 fn question(language: &str, name: &str, own_entry: usize, id: usize) -> Example {
     Example {
-        id: id as i64,
-        task: Task::Answer,
-        name: id.to_string(),
-        document: None,
-        metric_kind: 0,
-        text: format!("What is this in {language}?"),
-        image: None,
-        group: None,
-        view: 0,
         answers: vec![name.to_owned()],
         own_entry: Some(own_entry),
-        part: Part::Seen,
-        made_up: true,
+        ..Example::of_text(id, format!("What is this in {language}?"))
     }
 }
 

@@ -4,7 +4,7 @@
 use engram_data::image::Preprocessing;
 use engram_data::triplets::generate::{PromptedFact, database};
 use engram_data::world::questions::Part;
-use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, Task, UNKNOWN};
+use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, UNKNOWN};
 use engram_memory::EntryLine;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -34,15 +34,18 @@ pub(super) fn load(data: &RevealData, size: usize, preprocessing: Preprocessing)
             let is_absent = index % ABSENT == 0;
             let own_entry = (!is_absent).then(|| add_entry(&mut corpus, &fact, false));
             let answer = if is_absent { UNKNOWN } else { &fact.triplet.object }.to_owned();
-            examples.push(example(examples.len(), fact.prompt, answer, own_entry, Part::HeldOut));
+            let (answers, part) = (vec![answer], Part::HeldOut);
+            let example = Example::of_text(examples.len(), fact.prompt);
+            examples.push(Example { answers, own_entry, part, ..example });
         }
         *(if is_test { &mut corpus.test } else { &mut corpus.validation }) = examples;
     }
     corpus.stored = corpus.items.len();
     for fact in facts_of(data.triplets) {
         let own_entry = Some(add_entry(&mut corpus, &fact, true));
-        let (id, answer) = (corpus.train.len(), fact.triplet.object);
-        corpus.train.push(example(id, fact.prompt, answer, own_entry, Part::Seen));
+        let example = Example::of_text(corpus.train.len(), fact.prompt);
+        let answers = vec![fact.triplet.object];
+        corpus.train.push(Example { answers, own_entry, ..example });
     }
     corpus
 }
@@ -54,30 +57,6 @@ fn add_entry(corpus: &mut Corpus, fact: &PromptedFact, in_training: bool) -> usi
     let text = entry.text();
     corpus.items.push(CorpusEntry { text, entry, image: None, in_training });
     index
-}
-
-fn example(
-    id: usize,
-    text: String,
-    answer: String,
-    own_entry: Option<usize>,
-    part: Part,
-) -> Example {
-    Example {
-        id: id as i64,
-        task: Task::Answer,
-        name: id.to_string(),
-        document: None,
-        metric_kind: 0,
-        text,
-        image: None,
-        group: None,
-        view: 0,
-        answers: vec![answer],
-        own_entry,
-        part,
-        made_up: true,
-    }
 }
 
 #[cfg(test)]
