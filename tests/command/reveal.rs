@@ -64,6 +64,12 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         assert!((drop[0].as_f64().unwrap() - largest).abs() < 1e-3, "{drop} {largest}");
     }
 
+    let prompts = folder.join("facts/prompts/base");
+    fs::create_dir_all(prompts).unwrap();
+    fs::write(folder.join("facts/base.json"), r#"{"triplets": []}"#).unwrap();
+    let not_on_facts = "the run was not trained on facts alone; train one with";
+    refused(folder, "answer run --audit facts --out results.jsonl", not_on_facts);
+
     // The haystack tasks use their own entries and are scored.
     let reply = "answer run --haystack world/haystack.jsonl --quiet --out";
     succeeds(folder, &format!("{reply} replies.jsonl"));

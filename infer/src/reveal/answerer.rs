@@ -144,6 +144,8 @@ pub struct Answerer {
     k: usize,
     /// The embedded world that the run was trained on; `None` for a run on data from files.
     world: Option<WorldId>,
+    /// Whether the run was trained on facts alone.
+    is_of_facts: bool,
     /// For images that are given after [`Answerer::open`].
     inputs: ImageInputs,
 }
@@ -223,7 +225,8 @@ impl Answerer {
             Identity::of_run(run)?.check(location, encoders, &run_memory)?;
             Some(retriever)
         };
-        Ok(Self { model, encoding, retriever, k, world: recipe.data.world(), inputs })
+        let (world, is_of_facts) = (recipe.data.world(), recipe.data.triplets > 0);
+        Ok(Self { model, encoding, retriever, k, world, is_of_facts, inputs })
     }
 
     fn forward(&self) -> Forward<'_> {

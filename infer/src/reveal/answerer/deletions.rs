@@ -42,8 +42,8 @@ impl Answerer {
     /// prompts that have been answered since the last call.
     ///
     /// # Errors
-    /// `folder` has other files; the errors of the model and of the memory;
-    /// [`InferError::Stopped`](crate::InferError::Stopped)
+    /// The run was not trained on facts; `folder` has other files; the errors of the model and of the
+    /// memory; [`InferError::Stopped`](crate::InferError::Stopped)
     pub fn answer_after_deletions(
         &self,
         folder: &Path,
@@ -52,6 +52,10 @@ impl Answerer {
         stop: &Stop,
         done: &dyn Fn(usize),
     ) -> Result<Vec<DeletionAnswers>> {
+        if !self.is_of_facts {
+            let remedy = "train one with `engram train reveal --recipe reveal/triplets`";
+            return Err(format!("the run was not trained on facts alone; {remedy}").into());
+        }
         let items = facts.iter().enumerate().map(|(index, fact)| {
             let entry = EntryLine::passage(SOURCE, fact).with_id(index as i64);
             CorpusEntry { text: entry.text(), entry, image: None, in_training: false }
