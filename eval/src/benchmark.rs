@@ -79,6 +79,11 @@ impl Column {
     }
 }
 
+/// The value of an item of a share of items: 1 or 0.
+fn share(is_counted: bool) -> f64 {
+    f64::from(u8::from(is_counted))
+}
+
 /// The registered metric with this name.
 fn named(name: Cow<'static, str>) -> MetricInfo {
     let metric = find(&name).map(|metric| metric.info.renamed(name.clone()));

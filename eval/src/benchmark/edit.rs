@@ -34,7 +34,7 @@ use rayon::prelude::*;
 
 use super::answers::squad;
 use super::records::{Record, pairs, quoted, read_records, unique_ids};
-use super::{BenchmarkReport, Column, Scores};
+use super::{BenchmarkReport, Column, Scores, share};
 use crate::error::{EvalError, Location, Need, malformed};
 use crate::json::DistinctKeys;
 use crate::result::ReportOptions;
@@ -404,7 +404,6 @@ fn value_of(
     answers: &[Cow<'_, str>],
     is_exact: bool,
 ) -> Option<(f64, f64)> {
-    let share = |is_correct: bool| f64::from(u8::from(is_correct));
     match (output, right) {
         (Output::Change { .. }, Right::New | Right::Old) => None,
         (Output::Answer(_) | Output::None | Output::Likelihoods { .. }, Right::Unchanged) => None,

@@ -29,7 +29,7 @@ use serde::Deserialize;
 
 use super::answers::word_f1;
 use super::records::{Record, quoted, read_records};
-use super::{BenchmarkReport, Column, Scores};
+use super::{BenchmarkReport, Column, Scores, share};
 use crate::error::{EvalError, malformed};
 use crate::ids::Id;
 use crate::normalise::characters::{character_at, decimal_digit, run_end};
@@ -55,8 +55,8 @@ enum State {
     DelOff,
 }
 
-const STATES: [(State, &str); 3] =
-    [(State::Full, "FULL"), (State::DelOn, "DEL-ON"), (State::DelOff, "DEL-OFF")];
+/// The names of the states, in the order of all results.
+pub const STATES: [&str; 3] = ["FULL", "DEL-ON", "DEL-OFF"];
 
 /// One prompt in one state.
 #[derive(Deserialize)]
@@ -114,7 +114,8 @@ const REMEDY: &str = "write one JSON object per prompt and state: `fact_id`, `su
 
 /// A prompt with its results in the order of [`STATES`].
 struct Case<'c, 'a> {
-    file: usize,
+    /// The database, the topology and the style; empty if unknown.
+    labels: [Cow<'a, str>; 3],
     rows: [&'c Record<'a, Row<'a>>; 3],
 }
 
@@ -140,8 +141,8 @@ pub fn evaluate(
     let rows = files.iter().map(|results| read_records(results.file, results.text, false, REMEDY));
     let rows: Vec<Vec<Record<'_, Row<'_>>>> = rows.collect::<Result<_, _>>()?;
     let mut cases = Vec::new();
-    for (file, (results, rows)) in files.iter().zip(&rows).enumerate() {
-        cases.extend(cases_of(results.file, rows)?.into_iter().map(|rows| Case { file, rows }));
+    for (results, rows) in files.iter().zip(&rows) {
+        cases.extend(cases_of(results.file, rows)?);
     }
     if cases.is_empty() {
         return Err(EvalError::NothingToEvaluate { items: "results" });
@@ -150,20 +151,9 @@ pub fn evaluate(
     let column = |(index, name): (usize, &&'static str)| {
         Column::new(*name, scored.iter().map(|values| values[index]).collect())
     };
-    let labels: Vec<[Cow<'_, str>; 3]> = cases
-        .iter()
-        .map(|case| {
-            let Row { database, topology, style, .. } = case.first();
-            let given = [database, topology, style].into_iter().cloned();
-            let mut given = given.zip(labels(files[case.file].file));
-            [(); 3].map(|()| {
-                given.next().map_or_else(Cow::default, |(own, of_path)| own.unwrap_or(of_path))
-            })
-        })
-        .collect();
-    let label = |part: usize| labels.iter().map(|labels| labels[part].clone()).collect();
-    let id = |(case, labels): (&Case<'_, '_>, &[Cow<'_, str>; 3])| {
-        let labels = labels.iter().map(|label| &**label).filter(|label| !label.is_empty());
+    let label = |part: usize| cases.iter().map(|case| case.labels[part].clone()).collect();
+    let id = |case: &Case<'_, '_>| {
+        let labels = case.labels.iter().map(|label| &**label).filter(|label| !label.is_empty());
         let id = &*case.first().fact_id.0;
         Cow::from(labels.chain([id]).collect::<Vec<_>>().join("/"))
     };
@@ -177,7 +167,7 @@ pub fn evaluate(
         data: "forget",
         unit: "prompt",
         normaliser: "none".to_owned(),
-        ids: cases.iter().zip(&labels).map(id).collect(),
+        ids: cases.iter().map(id).collect(),
         columns: METRICS.iter().enumerate().map(column).collect(),
         harmonic: Vec::new(),
         primary: METRICS[0],
@@ -200,33 +190,41 @@ pub fn evaluate(
 
 /// The prompts of a file, each with its three states.
 fn cases_of<'c, 'a>(
-    file: &str,
+    file: &'a str,
     rows: &'c [Record<'a, Row<'a>>],
-) -> Result<Vec<[&'c Record<'a, Row<'a>>; 3]>, EvalError> {
-    let mut index_of: HashMap<[&str; 6], usize> = HashMap::new();
-    let mut cases: Vec<[Option<&Record<'_, Row<'_>>>; 3]> = Vec::new();
+) -> Result<Vec<Case<'c, 'a>>, EvalError> {
+    let mut index_of: HashMap<_, usize> = HashMap::new();
+    let mut cases: Vec<[Option<&'c Record<'a, Row<'a>>>; 3]> = Vec::new();
     for row in rows {
-        let Row { fact_id, prompt, ground_truth, state, .. } = &row.value;
-        let [database, topology, style] =
-            [&row.value.database, &row.value.topology, &row.value.style]
-                .map(|label| label.as_deref().unwrap_or_default());
-        let key = [database, topology, style, &*fact_id.0, &**prompt, &**ground_truth];
+        let Row { database, topology, style, fact_id, prompt, ground_truth, state, .. } =
+            &row.value;
+        let key = (database, topology, style, fact_id, prompt, ground_truth);
         let index = *index_of.entry(key).or_insert_with(|| {
             cases.push([None; 3]);
             cases.len() - 1
         });
         if let Some(first) = cases[index][*state as usize].replace(row) {
-            let (id, state) = (quoted(&fact_id.0), STATES[*state as usize].1);
+            let (id, state) = (quoted(&fact_id.0), STATES[*state as usize]);
             let reason =
                 format!("fact {id} has {state} for this prompt in line {}, too", first.line);
             return Err(malformed(file, row.line, reason, "keep one result"));
         }
     }
+    let of_path = labels(file);
     let complete = |case: [Option<&'c Record<'a, Row<'a>>>; 3]| match case {
-        [Some(full), Some(del_on), Some(del_off)] => Ok([full, del_on, del_off]),
+        [Some(full), Some(del_on), Some(del_off)] => {
+            let Row { database, topology, style, .. } = &full.value;
+            let mut labels = of_path.clone();
+            for (label, given) in labels.iter_mut().zip([database, topology, style]) {
+                if let Some(given) = given {
+                    label.clone_from(given);
+                }
+            }
+            Ok(Case { labels, rows: [full, del_on, del_off] })
+        }
         _ => {
             let missing = STATES.iter().zip(case).filter(|(_, row)| row.is_none());
-            let missing = missing.map(|((_, name), _)| *name).collect::<Vec<_>>().join(" and ");
+            let missing = missing.map(|(name, _)| *name).collect::<Vec<_>>().join(" and ");
             let first = case.into_iter().flatten().next();
             let (line, id) = first.map_or((0, ""), |row| (row.line, &row.value.fact_id.0));
             let reason = format!("fact {} has no result in {missing} for this prompt", quoted(id));
@@ -268,7 +266,6 @@ const METRICS: [&str; 14] = [
 
 /// The values of a prompt in the order of [`METRICS`].
 fn scores(case: &Case<'_, '_>) -> [f64; METRICS.len()] {
-    let share = |is_true: bool| f64::from(u8::from(is_true));
     let row = |state: usize| &case.rows[state].value;
     let output = [0, 1, 2].map(|state| normalised(&row(state).model_output));
     let right =
@@ -283,11 +280,8 @@ fn scores(case: &Case<'_, '_>) -> [f64; METRICS.len()] {
     let unknown = |state: usize| share(UNKNOWN.contains(&output[state].as_str()));
     let f1 = |state: usize| {
         let right = normalised(&row(state).ground_truth);
-        match (output[state].is_empty(), right.is_empty()) {
-            _ if exact[state] => 1.0,
-            (true, true) => 1.0,
-            _ => word_f1(&output[state], &right),
-        }
+        let is_equal = exact[state] || output[state].is_empty() && right.is_empty();
+        if is_equal { 1.0 } else { word_f1(&output[state], &right) }
     };
     let [full, del_on, del_off] = exact;
     [
@@ -403,10 +397,14 @@ fn decimal_number_end(text: &str, start: usize) -> Option<usize> {
 
 /// A text without differences of case, for comparisons, like `str.casefold`.
 fn case_folded(text: &str) -> String {
-    let fold = |c: char| {
+    let mut folded = String::with_capacity(text.len());
+    for c in text.chars() {
         // The dotless i has the upper case of i, but is another letter.
-        let upper = (c != 'ı').then(|| c.to_uppercase().flat_map(char::to_lowercase));
-        upper.into_iter().flatten().chain((c == 'ı').then_some(c))
-    };
-    text.chars().flat_map(fold).collect()
+        if c == 'ı' {
+            folded.push(c);
+        } else {
+            folded.extend(c.to_uppercase().flat_map(char::to_lowercase));
+        }
+    }
+    folded
 }

@@ -31,7 +31,7 @@ use super::answers::{
     word_f1,
 };
 use super::records::{Record, pairs, quoted, read_records, unique_ids};
-use super::{BenchmarkReport, Column, Scores};
+use super::{BenchmarkReport, Column, Scores, share};
 use crate::error::{EvalError, Location, Need, malformed};
 use crate::ids::Id;
 use crate::normalise::characters::is_space;
@@ -324,10 +324,6 @@ fn check(
 const MRR_CUTOFF: usize = 100;
 
 type Values = Result<Vec<(Cow<'static, str>, f64)>, EvalError>;
-
-fn share(is_correct: bool) -> f64 {
-    f64::from(u8::from(is_correct))
-}
 
 /// # Source   `evaluation_utils.py` of Encyclopedic-VQA; a reference that is empty after
 /// normalisation matches nothing, where the script stops

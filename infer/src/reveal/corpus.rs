@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use candle_core::{Device, Tensor};
 use engram_data::image::Preprocessing;
 use engram_data::world::questions::Part;
-use engram_memory::Entry;
+use engram_memory::{Entry, EntryLine};
 
 use super::feature_maps::FeatureMaps;
 use super::images::{FIRST_TRAINING_VIEW, ImageFiles, Images};
@@ -23,6 +23,18 @@ pub struct CorpusEntry {
     /// Whether training examples may use the entry's text and image. If not, training sees the
     /// entry only when it is retrieved.
     pub in_training: bool,
+}
+
+impl CorpusEntry {
+    /// An entry whose text is the encoder input.
+    pub fn new(entry: Entry, image: Option<usize>, in_training: bool) -> Self {
+        Self { text: entry.text(), entry, image, in_training }
+    }
+
+    /// A fact without an image; its index in [`Corpus::items`] is its id.
+    pub fn of_fact(index: usize, text: String, in_training: bool) -> Self {
+        Self::new(EntryLine::passage(FACTS, text).with_id(index as i64), None, in_training)
+    }
 }
 
 /// The task of an example.
@@ -80,7 +92,7 @@ pub struct Example {
 }
 
 impl Example {
-    /// A question without an image, answers and an own entry.
+    /// A question that has neither an image nor answers nor an own entry yet.
     pub fn of_text(id: usize, text: String) -> Self {
         Self {
             id: id as i64,
@@ -111,6 +123,8 @@ pub struct NamedPicture {
     pub in_training: bool,
 }
 
+/// The source of the entries of facts.
+pub const FACTS: &str = "facts";
 /// The answer of a model that finds no entry with the answer.
 pub const UNKNOWN: &str = "unknown";
 

@@ -88,7 +88,7 @@ impl ScoreTransform {
         if let Some(no_entry) = &self.no_entry {
             cells.push((no_entry.to_dtype(scores.dtype())? * &factor)?);
         }
-        let width = max_count + cells.len() - 2;
+        let width = max_count + usize::from(self.no_entry.is_some());
         let table = if width == max_count && counts.iter().all(|count| *count == max_count) {
             cells.swap_remove(0).reshape((counts.len(), max_count))?
         } else {

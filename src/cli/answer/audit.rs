@@ -5,7 +5,7 @@ use std::path::Path;
 
 use engram_data::triplets::Triplet;
 use engram_data::triplets::audit::{Database, Prompt, read};
-use engram_eval::benchmark::forget::FactNames;
+use engram_eval::benchmark::forget::{FactNames, STATES};
 use engram_infer::Stop;
 use engram_infer::reveal::answerer::Answerer;
 use engram_infer::reveal::answerer::deletions::{DeletionAnswers, DeletionPrompt};
@@ -74,7 +74,7 @@ pub(super) fn lines(answerer: &Answerer, folder: &Path) -> anyhow::Result<(Vec<u
             &done,
         )?;
         for ((style, prompt), answers) in prompts.into_iter().zip(&answers) {
-            for state in 0..3 {
+            for state in 0..STATES.len() {
                 serde_json::to_writer(&mut bytes, &line(database, style, prompt, answers, state))?;
                 bytes.push(b'\n');
                 lines += 1;
@@ -112,7 +112,7 @@ fn line<'a>(
         topology: &database.topology,
         style,
         fact_id: prompt.fact_id,
-        state: ["FULL", "DEL-ON", "DEL-OFF"][state],
+        state: STATES[state],
         subject: &prompt.subject,
         subject_aliases: &prompt.subject_aliases,
         relation: &prompt.relation,

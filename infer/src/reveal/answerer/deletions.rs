@@ -4,19 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use engram_memory::{Batch, EntryLine, ValueDtype};
+use engram_memory::{Batch, ValueDtype};
 
 use super::Answerer;
 use crate::error::Result;
 use crate::reveal::answers::Answers;
 use crate::reveal::augmentation::BatchAugmentation;
-use crate::reveal::corpus::{Corpus, CorpusEntry, Example};
+use crate::reveal::corpus::{Corpus, CorpusEntry, Example, FACTS};
 use crate::reveal::forward::Forward;
 use crate::reveal::retriever::{ItemEncoder, Retriever};
 use crate::stop::Stop;
-
-/// The source of the entries.
-const SOURCE: &str = "facts";
 
 /// A prompt and the facts that are deleted before it is answered again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,14 +53,12 @@ impl Answerer {
             let remedy = "train one with `engram train reveal --recipe reveal/triplets`";
             return Err(format!("the run was not trained on facts alone; {remedy}").into());
         }
-        let items = facts.iter().enumerate().map(|(index, fact)| {
-            let entry = EntryLine::passage(SOURCE, fact).with_id(index as i64);
-            CorpusEntry { text: entry.text(), entry, image: None, in_training: false }
-        });
+        let facts = facts.iter().cloned().enumerate();
+        let items = facts.map(|(index, fact)| CorpusEntry::of_fact(index, fact, false));
         let mut corpus: Corpus = self.inputs.corpus(Vec::new());
         corpus.items = items.collect();
         corpus.stored = corpus.items.len();
-        corpus.sources = vec![SOURCE.to_owned()];
+        corpus.sources = vec![FACTS.to_owned()];
         let (model, sequencer) = (&self.model, &self.encoding.sequencer.of(&corpus)?);
         let mut retriever =
             Retriever::build(folder, model, &corpus, sequencer, ValueDtype::F16, stop)?;

@@ -233,8 +233,7 @@ fn best_of_batch(
     let indices: Vec<usize> = entries.iter().map(|(index, _)| *index).collect();
     let scores = to_host(&linear(&queries.detach(), &forward.keys(&indices)?, None)?)?;
     let best_of = |(query, scores): (usize, &[f32])| {
-        let own = batch.own_entries[query]
-            .and_then(|(own, _)| indices.iter().position(|index| *index == own));
+        let own = batch.own_entries[query].and_then(|(own, _)| indices.binary_search(&own).ok());
         let best = best(scores, own, batch.is_absent[query], candidates).into_iter();
         best.map(|entry| (EntryRef::Fresh(entries[entry].0), entries[entry].1)).collect()
     };

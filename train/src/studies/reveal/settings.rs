@@ -252,6 +252,13 @@ pub enum Knowledge {
     Retrieved,
 }
 
+impl Knowledge {
+    /// Whether only own entries are read, so that each example must have one.
+    pub fn is_of_own_entries(self) -> bool {
+        matches!(self, Self::Own | Self::Batch)
+    }
+}
+
 table! {
     /// `[phase.feed]`: the training examples of a phase.
     pub struct RevealFeed {
@@ -311,8 +318,7 @@ impl RevealFeed {
                 "is above 0, but the memory has the original images; must be 0",
             ),
             invalid_if(
-                self.examples.are_made_up()
-                    && !matches!(self.knowledge, Knowledge::Own | Knowledge::Batch),
+                self.examples.are_made_up() && !self.knowledge.is_of_own_entries(),
                 "knowledge",
                 "must be `own` or `batch`: the entries of exercises in reading are not in the memory",
             ),

@@ -31,9 +31,7 @@ use super::losses::{self, BatchTargets};
 use super::metrics::QuestionMetrics;
 use super::published::Published;
 use super::run_memory::RunMemory;
-use super::settings::{
-    Examples, Knowledge, RevealData, RevealFeed, RevealMemory, RevealSettings, Size,
-};
+use super::settings::{Examples, RevealData, RevealFeed, RevealMemory, RevealSettings, Size};
 use super::shards;
 use super::sizes::{config_of, fit};
 use crate::card::USAGE;
@@ -312,7 +310,7 @@ impl Study for RevealStudy {
         // Examples that read their own entries must have one.
         let is_usable = |index: &usize| {
             feed.examples == Examples::Images
-                || !matches!(feed.knowledge, Knowledge::Own | Knowledge::Batch)
+                || !feed.knowledge.is_of_own_entries()
                 || examples[*index].own_entry.is_some()
         };
         let mut indices: Vec<usize> = (0..count).filter(is_usable).collect();
@@ -343,7 +341,7 @@ impl Study for RevealStudy {
                     view: FIRST_TRAINING_VIEW + rng.random_range(0..views_of(index)),
                     fraction: rng.random(),
                     reads_own_entry: rng.random_bool(feed.own_knowledge),
-                    // Without it, no random number is drawn, as before it existed.
+                    // Feeds without absent entries draw no number, so that their batches stay equal.
                     is_absent: feed.absent > 0.0 && rng.random_bool(feed.absent),
                 })
                 .collect();

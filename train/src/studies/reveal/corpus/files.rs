@@ -295,7 +295,7 @@ fn items(
         files.entries.iter().map(|parsed| parsed.entry.source.clone()).collect();
     let corpus_entry = |entry: Entry| {
         let image = entry.image().and_then(|image| table.usable_index(image));
-        CorpusEntry { text: entry.text(), entry, image, in_training: true }
+        CorpusEntry::new(entry, image, true)
     };
     let (mut items, mut next_id, mut held_out_entries, mut beyond_limit) =
         (Vec::new(), Some(0), 0, 0);

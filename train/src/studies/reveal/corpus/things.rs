@@ -15,8 +15,8 @@ use engram_infer::digest;
 use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, NamedPicture};
 use engram_infer::reveal::cut_outs::CutOuts;
 use engram_infer::reveal::images::{FIRST_TRAINING_VIEW, Images, squared};
+use engram_memory::EntryLine;
 use engram_memory::rows::{EntryFile, EntryLines};
-use engram_memory::{Entry, EntryLine};
 use image::RgbaImage;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
@@ -102,7 +102,7 @@ fn add_names(corpus: &mut Corpus, languages: &[String], things: &[Thing], rng: &
             if let Some(file) = recording {
                 entry.payload.insert("recording".to_owned(), file.display().to_string().into());
             }
-            corpus.items.push(item(entry, Some(image), in_training));
+            corpus.items.push(CorpusEntry::new(entry, Some(image), in_training));
             questions.push((language, name, index));
         }
         let examples = match thing.split {
@@ -183,10 +183,6 @@ fn statement(language: &str, name: &str) -> String {
     format!("In {language} this is {name}.")
 }
 
-fn item(entry: Entry, image: Option<usize>, in_training: bool) -> CorpusEntry {
-    CorpusEntry { text: entry.text(), entry, image, in_training }
-}
-
 /// A question without an image.
 fn question(language: &str, name: &str, own_entry: usize, id: usize) -> Example {
     Example {
@@ -231,7 +227,7 @@ fn add_naming(corpus: &mut Corpus, speller: &Speller<'_>, rng: &mut ChaCha8Rng) 
             let (language, name) = speller.draw(rng);
             let (index, id) = (corpus.items.len(), corpus.naming.len());
             let entry = EntryLine::passage(SOURCE, statement(language, &name));
-            corpus.items.push(item(entry.with_id(index as i64), Some(image), true));
+            corpus.items.push(CorpusEntry::new(entry.with_id(index as i64), Some(image), true));
             let image = Some(image);
             corpus.naming.push(Example { image, ..question(language, &name, index, id) });
         }
@@ -244,7 +240,7 @@ fn add_reading(corpus: &mut Corpus, speller: &Speller<'_>, count: usize, rng: &m
         let (language, name) = speller.draw(rng);
         let index = corpus.items.len();
         let entry = EntryLine::passage(SOURCE, statement(language, &name));
-        corpus.items.push(item(entry.with_id(index as i64), None, false));
+        corpus.items.push(CorpusEntry::new(entry.with_id(index as i64), None, false));
         corpus.reading.push(question(language, &name, index, id));
     }
 }

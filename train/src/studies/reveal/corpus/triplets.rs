@@ -4,15 +4,12 @@
 use engram_data::image::Preprocessing;
 use engram_data::triplets::generate::{PromptedFact, database};
 use engram_data::world::questions::Part;
-use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, MetricKind, UNKNOWN};
-use engram_memory::EntryLine;
+use engram_infer::reveal::corpus::{Corpus, CorpusEntry, Example, FACTS, MetricKind, UNKNOWN};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::studies::reveal::settings::RevealData;
 
-/// The source of the entries.
-const SOURCE: &str = "facts";
 /// Number of databases for validation, and for the test.
 const VALIDATION: usize = 3;
 const TEST: usize = 6;
@@ -22,7 +19,7 @@ const ABSENT: usize = 4;
 /// Makes up `data.triplets` databases to train on, and those for validation and test.
 pub(super) fn load(data: &RevealData, size: usize, preprocessing: Preprocessing) -> Corpus {
     let mut corpus = Corpus::of_images(Vec::new(), size, preprocessing);
-    corpus.sources = vec![SOURCE.to_owned()];
+    corpus.sources = vec![FACTS.to_owned()];
     corpus.metric_kinds = vec![MetricKind::Entries];
     let mut rng = ChaCha8Rng::seed_from_u64(data.world_seed);
     let mut facts_of = |databases: usize| -> Vec<PromptedFact> {
@@ -53,9 +50,7 @@ pub(super) fn load(data: &RevealData, size: usize, preprocessing: Preprocessing)
 /// Adds the entry of a fact, and returns its index.
 fn add_entry(corpus: &mut Corpus, fact: &PromptedFact, in_training: bool) -> usize {
     let index = corpus.items.len();
-    let entry = EntryLine::passage(SOURCE, fact.triplet.text()).with_id(index as i64);
-    let text = entry.text();
-    corpus.items.push(CorpusEntry { text, entry, image: None, in_training });
+    corpus.items.push(CorpusEntry::of_fact(index, fact.triplet.text(), in_training));
     index
 }
 

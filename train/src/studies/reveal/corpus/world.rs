@@ -24,12 +24,9 @@ pub(super) fn load(data: &RevealData, image_size: usize) -> StudyResult<Corpus> 
         if excluded.contains(&*entry.source) {
             continue;
         }
-        items.push(CorpusEntry {
-            text: entry.text(),
-            image: entry.image().map(|_| fact.image),
-            in_training: world.splits[fact.image] == Split::Train,
-            entry,
-        });
+        let image = entry.image().map(|_| fact.image);
+        let in_training = world.splits[fact.image] == Split::Train;
+        items.push(CorpusEntry::new(entry, image, in_training));
     }
     let examples_of = |split: Split| -> Vec<Example> {
         let questions = world.questions.iter().filter(|question| question.split == split);
