@@ -22,6 +22,7 @@ reveal.attribution_beats_random reveal.needle reveal.cold_start_fails reveal.k_c
 reveal.sources_complement reveal.refresh_matters reveal.learns_from_scratch avformer.learns_from_scratch
 stamps.memory_over_none stamps.right_image stamps.right_values stamps.recall_at_1 stamps.trained_over_frozen
 stamps.trained_over_frozen_at_10 stamps.other_photographs stamps.drawings stamps.end_to_end_recall stamps.knowledge_swap
+forget.edits
 """.split()
 
 

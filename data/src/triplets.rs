@@ -1,8 +1,10 @@
 //! Facts as triplets of subject, relation and object, and prompts that ask for the object.
 //!
-//! [`generate`] makes up databases of such facts, for training; [`audit`] reads published ones.
+//! [`generate`] makes up databases of such facts, for training, and [`edits`] changes them; [`audit`]
+//! reads published ones.
 
 pub mod audit;
+pub mod edits;
 pub mod generate;
 
 /// A fact.

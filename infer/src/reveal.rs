@@ -14,12 +14,14 @@
 //! | safe removal of a run's memory | [`memory_folder`] |
 //! | model sizes, entries and sequences together | [`encoding`] |
 //! | answers to many examples | [`answers`] |
+//! | controls, with which answers from the memory must fail | [`control`] |
 //! | attribution of an answer to entries | [`evidence`], [`shapley`] |
 //! | needles in a haystack | [`needle`] |
 
 pub mod answerer;
 pub mod answers;
 pub mod augmentation;
+pub mod control;
 pub mod corpus;
 pub mod cut_outs;
 pub mod encoding;

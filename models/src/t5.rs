@@ -7,6 +7,7 @@
 pub mod blocks;
 mod config;
 mod generate;
+pub(crate) mod positions;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::params::{Init, ParameterBuilder};
 use crate::weights::Weights;
 use blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block, encoder_block, run_blocks};
 pub use config::T5Config;
+use positions::Positions;
 
 /// The encoder and the decoder.
 #[derive(Debug, Clone)]
@@ -55,6 +57,7 @@ struct Stack {
 #[derive(Debug, Clone)]
 pub struct Decoder {
     config: T5Config,
+    positions: Positions,
     stack: Stack,
     lm_head: Linear,
 }
@@ -168,7 +171,8 @@ impl Decoder {
         let (d, v) = (config.d_model, config.vocab_size);
         let stack = Stack::new(config, true, &builder.pp("decoder"))?;
         let lm_head = Linear::without_bias(d, v, (d as f64).powf(-0.5), &builder.pp("lm_head"))?;
-        Ok(Self { config: config.clone(), stack, lm_head })
+        let positions = Positions::new(config.decoder_positions, d, &builder.pp("decoder"))?;
+        Ok(Self { config: config.clone(), positions, stack, lm_head })
     }
 
     /// Returns the logits `[T, V]` for embeddings `[T, D]` and the encoder's states `[T_k, D]`.
@@ -187,6 +191,7 @@ impl Decoder {
         check_rows(states, lengths)?;
         let query_lengths: Vec<usize> = segments.queries.iter().map(|span| span.length).collect();
         let cross = Segments::cross(&query_lengths, lengths);
+        let x = self.positions.add(x, query_lengths.iter().flat_map(|length| 0..*length))?;
         let x = self.stack.forward(x, segments, Some((states, &cross)), mode)?;
         self.lm_head.forward(&x, mode)
     }

@@ -6,10 +6,12 @@ mod credit;
 use engram_data::messages::counted;
 use std::path::{Path, PathBuf};
 
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use engram_infer::finished_run::study;
 use engram_infer::reveal;
 use engram_infer::reveal::answerer::{self, Answerer, Detail};
+use engram_infer::reveal::control::Control;
 use engram_infer::reveal::needle::{Haystacks, Reply, Task, read_haystacks};
 use engram_infer::reveal::questions::{Questions, read_questions};
 use engram_infer::reveal::shapley::MAX_ENTRIES;
@@ -41,7 +43,8 @@ answer matches.
 
 With --audit the run, which was trained on facts (reveal/triplets), completes the prompts of the
 audit of limited memory language models. For each database it builds a memory, and answers each
-prompt with it, after the deletion of the prompt's fact, and without it.
+prompt with it, after the deletion of the prompt's fact, and without it. With --edits it does the
+same for made-up facts, which are added, updated, renamed and deleted while the memory is used.
 
 Examples:
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl
@@ -49,9 +52,12 @@ Examples:
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl --evidence shapley
   engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl \\
       --memory 'postgres://ann@db.example/wiki?memory=r1'
+  engram answer runs/r1 --questions world/questions.jsonl --out answers.jsonl --control random-values
   engram answer runs/r1 --haystack world/haystack.jsonl --out replies.jsonl
   engram eval haystack --hyp replies.jsonl
   engram answer runs/t1 --audit databases --out results.jsonl
+  engram answer runs/t1 --audit databases --rephrase 'Quiz: {} Your reply:' --out rephrased.jsonl
+  engram answer runs/t1 --edits 10000 --out edits.jsonl
   engram eval forget --hyp results.jsonl")]
 pub struct Answer {
     /// The folder of a finished REVEAL run
@@ -71,6 +77,13 @@ pub struct Answer {
         conflicts_with = "haystack"
     )]
     evidence: Option<Method>,
+    /// With --audit: ask only the questions (the direct prompts), each in the place of {} in this text;
+    /// shows how well prompts are answered that training never showed
+    #[arg(long, value_name = "TEXT", requires = "audit", value_parser = wording)]
+    rephrase: Option<String>,
+    /// Answer with a change to what is read from the memory: answers from the memory must then fail
+    #[arg(long, value_name = "NAME", conflicts_with = "haystack")]
+    control: Option<MemoryControl>,
     /// Use this memory instead of the run's own: the folder or address of a copy of it
     #[arg(long, value_name = "MEMORY")]
     memory: Option<InputFolder>,
@@ -90,6 +103,30 @@ enum Method {
     Shapley,
 }
 
+/// A control.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum MemoryControl {
+    /// Each key leads to the value of another entry
+    PermutedKeys,
+    /// Each question reads the entries that were retrieved for another question
+    DonorEntries,
+    /// Each value is a random vector from a normal distribution, as long as the real one
+    RandomValues,
+    /// All sources have the same weight; answers need not fail
+    FixedGate,
+}
+
+impl From<MemoryControl> for Control {
+    fn from(control: MemoryControl) -> Self {
+        match control {
+            MemoryControl::PermutedKeys => Self::PermutedKeys,
+            MemoryControl::DonorEntries => Self::DonorEntries,
+            MemoryControl::RandomValues => Self::RandomValues,
+            MemoryControl::FixedGate => Self::FixedGate,
+        }
+    }
+}
+
 /// The input file: questions or yes-or-no tasks.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
@@ -103,6 +140,17 @@ struct Tasks {
     /// Databases of facts with their prompts, in the published layout of the audit
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["evidence", "memory"])]
     audit: Option<InputFolder>,
+    /// Change made-up facts in a memory this many times, and answer prompts about them after 0, 10,
+    /// 100, … changes
+    #[arg(long, value_name = "N", conflicts_with_all = ["evidence", "memory"],
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    edits: Option<u32>,
+}
+
+/// Parses the text around a rephrased question.
+fn wording(text: &str) -> Result<String, String> {
+    let has_place = text.contains("{}");
+    has_place.then(|| text.to_owned()).ok_or_else(|| "has no {} for the question".to_owned())
 }
 
 impl Answer {
@@ -119,17 +167,21 @@ impl Answer {
         match &self.input {
             Tasks { questions: Some(questions), .. } => self.answer(questions),
             Tasks { haystack: Some(haystack), .. } => self.reply(haystack),
-            Tasks { audit: Some(databases), .. } => self.audit(databases),
-            _ => anyhow::bail!("give --questions, --haystack or --audit"),
+            Tasks { audit: Some(databases), .. } => {
+                let rephrase = self.rephrase.as_deref();
+                self.write(&audit::lines(&self.open(Vec::new())?, databases, rephrase)?)
+            }
+            Tasks { edits: Some(edits), .. } => {
+                self.write(&audit::lines_of_edits(&self.open(Vec::new())?, *edits as usize)?)
+            }
+            _ => anyhow::bail!("give --questions, --haystack, --audit or --edits"),
         }
     }
 
-    /// Completes the prompts of an audit.
-    fn audit(&self, databases: &Path) -> anyhow::Result<Outcome> {
-        let answerer = self.open(Vec::new())?;
-        let (lines, count) = audit::lines(&answerer, databases)?;
-        output::write_atomic(&self.out, &lines)?;
-        let results = counted(count, "result");
+    /// Writes the results of prompts about facts.
+    fn write(&self, lines: &audit::Lines) -> anyhow::Result<Outcome> {
+        output::write_atomic(&self.out, &lines.bytes)?;
+        let results = counted(lines.count, "result");
         output::note(&format!("{results} written to {}", self.out.display()));
         Ok(Outcome::Done)
     }
@@ -217,17 +269,24 @@ impl Answer {
             "--insecure is for memories on PostgreSQL; leave it out"
         );
         let compute = self.compute.open()?;
-        if self.memory.is_none() && self.k != Some(0) {
+        let is_about_facts = self.input.audit.is_some() || self.input.edits.is_some();
+        if self.memory.is_none() && self.k != Some(0) && !is_about_facts {
             restore_missing_memory(&self.run, output::is_quiet())?;
         }
         let open = || -> anyhow::Result<Answerer> {
+            if is_about_facts {
+                return Ok(Answerer::without_memory(&self.run, self.k, images, &compute)?);
+            }
             let memory = match self.memory.as_deref().filter(|_| self.k != Some(0)) {
                 Some(location) => Some((location, self.open_memory(location)?)),
                 None => None,
             };
             Ok(Answerer::open(&self.run, memory, self.k, images, &compute, value_reader())?)
         };
-        let answerer = log::stage("opened the run and its memory", open)?;
+        let mut answerer = log::stage("opened the run and its memory", open)?;
+        if let Some(control) = self.control {
+            answerer.set_control(control.into()).map_err(|error| anyhow!("--control: {error}"))?;
+        }
         anyhow::ensure!(
             self.evidence != Some(Method::Shapley) || answerer.k() <= MAX_ENTRIES,
             "--evidence shapley needs a pass for each subset of the {} entries; give -k \
@@ -239,6 +298,7 @@ impl Answer {
             ("--memory", self.memory.is_some()),
             ("--haystack", self.input.haystack.is_some()),
             ("--audit", self.input.audit.is_some()),
+            ("--edits", self.input.edits.is_some()),
         ];
         match options.iter().find(|(_, is_given)| *is_given && answerer.k() == 0) {
             Some((option, _)) => anyhow::bail!(

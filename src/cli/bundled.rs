@@ -124,6 +124,23 @@ bundled!(
 );
 
 bundled!(
+    /// REVEAL on made-up facts.
+    TRIPLETS,
+    "triplets",
+    "",
+    [
+        "inputs.json",
+        "metrics.jsonl",
+        "model.json",
+        "model.safetensors",
+        "recipe.toml",
+        "run.sha256",
+        "summary.json",
+        "tokenizer.json",
+    ]
+);
+
+bundled!(
     /// The encoder of the embedded phrases.
     PATENT,
     "patent",
@@ -142,7 +159,7 @@ bundled!(
     ]
 );
 
-static ALL: [&BundledModel; 9] = [
+static ALL: [&BundledModel; 10] = [
     &CLIP,
     &CONFORMER,
     &AVFORMER,
@@ -151,6 +168,7 @@ static ALL: [&BundledModel; 9] = [
     &REVEAL,
     &FROZEN_RETRIEVER,
     &STAMPS,
+    &TRIPLETS,
     &PATENT,
 ];
 

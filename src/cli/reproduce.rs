@@ -5,10 +5,12 @@
 //! |---|---|
 //! | `plan` | the grids whose claims are tested, by scale; a new claim is a row of one of these grids |
 //! | `grids` | training these grids and testing their claims |
-//! | `commands` | claims on real data, which compare the results of commands (`commands.toml`) |
+//! | `commands` | claims on the results of commands, mostly on real data (`commands.toml`) |
+//! | `forget` | the run that answers from changed and deleted facts |
 //! | `inputs` | checks of the options |
 
 mod commands;
+mod forget;
 mod grids;
 mod inputs;
 mod plan;
@@ -27,6 +29,7 @@ use super::claims::Report;
 use super::interrupt::{Interrupt, shell_quoted};
 use super::paths::{BaseFolder, InputFolder, ModelName, NewFolder};
 use super::{Outcome, bundled, output, studies};
+use forget::FORGET;
 use stamps::STAMPS;
 
 /// Claims that need only one run, which takes seconds.
@@ -52,7 +55,8 @@ Examples:
   engram reproduce --claim reveal.k_curve,reveal.needle      # only the training that these need
   engram reproduce --study reveal --scale laptop --seeds 3 --ablations --out runs/reveal
   engram reproduce --study avformer --scale laptop --whisper hf://openai/whisper-tiny.en
-  engram reproduce --study patent --data DATA                # with claims on real data")]
+  engram reproduce --study patent --data DATA                # with claims on real data
+  engram reproduce --study forget --data DATA                # facts that change and are deleted")]
 pub struct Reproduce {
     /// Run only these studies
     #[arg(long, value_delimiter = ',', value_name = "STUDIES", value_parser = study_name())]
@@ -80,8 +84,8 @@ pub struct Reproduce {
     /// laptop and full): hf://owner/name, or a folder
     #[arg(long, value_name = "WEIGHTS")]
     whisper: Option<ModelName>,
-    /// Folder with real data, for more claims: patent/validation.csv, speech/ (with --whisper), and
-    /// coco-captions/ (at scales laptop and full)
+    /// Folder with real data, for more claims: patent/validation.csv, lmlm-audit/, speech/ (with
+    /// --whisper), and coco-captions/ (at scales laptop and full)
     #[arg(long, env = "ENGRAM_DATA", value_name = "FOLDER")]
     data: Option<BaseFolder>,
     /// Folder with the unpacked packages of photographs, for the study `stamps`: see
@@ -139,7 +143,9 @@ fn study_name() -> impl TypedValueParser<Value = String> {
     let studies =
         studies.map(|study| PossibleValue::new(study.name).help(studies::about(study.name)));
     let stamps = PossibleValue::new(STAMPS).help("REVEAL on photographs; needs --stamps");
-    PossibleValuesParser::new(studies.chain([stamps]))
+    let forget =
+        PossibleValue::new(FORGET).help("REVEAL on facts that change; partly needs --data");
+    PossibleValuesParser::new(studies.chain([stamps, forget]))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -198,8 +204,9 @@ impl Reproduce {
         let Results { mut claims, notes } = results;
         claims.sort_by_key(|claim| {
             let (study, id) = claim.id.split_once('.').unwrap_or_default();
-            let order =
-                ["patent", "reveal", "avformer", STAMPS].iter().position(|name| *name == study);
+            let order = ["patent", "reveal", "avformer", STAMPS, FORGET]
+                .iter()
+                .position(|name| *name == study);
             (order, id.starts_with("real_"))
         });
         let seconds = start.elapsed().as_secs();

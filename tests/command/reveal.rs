@@ -1,5 +1,6 @@
 //! `engram train reveal` and `engram answer` on a small world.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use crate::running::{
@@ -63,6 +64,23 @@ fn a_small_run_answers_with_evidence_and_refuses_invalid_inputs() {
         let drop = &credit("leave-one-out")["drop"];
         assert!((drop[0].as_f64().unwrap() - largest).abs() < 1e-3, "{drop} {largest}");
     }
+
+    // With a control, the same entries are found, and something else is read.
+    succeeds(folder, &format!("{answer} permuted.jsonl -k 3 --control permuted-keys"));
+    let ids = |answer: &Value| -> Vec<Value> {
+        answer["evidence"].as_array().unwrap().iter().map(|entry| entry["id"].clone()).collect()
+    };
+    let permuted = lines(&folder.join("permuted.jsonl"));
+    let values = |answer: &Value| answer["log_probability"].clone();
+    for (changed, answer) in permuted.iter().zip(&answers) {
+        assert_eq!(ids(changed), ids(answer));
+        assert_ne!(values(changed), values(answer));
+    }
+    succeeds(folder, &format!("{answer} donors.jsonl -k 3 --control donor-entries"));
+    let donors = lines(&folder.join("donors.jsonl"));
+    let other = |index: usize| ids(&answers[(index + 2) % 5]);
+    assert!(donors.iter().enumerate().all(|(index, answer)| ids(answer) == other(index)));
+    refused(folder, &format!("{answer} y.jsonl -k 0 --control fixed-gate"), "no memory is read");
 
     let prompts = folder.join("facts/prompts/base");
     fs::create_dir_all(prompts).unwrap();
@@ -275,6 +293,27 @@ fn deleted_facts_are_not_retrieved_and_come_back() {
     let groups = report["breakdowns"].as_array().unwrap();
     assert!(groups.is_empty(), "{groups:?}");
 
+    let rephrase = "answer run --audit databases --out rephrased.jsonl --rephrase";
+    refused(folder, &format!("{rephrase} Quiz:{{}}"), "has no prompts_direct_questions.jsonl");
+    fs::write(prompts.join("prompts_direct_questions.jsonl"), &text).unwrap();
+    refused(folder, &format!("{rephrase} Quiz"), "has no {} for the question");
+    succeeds(folder, &format!("{rephrase} Quiz:{{}}"));
+    let rephrased = lines(&folder.join("rephrased.jsonl"));
+    assert_eq!(rephrased.len(), 9);
+    for (result, before) in rephrased.iter().zip(&results) {
+        assert_eq!(result["style"], "rephrased");
+        assert_eq!(result["prompt"], format!("Quiz:{}", before["prompt"].as_str().unwrap()));
+    }
+    fs::remove_file(prompts.join("prompts_direct_questions.jsonl")).unwrap();
+
+    // A control changes what is read, not what is found.
+    succeeds(folder, "answer run --audit databases --out random.jsonl --control random-values");
+    for (result, before) in lines(&folder.join("random.jsonl")).iter().zip(&results) {
+        assert_eq!(result["retrieval_trace"], before["retrieval_trace"]);
+    }
+    let control = "answer run --audit databases --out r.jsonl --control fixed-gate";
+    refused(folder, control, "the model has no gate, so the control has no effect");
+
     refused(folder, "answer run --audit run --out r.jsonl", "has no database with prompts");
     refused(
         folder,
@@ -285,6 +324,37 @@ fn deleted_facts_are_not_retrieved_and_come_back() {
     let wrong = "prompts_continuations.jsonl:3: fact 2 of";
     refused(folder, "answer run --audit databases --out r.jsonl", wrong);
     assert!(!folder.join("r.jsonl").exists());
+}
+
+#[test]
+fn facts_are_changed_while_the_memory_is_used() {
+    let folder = &Folder::new();
+    succeeds(folder, "train reveal --recipe reveal/triplets --tiny --run run --quiet");
+    succeeds(folder, "answer run --edits 130 --out edits.jsonl --quiet");
+    succeeds(folder, "answer run --edits 130 --out again.jsonl --quiet --threads 1");
+    let results = lines(&folder.join("edits.jsonl"));
+    assert!(results == lines(&folder.join("again.jsonl")));
+    let mut prompts = BTreeMap::new();
+    for result in &results {
+        let of = |key: &str| result[key].as_str().unwrap();
+        *prompts.entry((of("topology"), of("style"))).or_insert(0) += 1;
+        let entries = result["retrieval_trace"]["retained_candidates"].as_array().unwrap();
+        assert_eq!(entries.len(), if of("state") == "DEL-OFF" { 0 } else { 5 });
+        // A fact that is gone, or has another name, is not found any more.
+        let says =
+            |entry: &Value| ["subject", "relation"].iter().all(|part| entry[part] == result[part]);
+        if of("state") == "DEL-ON" || of("style") == "deleted" {
+            assert!(!entries.iter().any(says), "{result}");
+        }
+    }
+    for after in ["after 0 changes", "after 10 changes", "after 100 changes", "after 130 changes"] {
+        assert_eq!(prompts[&(after, "unchanged")], 3 * 100);
+    }
+    for change in ["added", "updated", "renamed", "deleted"] {
+        assert!((30..150).contains(&prompts[&("after 130 changes", change)]), "{prompts:?}");
+    }
+    let report = json(folder, "eval forget --hyp edits.jsonl");
+    assert_eq!(report["breakdowns"][0]["name"], "topology");
 }
 
 #[test]

@@ -11,6 +11,10 @@ use rand_chacha::ChaCha8Rng;
 use super::{Style, Triplet};
 use crate::world::words::WORDS;
 
+/// The share of questions with random words before and after them, so that a model learns to find the
+/// question in a prompt of any form.
+const FRAMED: f64 = 0.4;
+
 /// A fact with a prompt that asks for its object.
 #[derive(Debug, Clone)]
 pub struct PromptedFact {
@@ -98,7 +102,10 @@ pub fn database(rng: &mut ChaCha8Rng) -> Vec<PromptedFact> {
             let [question, sentence] = [&relation.question, &relation.sentence]
                 .map(|text| text.replace("{s}", subject).replace("{p}", &possessive));
             let style = Style::ALL.choose(rng).copied().unwrap_or(Style::Direct);
-            let prompt = style.prompt(subject, &question, &sentence);
+            let mut prompt = style.prompt(subject, &question, &sentence);
+            if prompt.ends_with('?') && rng.random_bool(FRAMED) {
+                prompt = format!("{} {prompt} {}", words(rng), words(rng)).trim().to_owned();
+            }
             let [subject, relation] = [subject, &relation.name].map(String::clone);
             facts.push(PromptedFact { triplet: Triplet { subject, relation, object }, prompt });
         }
@@ -244,6 +251,18 @@ fn made_up_relation(rng: &mut ChaCha8Rng) -> Relation {
             kind,
         ),
     }
+}
+
+/// Up to four random words, of which some are English ones, and a punctuation mark; often nothing.
+fn words(rng: &mut ChaCha8Rng) -> String {
+    let mut text = String::new();
+    for _ in 0..rng.random_range(0..5) {
+        let word = if rng.random_bool(0.5) { noun(rng).to_owned() } else { word(1..3, rng) };
+        text += if text.is_empty() { "" } else { " " };
+        text += &if text.is_empty() { capitalised(&word) } else { word.to_lowercase() };
+    }
+    let marks = [".", "!", ":", ",", ""];
+    if text.is_empty() { text } else { text + marks.choose(rng).copied().unwrap_or_default() }
 }
 
 fn object_kind(rng: &mut ChaCha8Rng) -> Kind {

@@ -1,7 +1,7 @@
 //! Answers questions with a finished run, and returns the evidence: the retrieved entries and their
 //! attribution.
 
-pub mod deletions;
+pub mod facts;
 mod one;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::augmentation::BatchAugmentation;
+use super::control::Control;
 use super::corpus::Corpus;
 use super::encoding::{Encoding, MODEL, TOKENIZER};
 use super::evidence::{Attribution, AttributionCase};
@@ -142,6 +143,8 @@ pub struct Answerer {
     retriever: Option<Retriever>,
     /// The number of retrieved entries per answer.
     k: usize,
+    /// A change to what questions read from the memory; `None` in normal use.
+    control: Option<Control>,
     /// The embedded world that the run was trained on; `None` for a run on data from files.
     world: Option<WorldId>,
     /// Whether the run was trained on facts alone.
@@ -194,6 +197,34 @@ impl Answerer {
         compute: &Compute,
         values: Option<Arc<dyn ValueStorage>>,
     ) -> Result<Self> {
+        let mut answerer = Self::without_memory(run, k, images, compute)?;
+        if answerer.k > 0 {
+            let run_memory = run.join("memory");
+            let (location, memory) = match memory {
+                Some(memory) => memory,
+                None => (&*run_memory, Box::new(Memory::open_with(&run_memory, values)?) as _),
+            };
+            let retriever = Retriever::of(memory);
+            retriever.check_fits(&answerer.encoding.config)?;
+            let snapshot = retriever.snapshot();
+            let encoders = &snapshot.description().encoders;
+            Identity::of_run(run)?.check(location, encoders, &run_memory)?;
+            answerer.retriever = Some(retriever);
+        }
+        Ok(answerer)
+    }
+
+    /// Opens a run without its own memory, for memories of facts ([`Answerer::fact_memory`]). `k` is
+    /// as in [`Answerer::open`].
+    ///
+    /// # Errors
+    /// [`InferError`] if the run is not finished, or its files do not belong together.
+    pub fn without_memory(
+        run: &Path,
+        k: Option<usize>,
+        images: Vec<PathBuf>,
+        compute: &Compute,
+    ) -> Result<Self> {
         check_checksums(run)?;
         let recipe = RunRecipe::read(run)?;
         let config: RevealConfig = serde_json::from_str(&read(&run.join(MODEL))?)
@@ -207,26 +238,14 @@ impl Answerer {
         let encoding = Arc::new(Encoding { config, corpus, sequencer });
         let weights = run.join(WEIGHTS);
         let model = encoding.load_checked(&weights, compute)?;
-        let k = k.unwrap_or(recipe.memory.k);
-        let retriever = if k == 0 {
-            None
-        } else if recipe.memory.k == 0 {
+        let own_k = recipe.memory.k;
+        let k = k.unwrap_or(own_k);
+        if k > 0 && own_k == 0 {
             return Err(InferError::NoMemory);
-        } else {
-            let run_memory = run.join("memory");
-            let (location, memory) = match memory {
-                Some(memory) => memory,
-                None => (&*run_memory, Box::new(Memory::open_with(&run_memory, values)?) as _),
-            };
-            let retriever = Retriever::of(memory);
-            retriever.check_fits(&encoding.config)?;
-            let snapshot = retriever.snapshot();
-            let encoders = &snapshot.description().encoders;
-            Identity::of_run(run)?.check(location, encoders, &run_memory)?;
-            Some(retriever)
-        };
+        }
         let (world, is_of_facts) = (recipe.data.world(), recipe.data.triplets > 0);
-        Ok(Self { model, encoding, retriever, k, world, is_of_facts, inputs })
+        let (retriever, control) = (None, None);
+        Ok(Self { model, encoding, retriever, k, control, world, is_of_facts, inputs })
     }
 
     fn forward(&self) -> Forward<'_> {
@@ -239,7 +258,21 @@ impl Answerer {
             k: self.k,
             reencoded: 0,
             augmentation: BatchAugmentation::default(),
+            control: self.control,
         }
+    }
+
+    /// Answers with a control from now on.
+    ///
+    /// # Errors
+    /// The control has no effect on this run.
+    pub fn set_control(&mut self, control: Control) -> Result<()> {
+        if self.k == 0 || (control == Control::FixedGate && !self.model.config.gate) {
+            let missing = if self.k == 0 { "no memory is read" } else { "the model has no gate" };
+            return Err(format!("{missing}, so the control has no effect; leave it out").into());
+        }
+        self.control = Some(control);
+        Ok(())
     }
 
     /// The number of entries retrieved per answer.
@@ -313,7 +346,7 @@ impl Answerer {
             questions.iter().map(|question| Some((question.image_index, 0))).collect();
         let base = self.model.encode(&sequencer.input(corpus, &texts, &views)?, &mode)?;
         let queries = self.model.query(&base, &mode)?;
-        let gates = self.model.gates(&queries)?;
+        let gates = forward.gates(&queries)?;
         let num_sources = gates.dim(1)?;
         let gates = to_host(&gates)?;
         let mut hits = forward.search(&queries, &[])?;

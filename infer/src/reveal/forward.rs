@@ -11,6 +11,7 @@ use engram_models::reveal::{BaseStates, Retrieved, Reveal};
 use engram_models::t5::GenerateOptions;
 
 use super::augmentation::BatchAugmentation;
+use super::control::Control;
 use super::corpus::Corpus;
 use super::retriever::Retriever;
 use super::sequences::Sequencer;
@@ -34,6 +35,8 @@ pub struct Forward<'a> {
     pub reencoded: usize,
     /// The augmentation of re-encoded entries' images.
     pub augmentation: BatchAugmentation,
+    /// A change to what queries read from the memory; `None` in normal use.
+    pub control: Option<Control>,
 }
 
 /// An entry that is fused with a query.
@@ -96,11 +99,21 @@ impl Forward<'_> {
         let queries = queries.detach();
         match self.retriever.filter(|_| self.k > 0) {
             Some(retriever) => {
-                let gates = self.model.gates(&queries)?;
-                Ok(retriever.search(&queries, &gates, documents, self.k)?.hits)
+                let gates = self.gates(&queries)?;
+                let mut hits = retriever.search(&queries, &gates, documents, self.k)?.hits;
+                if let Some(control) = self.control {
+                    control.exchange(&mut hits);
+                }
+                Ok(hits)
             }
             None => Ok(vec![Vec::new(); queries.dim(0)?]),
         }
+    }
+
+    /// The weight of each source for each query, `[B, sources]`.
+    pub fn gates(&self, queries: &Tensor) -> Result<Tensor> {
+        let gates = self.model.gates(queries)?;
+        self.control.map_or(Ok(gates.clone()), |control| control.gates(gates))
     }
 
     /// Turns hits into entries to fuse. The first [`Forward::reencoded`] hits of each query are
@@ -233,7 +246,7 @@ impl Forward<'_> {
             .enumerate()
             .flat_map(|(query, count)| std::iter::repeat_n(query as u32, *count))
             .collect();
-        let gates = self.model.gates(queries)?;
+        let gates = self.gates(queries)?;
         let num_sources = gates.dim(1)? as u32;
         let gate_indices = query_of.iter().zip(&entries);
         let gate_indices: Vec<u32> =
@@ -257,7 +270,7 @@ impl Forward<'_> {
         let config = &self.model.config;
         let stored = match (self.retriever, rows.is_empty()) {
             (Some(retriever), false) => {
-                let (keys, values) = retriever.read(rows)?;
+                let (keys, values) = retriever.read(rows, self.control)?;
                 let (num_keys, num_values) = (rows.len(), rows.len() * config.value_tokens);
                 let key_shape = (num_keys, config.key_dim);
                 let value_shape = (num_values, config.t5.d_model);

@@ -73,7 +73,7 @@ fn reply_to_batch(forward: &Forward<'_>, tasks: &[Task]) -> Result<Vec<Reply>> {
     }
     let base = model.encode(&sequencer.input(forward.corpus, &texts, &views)?, &mode)?;
     let queries = model.query(&base, &mode)?;
-    let gates = model.gates(&queries)?;
+    let gates = forward.gates(&queries)?;
     let (mut hits, mut first_query) = (Vec::new(), 0);
     for task in tasks {
         let count = task.images.len();

@@ -15,6 +15,7 @@ use engram_models::compute::to_host;
 use engram_models::kernels::Mode;
 use engram_models::reveal::{Reveal, RevealConfig, RevealInput};
 
+use super::control::Control;
 use super::corpus::Corpus;
 use super::memory_folder::remove_memory;
 use super::sequences::Sequencer;
@@ -230,10 +231,15 @@ impl Retriever {
     }
 
     /// The stored keys `[N, key_dim]` and values `[N M, D]` of `N` rows of the memory, flattened.
-    /// `M` is the number of value tokens per entry.
-    pub fn read(&self, rows: &[Row]) -> Result<(Vec<f32>, Vec<f32>)> {
+    /// `M` is the number of value tokens per entry. A control may change the values.
+    pub fn read(&self, rows: &[Row], control: Option<Control>) -> Result<(Vec<f32>, Vec<f32>)> {
         let snapshot = self.snapshot();
-        Ok((snapshot.keys(rows)?, snapshot.values(rows)?))
+        let keys = snapshot.keys(rows)?;
+        let Some(control) = control else { return Ok((keys, snapshot.values(rows)?)) };
+        let mut values = snapshot.values(&control.value_rows(rows, &*snapshot)?)?;
+        let width = snapshot.description().values.map_or(1, |values| values.width);
+        control.change_values(rows, &mut values, width);
+        Ok((keys, values))
     }
 }
 

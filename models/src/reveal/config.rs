@@ -24,8 +24,9 @@ pub struct RevealConfig {
     pub head_layers: usize,
     /// Number of value tokens `M` of an entry.
     pub value_tokens: usize,
-    /// Number of learned position embeddings that are added to an entry's states before the
-    /// Perceiver; later states share the last one. 0 for none, as published.
+    /// Number of learned positions that are added to an entry's states; later states share the last
+    /// one. The first `M` of these states are added to the value tokens, so that the decoder can
+    /// copy the first words of an entry. 0 for neither, as published.
     pub value_positions: usize,
     /// Width of queries and keys.
     pub key_dim: usize,

@@ -8,10 +8,11 @@ use candle_core::Tensor;
 use super::base_encoder::BaseStates;
 use super::config::RevealConfig;
 use crate::error::Result;
-use crate::kernels::{Mode, Segments, dropout, embedding_sum};
+use crate::kernels::{Mode, Segments, Span, dropout, embedding_sum, packed_spans};
 use crate::layers::LayerNorm;
 use crate::params::{Init, ParameterBuilder};
 use crate::t5::blocks::{BlockInputs, PreNormBlock, RelativeBias, decoder_block, run_blocks};
+use crate::t5::positions::Positions;
 
 /// The value head.
 #[derive(Debug, Clone)]
@@ -19,9 +20,7 @@ pub(super) struct ValuePerceiver {
     norm: LayerNorm,
     /// `[M, D]`.
     latents: Tensor,
-    /// `[value_positions, D]`, if there are any. Without them the Perceiver hardly learns to copy a
-    /// name: T5's relative biases do not tell a state its place.
-    positions: Option<Tensor>,
+    positions: Positions,
     bias: RelativeBias,
     layers: Vec<PreNormBlock>,
     scale: f64,
@@ -34,15 +33,10 @@ impl ValuePerceiver {
         let block = |i| decoder_block(t5, &builder.pp("block").pp(i));
         let shape = [config.value_tokens, t5.d_model];
         let norm = builder.pp("layer_norm");
-        let positions =
-            |count| builder.get("positions", &[count, t5.d_model], Init::Sinusoids(t5.d_model));
         Ok(Self {
             norm: LayerNorm::rms(t5.d_model, t5.layer_norm_epsilon, &norm)?,
             latents: builder.get("latents", &shape, Init::Normal(1.0))?,
-            positions: match config.value_positions {
-                0 => None,
-                count => Some(positions(count)?),
-            },
+            positions: Positions::new(config.value_positions, t5.d_model, builder)?,
             bias: RelativeBias::new(t5, true, &builder.pp("relative_attention_bias"))?,
             layers: (0..config.head_layers).map(block).collect::<Result<_>>()?,
             scale: config.token_scale,
@@ -54,13 +48,9 @@ impl ValuePerceiver {
     pub(super) fn forward(&self, base: &BaseStates, mode: &Mode) -> Result<Tensor> {
         let (entries, tokens) = (base.lengths.len(), self.latents.dim(0)?);
         let rows: Arc<[u32]> = (0..entries).flat_map(|_| 0..tokens as u32).collect();
-        let mut states = self.norm.forward(&base.states)?;
-        if let Some(positions) = &self.positions {
-            let last = positions.dim(0)? as u32 - 1;
-            let places = base.lengths.iter().flat_map(|&length| 0..length as u32);
-            let places: Arc<[u32]> = places.map(|place| place.min(last)).collect();
-            states = (states + embedding_sum(&[(positions, places)])?)?;
-        }
+        let states = self.norm.forward(&base.states)?;
+        let states =
+            self.positions.add(states, base.lengths.iter().flat_map(|length| 0..*length))?;
         let bias = self.bias.forward(tokens, tokens)?;
         let lengths = vec![tokens; entries];
         let segments = Segments::packed(&lengths);
@@ -70,6 +60,21 @@ impl ValuePerceiver {
         let x = dropout(&latents, dropout_mask)?;
         let (bias, cross) = (Some(&bias), Some((&states, &cross)));
         let inputs = BlockInputs { bias, cross, ..BlockInputs::new(&segments) };
-        Ok((run_blocks(&self.layers, x, inputs, mode)? * self.scale)?)
+        let mut values = run_blocks(&self.layers, x, inputs, mode)?;
+        if !self.positions.is_none() {
+            values = (values + first_states(&states, &base.lengths, tokens)?)?;
+        }
+        Ok((values * self.scale)?)
     }
+}
+
+/// The first `tokens` states of each entry, `[N M, D]`; zeros after the end of an entry.
+fn first_states(states: &Tensor, lengths: &[usize], tokens: usize) -> Result<Tensor> {
+    let (rows, width) = states.dims2()?;
+    let zeros = Tensor::zeros((1, width), states.dtype(), states.device())?;
+    let first_rows = packed_spans(lengths).into_iter().flat_map(|Span { start, length }| {
+        (0..tokens).map(move |i| if i < length { start + i } else { rows } as u32)
+    });
+    let first_rows: Arc<[u32]> = first_rows.collect();
+    Ok(embedding_sum(&[(&Tensor::cat(&[states, &zeros], 0)?, first_rows)])?)
 }

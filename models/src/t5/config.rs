@@ -61,6 +61,8 @@ pub struct T5Config {
     pub pad_token_id: u32,
     /// The first input token of the decoder.
     pub decoder_start_token_id: u32,
+    /// Number of learned positions that are added to the decoder's inputs; 0 for none, as published.
+    pub decoder_positions: usize,
 }
 
 impl Default for T5Config {
@@ -89,6 +91,7 @@ impl T5Config {
             eos_token_id: 1,
             pad_token_id: 0,
             decoder_start_token_id: 0,
+            decoder_positions: 0,
         }
     }
 

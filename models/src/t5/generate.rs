@@ -59,8 +59,9 @@ impl Decoder {
 
 impl NextTokens for Generator<'_> {
     fn step(&mut self, tokens: &[u32], slots: &[usize], counts: &[usize]) -> Result<Tensor> {
-        let Decoder { stack, lm_head, .. } = self.decoder;
-        let x = self.table.forward(&tokens.into())?.detach();
+        let Decoder { positions, stack, lm_head, .. } = self.decoder;
+        let place = std::iter::repeat_n(self.state.length(), tokens.len());
+        let x = positions.add(self.table.forward(&tokens.into())?, place)?.detach();
         let bias = |length| Ok(Some(stack.bias.forward(1, length)?.detach()));
         let x = self.state.step(x, slots, counts, bias)?;
         Ok(lm_head.forward(&stack.final_norm.forward(&x)?, &Mode::inference())?.detach())

@@ -6,10 +6,11 @@ use engram_models::Result;
 use engram_models::finite_difference::check_gradients;
 use engram_models::gradients::Gradients;
 use engram_models::kernels::Mode;
+use engram_models::packed::PackedTokens;
 use engram_models::params::{ParameterBuilder, Parameters};
 use engram_models::reveal::losses::{NoEntry, alignment, contrastive, decorrelation};
 use engram_models::reveal::{BaseStates, Retrieved, Reveal, RevealConfig, RevealInput};
-use engram_models::t5::T5Config;
+use engram_models::t5::{GenerateOptions, T5Config};
 use engram_models::vit::ViTConfig;
 
 use super::compute::models::{retrieve, reveal_input};
@@ -27,6 +28,7 @@ pub fn config() -> RevealConfig {
             d_kv: 4,
             d_ff: 12,
             num_layers: 2,
+            decoder_positions: 3,
             num_decoder_layers: Some(1),
             num_heads: 2,
             dropout_rate: 0.0,
@@ -319,6 +321,33 @@ fn queries_and_keys_have_unit_length_and_gates_sum_to_1() -> Result<()> {
     assert!(gates.iter().all(|row| (row.iter().sum::<f32>() - 1.0).abs() < 1e-6));
     assert_eq!(model.value(&states, &mode)?.dims(), [2 * TOKENS, WIDTH]);
     Ok(())
+}
+
+#[test]
+fn generated_tokens_are_those_that_the_decoder_finds_most_likely() -> Result<()> {
+    let (model, _) = model(DType::F32)?;
+    let mode = Mode::evaluate();
+    let states = model.encode(&reveal_input(&model, 4)?, &mode)?;
+    let options = GenerateOptions { max_new_tokens: 6, ..GenerateOptions::greedy(0, 1) };
+    let generated = model.generate(&states, &options)?;
+    let inputs: Vec<Vec<u32>> = generated
+        .iter()
+        .map(|text| [&[0], &text.tokens[..text.tokens.len() - 1]].concat())
+        .collect();
+    let tokens = PackedTokens::new(&inputs.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let best = model.decode(&tokens, &states, &mode)?.argmax(1)?.to_vec1::<u32>()?;
+    assert_eq!(best, generated.iter().flat_map(|text| text.tokens.clone()).collect::<Vec<u32>>());
+    assert!(best.len() > 4, "{best:?}");
+    Ok(())
+}
+
+#[test]
+fn the_values_have_correct_gradients_for_long_and_short_entries() -> Result<()> {
+    check_gradients(&[(numbers(4 * WIDTH, 1), &[4, WIDTH])], |t| {
+        let (model, _) = model(t[0].dtype())?;
+        let states = BaseStates { states: t[0].clone(), lengths: vec![1, 3] };
+        model.value(&states, &Mode::evaluate())
+    })
 }
 
 #[test]

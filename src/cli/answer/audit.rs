@@ -1,14 +1,25 @@
-//! `engram answer --audit`: prompts about facts with the whole memory, after the deletion of a fact,
-//! and without the memory.
+//! `engram answer --audit` and `--edits`: prompts about facts with the whole memory, after the deletion
+//! of a fact, and without the memory.
 
+use std::collections::HashSet;
 use std::path::Path;
 
+use engram_data::messages::counted;
 use engram_data::triplets::Triplet;
-use engram_data::triplets::audit::{Database, Prompt, read};
+use engram_data::triplets::audit::{Database, Prompt, PromptFile, read};
+use engram_data::triplets::edits::{Change, Edit, Edits};
+use engram_data::triplets::generate::PromptedFact;
 use engram_eval::benchmark::forget::{FactNames, STATES};
 use engram_infer::Stop;
 use engram_infer::reveal::answerer::Answerer;
-use engram_infer::reveal::answerer::deletions::{DeletionAnswers, DeletionPrompt};
+use engram_infer::reveal::answerer::facts::{
+    DeletionAnswers, DeletionPrompt, FactChange, FactMemory,
+};
+use engram_infer::reveal::corpus::UNKNOWN;
+use indicatif::ProgressBar;
+use rand::SeedableRng;
+use rand::seq::IteratorRandom;
+use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use crate::cli::output;
@@ -44,15 +55,158 @@ struct Candidate<'a> {
     object: &'a str,
 }
 
-/// Answers all prompts of the databases in `folder`, and returns the lines of the output with their
-/// number.
-pub(super) fn lines(answerer: &Answerer, folder: &Path) -> anyhow::Result<(Vec<u8>, usize)> {
-    let databases = read(folder)?;
+/// The name of the direct prompts' file, and of the prompts that `--rephrase` makes of them.
+const DIRECT: &str = "prompts_direct_questions";
+const REPHRASED: &str = "prompts_rephrased";
+/// Facts that are changed while the memory is used: the number at the start, the seed, the number of
+/// changes in a transaction, and the number of prompts for each kind of change.
+const FACTS: usize = 2000;
+const SEED: u64 = 56;
+const TRANSACTION: usize = 100;
+const PROMPTS: usize = 100;
+
+/// Lines of the output.
+#[derive(Default)]
+pub(super) struct Lines {
+    /// The lines.
+    pub(super) bytes: Vec<u8>,
+    /// Their number.
+    pub(super) count: usize,
+}
+
+/// Answers all prompts of the databases in `folder`. With `rephrase`, answers only the direct prompts
+/// (the questions), each in the place of `{}` in this text.
+pub(super) fn lines(
+    answerer: &Answerer,
+    folder: &Path,
+    rephrase: Option<&str>,
+) -> anyhow::Result<Lines> {
+    let mut databases = read(folder)?;
+    if let Some(text) = rephrase {
+        for database in &mut databases {
+            database.files.retain(|file| file.name == DIRECT);
+            anyhow::ensure!(
+                !database.files.is_empty(),
+                "{}: the database {}/{} has no {DIRECT}.jsonl, which --rephrase needs",
+                folder.display(),
+                database.name,
+                database.topology
+            );
+            for file in &mut database.files {
+                file.name = REPHRASED.to_owned();
+                for prompt in &mut file.prompts {
+                    prompt.prompt_text = text.replace("{}", &prompt.prompt_text);
+                }
+            }
+        }
+    }
     let count =
         |database: &Database| database.files.iter().map(|file| file.prompts.len()).sum::<usize>();
     let bar = output::progress_bar(databases.iter().map(count).sum(), "prompts");
-    let (mut bytes, mut lines) = (Vec::new(), 0);
+    let mut lines = Lines::default();
     for database in &databases {
+        let texts: Vec<String> = database.facts.iter().map(Triplet::text).collect();
+        let (stored, folder) = (texts.len(), tempfile::tempdir()?);
+        let folder = folder.path().join("memory");
+        let mut memory = answerer.fact_memory(&folder, texts, stored, &Stop::default())?;
+        lines.add(database, &mut memory, &bar)?;
+    }
+    bar.finish_and_clear();
+    Ok(lines)
+}
+
+/// Changes made-up facts `count` times, and answers prompts about them after 0, 10, 100, … changes:
+/// about facts that were added, updated, renamed or deleted, and about others.
+pub(super) fn lines_of_edits(answerer: &Answerer, count: usize) -> anyhow::Result<Lines> {
+    let mut rng = ChaCha8Rng::seed_from_u64(SEED);
+    let Edits { versions, initial, edits } = Edits::draw(FACTS, count, &mut rng);
+    let texts: Vec<String> = versions.iter().map(|version| version.triplet.text()).collect();
+    let folder = tempfile::tempdir()?;
+    let stop = Stop::default();
+    let mut memory = answerer.fact_memory(&folder.path().join("memory"), texts, initial, &stop)?;
+    // The current version of each fact, and its last change.
+    let mut current: Vec<(usize, Option<Change>)> = (0..initial).map(|fact| (fact, None)).collect();
+    let bar = output::progress_bar(count, "changes");
+    let (mut lines, mut done) = (Lines::default(), 0);
+    let powers = std::iter::successors(Some(10), |power| Some(power * 10));
+    for target in [0].into_iter().chain(powers).map(|target| count.min(target)) {
+        while done < target {
+            let mut changes = Vec::new();
+            let mut changed = HashSet::new();
+            while done < target && changes.len() < TRANSACTION && changed.insert(edits[done].fact) {
+                let Edit { change, fact, version } = edits[done];
+                current.resize(current.len().max(fact + 1), (version, None));
+                current[fact] = (version, Some(change));
+                changes.push(match change {
+                    Change::Added => FactChange::Add(fact, version),
+                    Change::Deleted => FactChange::Delete(fact),
+                    Change::Updated | Change::Renamed => FactChange::Update(fact, version),
+                });
+                done += 1;
+            }
+            memory.change(&changes)?;
+            bar.inc(changes.len() as u64);
+        }
+        let facts = current.iter().map(|(version, _)| versions[*version].triplet.clone());
+        let database = Database {
+            name: "made up".to_owned(),
+            topology: format!("after {}", counted(done, "change")),
+            facts: facts.collect(),
+            files: prompts_after_changes(&versions, &current, &mut rng),
+        };
+        lines.add(&database, &mut memory, &ProgressBar::hidden())?;
+        if done == count {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    Ok(lines)
+}
+
+/// Prompts about some facts of each kind, given the version and the last change of each fact.
+fn prompts_after_changes(
+    versions: &[PromptedFact],
+    current: &[(usize, Option<Change>)],
+    rng: &mut ChaCha8Rng,
+) -> Vec<PromptFile> {
+    let kinds = [
+        (None, "unchanged"),
+        (Some(Change::Added), "added"),
+        (Some(Change::Updated), "updated"),
+        (Some(Change::Renamed), "renamed"),
+        (Some(Change::Deleted), "deleted"),
+    ];
+    let mut files = Vec::new();
+    for (kind, name) in kinds {
+        let facts = current.iter().enumerate().filter(|(_, (_, change))| *change == kind);
+        let chosen = facts.choose_multiple(rng, PROMPTS);
+        let prompts = chosen.into_iter().map(|(fact_id, (version, _))| {
+            let PromptedFact { triplet, prompt } = versions[*version].clone();
+            let is_deleted = kind == Some(Change::Deleted);
+            Prompt {
+                fact_id,
+                subject: triplet.subject,
+                subject_aliases: Vec::new(),
+                relation: triplet.relation,
+                relation_aliases: Vec::new(),
+                gold_object: if is_deleted { UNKNOWN.to_owned() } else { triplet.object },
+                object_aliases: Vec::new(),
+                prompt_text: prompt,
+            }
+        });
+        files.push(PromptFile { name: name.to_owned(), prompts: prompts.collect() });
+    }
+    files
+}
+
+impl Lines {
+    /// Answers the prompts of a database from a memory of its facts, and adds their lines.
+    fn add(
+        &mut self,
+        database: &Database,
+        memory: &mut FactMemory<'_>,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<()> {
         let prompts = database.files.iter().flat_map(|file| {
             let style = file.name.strip_prefix("prompts_").unwrap_or(&file.name);
             file.prompts.iter().map(move |prompt| (style, prompt))
@@ -63,26 +217,18 @@ pub(super) fn lines(answerer: &Answerer, folder: &Path) -> anyhow::Result<(Vec<u
             deleted: facts_of(prompt, &database.facts),
         });
         let asked: Vec<DeletionPrompt> = asked.collect();
-        let texts: Vec<String> = database.facts.iter().map(Triplet::text).collect();
-        let memory = tempfile::tempdir()?;
         let done = |prompts: usize| bar.inc(prompts as u64);
-        let answers = answerer.answer_after_deletions(
-            &memory.path().join("memory"),
-            &texts,
-            &asked,
-            &Stop::default(),
-            &done,
-        )?;
+        let answers = memory.answer(&asked, &Stop::default(), &done)?;
         for ((style, prompt), answers) in prompts.into_iter().zip(&answers) {
             for state in 0..STATES.len() {
-                serde_json::to_writer(&mut bytes, &line(database, style, prompt, answers, state))?;
-                bytes.push(b'\n');
-                lines += 1;
+                let line = line(database, style, prompt, answers, state);
+                serde_json::to_writer(&mut self.bytes, &line)?;
+                self.bytes.push(b'\n');
+                self.count += 1;
             }
         }
+        Ok(())
     }
-    bar.finish_and_clear();
-    Ok((bytes, lines))
 }
 
 /// The indices of the facts that say what a prompt asks for.

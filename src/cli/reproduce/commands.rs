@@ -1,4 +1,5 @@
-//! Claims on real data, in `commands.toml`: each compares the results of two lists of commands.
+//! Claims on the results of commands, in `commands.toml`: each compares the results of two lists of
+//! commands, or is about the results of one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,19 @@ use anyhow::Context;
 use engram_data::hub::{HubSettings, WeightsLocation};
 use engram_eval::items::Items;
 use engram_infer::digest;
-use engram_train::grid::{ClaimReport, Rule, SeedItems, SystemMeasure, measure, test_difference};
+use engram_train::grid::{
+    ClaimReport, Rule, SeedItems, SystemMeasure, measure, test_difference, test_value,
+};
 use engram_train::{Program, TrainError};
 use serde::Deserialize;
 
+use super::forget::{FORGET, WORDING};
 use super::{ENCODER, Reproduce, Results};
 use crate::cli::output;
 
 const CLAIMS: &str = include_str!("commands.toml");
+/// The folder of all results of commands, below the folder of all runs.
+const RESULTS: &str = "real";
 /// The items of a system, and the program, files and commands that they come from.
 const ITEMS: &str = "items.jsonl";
 const ORIGIN: &str = "commands.txt";
@@ -27,9 +33,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 #[serde(deny_unknown_fields)]
 struct Claims {
     claim: Vec<CommandClaim>,
+    /// Commands whose results several claims use.
+    shared: Vec<Shared>,
 }
 
-/// A claim that compares two systems.
+/// Commands whose output files are in the folder `{shared}/NAME`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Shared {
+    name: String,
+    commands: Vec<String>,
+}
+
+/// A claim that compares two systems, or is about one.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CommandClaim {
@@ -38,17 +54,21 @@ struct CommandClaim {
     #[serde(default)]
     paper: String,
     scales: Vec<String>,
-    /// Files below `--data`.
+    /// Files and folders below `--data`.
     files: Vec<String>,
-    /// The option whose weights the better system needs: `encoder` or `whisper`.
+    /// The option whose weights the better system needs: `encoder` or `whisper`; empty for none.
     #[serde(default)]
     needs: String,
     /// The kind of group of the items.
     unit: String,
     better: System,
-    worse: System,
+    worse: Option<System>,
     /// Replaces the rule "is better": the better system is worse by at most this margin.
     no_worse_by: Option<f64>,
+    /// Without `worse`: the value is above this limit.
+    above: Option<f64>,
+    /// Without `worse`: the value is at most this limit.
+    at_most: Option<f64>,
     #[serde(default)]
     expected: bool,
 }
@@ -63,9 +83,9 @@ struct System {
 impl Reproduce {
     /// The claims on real data that these options allow.
     fn command_claims(&self) -> anyhow::Result<Vec<CommandClaim>> {
-        let Claims { claim } = toml::from_str(CLAIMS)?;
+        let Claims { claim, .. } = toml::from_str(CLAIMS)?;
         let is_possible = |claim: &CommandClaim| {
-            self.data.is_some()
+            (self.data.is_some() || claim.files.is_empty())
                 && claim.scales.iter().any(|scale| scale == self.scale.name())
                 && (claim.needs != "whisper" || self.whisper.is_some())
         };
@@ -80,18 +100,23 @@ impl Reproduce {
     /// Tests the claims on real data. They come first, so that an invalid file is an error before
     /// hours of training.
     pub(super) fn test_commands(&self, results: &mut Results) -> anyhow::Result<()> {
+        if self.includes_study(FORGET) {
+            self.prepare_fact_reader(results)?;
+        }
         for claim in self.command_claims()? {
             let study = claim.id.split('.').next().unwrap_or_default();
             if !self.includes_study(study) || !self.includes_claim(&claim.id) {
                 continue;
             }
-            if let Some(missing) = self.files(&claim).iter().find(|file| !file.is_file()) {
+            if let Some(missing) = self.paths(&claim).iter().find(|path| !path.exists()) {
                 let missing = missing.display();
                 results.notes.push(format!("{missing}: missing, so {} is not tested.", claim.id));
                 continue;
             }
             output::note(&claim.id);
-            let worse = self.items(&claim, &claim.worse, "worse", results)?;
+            let worse = claim.worse.as_ref();
+            let worse =
+                worse.map(|worse| self.items(&claim, worse, "worse", results)).transpose()?;
             let encoder = &self.encoder;
             let offline = HubSettings { offline: true, ..HubSettings::from_env()? };
             if claim.needs == "encoder"
@@ -111,7 +136,7 @@ impl Reproduce {
     }
 
     /// Compares the two systems of a claim.
-    fn report(&self, claim: CommandClaim, better: Items, worse: Items) -> ClaimReport {
+    fn report(&self, claim: CommandClaim, better: Items, worse: Option<Items>) -> ClaimReport {
         let info = better.items[0].info();
         let seed_items = |items: &Items| -> SeedItems {
             Ok(items.items.iter().map(|item| (1, item.clone())).collect())
@@ -120,36 +145,41 @@ impl Reproduce {
             system: self.filled(name, Path::new("")),
             measure: measure(&info, &claim.unit, seed_items(items)),
         };
-        let rule = claim.no_worse_by.map_or(Rule::Better, Rule::NoWorseBy);
+        let limit = claim.above.map(Rule::Above).or(claim.at_most.map(Rule::AtMost));
+        let rule = limit.or(claim.no_worse_by.map(Rule::NoWorseBy)).unwrap_or(Rule::Better);
+        let mut compared = vec![system(&claim.better.name, &better)];
+        let test = match (&claim.worse, &worse) {
+            (Some(System { name, .. }), Some(worse)) => {
+                compared.insert(0, system(name, worse));
+                let [better, worse] = [&better, worse].map(seed_items);
+                test_difference(&info, &claim.unit, better, worse, true, rule)
+            }
+            _ => test_value(&info, &claim.unit, seed_items(&better), rule),
+        };
         let mut options: Vec<(&str, &str)> = match claim.needs.as_str() {
             "whisper" => self.whisper.iter().map(|whisper| ("whisper", &**whisper)).collect(),
             "encoder" if *self.encoder != *ENCODER => vec![("encoder", &self.encoder)],
             _ => Vec::new(),
         };
         let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
-        options.insert(0, ("data", data.as_str()));
+        if !claim.files.is_empty() {
+            options.insert(0, ("data", data.as_str()));
+        }
         ClaimReport {
             comparison: String::new(),
-            test: test_difference(
-                &info,
-                &claim.unit,
-                seed_items(&better),
-                seed_items(&worse),
-                true,
-                rule,
-            ),
+            test,
             holm: None,
             seeds: 1,
             expected: claim.expected,
             command: self.claim_command(&claim.id, self.scale, &options),
-            compared: vec![system(&claim.worse.name, &worse), system(&claim.better.name, &better)],
+            compared,
             id: claim.id,
             claim: claim.claim,
             paper: claim.paper,
         }
     }
 
-    fn files(&self, claim: &CommandClaim) -> Vec<PathBuf> {
+    fn paths(&self, claim: &CommandClaim) -> Vec<PathBuf> {
         let data = self.data.as_deref().unwrap_or(Path::new(""));
         claim.files.iter().map(|file| data.join(file)).collect()
     }
@@ -163,18 +193,42 @@ impl Reproduce {
         side: &str,
         results: &mut Results,
     ) -> anyhow::Result<Items> {
-        let out = self.out.join("real").join(&claim.id).join(side);
-        output::create_folder(&out)?;
+        let out = self.out.join(RESULTS).join(&claim.id).join(side);
+        let files = files_of(self.paths(claim))?;
+        let data = digest::of_files(files.iter().map(PathBuf::as_path))?;
+        let Claims { shared, .. } = toml::from_str(CLAIMS)?;
+        let mut prepared = String::new();
+        for shared in shared {
+            let is_used =
+                |command: &String| command.contains(&format!("{{shared}}/{}/", shared.name));
+            if system.commands.iter().any(is_used) {
+                let out = self.out.join(RESULTS).join(&shared.name);
+                prepared += &self.run_all(&shared.commands, &out, &data, results)?;
+            }
+        }
+        self.run_all(&system.commands, &out, &format!("{data}\n{prepared}"), results)?;
+        Ok(Items::read(&out.join(ITEMS))?)
+    }
+
+    /// Runs commands with the output folder `out`, unless this program ran them already on the same
+    /// `data`. Returns what the results depend on.
+    fn run_all(
+        &self,
+        commands: &[String],
+        out: &Path,
+        data: &str,
+        results: &mut Results,
+    ) -> anyhow::Result<String> {
+        output::create_folder(out)?;
         let run = out.join("run");
         self.note_program(&run, results)?;
         let words = |command: &String| -> Vec<String> {
-            command.split(' ').map(|word| self.filled(word, &out)).collect()
+            command.split(' ').map(|word| self.filled(word, out)).collect()
         };
-        let commands: Vec<Vec<String>> = system.commands.iter().map(words).collect();
-        let data = digest::of_files(self.files(claim).iter().map(PathBuf::as_path))?;
+        let commands: Vec<Vec<String>> = commands.iter().map(words).collect();
         let origin = format!("{}\n{data}\n{commands:#?}\n", Program::running()?.sha256);
         if engram_durable::read_text(out.join(ORIGIN)).is_ok_and(|written| written == origin) {
-            return Ok(Items::read(&out.join(ITEMS))?);
+            return Ok(origin);
         }
         for mut words in commands {
             let is_training = words[0] == "train";
@@ -185,15 +239,17 @@ impl Reproduce {
             }
             self.run_command(words, &run)?;
         }
-        let items = Items::read(&out.join(ITEMS))?;
         output::replace_atomic(&out.join(ORIGIN), origin.as_bytes())?;
-        Ok(items)
+        Ok(origin)
     }
 
     /// A word of a command with the values of the options.
     fn filled(&self, word: &str, out: &Path) -> String {
         let data = self.data.as_deref().unwrap_or(Path::new("")).display().to_string();
         word.replace("{data}", &data)
+            .replace("{wording}", WORDING)
+            .replace("{reader}", &self.fact_reader().display().to_string())
+            .replace("{shared}", &self.out.join(RESULTS).display().to_string())
             .replace("{encoder}", &self.encoder)
             .replace("{whisper}", self.whisper.as_deref().unwrap_or_default())
             .replace("{out}", &out.display().to_string())
@@ -234,6 +290,22 @@ impl Reproduce {
             std::thread::sleep(POLL_INTERVAL);
         }
     }
+}
+
+/// The files among `paths` and in their folders, in the order of their names.
+fn files_of(paths: Vec<PathBuf>) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path)?.map(|entry| Ok(entry?.path()));
+            let mut entries = entries.collect::<io::Result<Vec<PathBuf>>>()?;
+            entries.sort();
+            files.extend(files_of(entries)?);
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }
 
 /// Asks a running child to stop. A training writes a checkpoint first.

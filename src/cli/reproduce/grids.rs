@@ -277,7 +277,7 @@ impl Reproduce {
 
     /// Adds a note whether a run's weights equal those of the bundled model. With
     /// `--export-bundled`, writes the run to the folder of this option.
-    fn compare_with_bundled(
+    pub(super) fn compare_with_bundled(
         &self,
         model: &BundledModel,
         run: &Path,

@@ -24,11 +24,9 @@
 //! | the test with facts changed and deleted in the memory | `swap` |
 //! | the needle-in-a-haystack test | [`needle`] |
 //! | training and testing one run; further tests of a finished run | [`run`]; [`evaluation`] |
-//! | controls, with which answers from the memory must fail | `controls` |
 //! | the ablation grid | `ablations` |
 
 mod ablations;
-mod controls;
 pub mod corpus;
 mod dataset_metrics;
 pub mod evaluation;

@@ -14,12 +14,12 @@ use engram_eval::haystack::PLAIN;
 use engram_eval::items::{Item, Items, Statistic, json_lines};
 use engram_eval::metric::{MetricInfo, Unit};
 use engram_infer::InferError;
+use engram_infer::reveal::control::Control;
 use engram_infer::reveal::is_correct;
 use engram_infer::reveal::memory_folder::remove_memory;
 use serde::{Deserialize, Serialize};
 
 use super::NAME;
-use super::controls::Control;
 use super::corpus::THINGS;
 use super::evaluation::{DeletionAreas, FinishedRun};
 use super::image_recall;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use engram_infer::finished_run::{RECIPE, WEIGHTS, check_checksums};
 use engram_infer::reveal::answers::Answers;
+use engram_infer::reveal::control::Control;
 use engram_infer::reveal::corpus::Example;
 use engram_infer::reveal::encoding::Encoding;
 use engram_infer::reveal::evidence::{Attribution, AttributionCase, area, order};
 use engram_infer::reveal::forward::Forward;
 use engram_infer::reveal::identity::Identity;
-use engram_infer::reveal::memory_folder::remove_memory;
 use engram_infer::reveal::retriever::Retriever;
 use engram_models::compute::Compute;
 use engram_models::kernels::Mode;
@@ -21,7 +21,6 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::NAME;
-use super::controls::Control;
 use super::run::{TestAnswer, settings, test_answers};
 use super::settings::RevealMemory;
 use super::study::RevealStudy;
@@ -32,13 +31,9 @@ use crate::recipe::{Recipe, RecipeOptions};
 use crate::run_folder::{check_inputs, lock};
 use crate::study::{Study, StudyError, StudyResult};
 
-/// The folder of the memory of a control, in the run's folder.
-const CONTROL_MEMORY: &str = "memory-control";
-
 /// A finished run with its data and weights.
 pub struct FinishedRun {
     run: PathBuf,
-    seed: u64,
     study: RevealStudy,
     encoding: Arc<Encoding>,
     model: Reveal,
@@ -90,7 +85,7 @@ impl FinishedRun {
         }
         let model = encoding.load_checked(&run.join(WEIGHTS), &compute);
         let model = model.map_err(TrainError::in_study(NAME, "reading the weights"))?;
-        Ok(Self { run: run.to_path_buf(), seed: recipe.seed, study, encoding, model })
+        Ok(Self { run: run.to_path_buf(), study, encoding, model })
     }
 
     /// Answers the test questions again, with another `k`, without some sources, or with a control.
@@ -105,16 +100,10 @@ impl FinishedRun {
     ) -> Result<Vec<TestAnswer>> {
         let evaluate = || -> StudyResult<Vec<TestAnswer>> {
             let k = k.unwrap_or(self.study.forward(&self.model, None).k);
-            let (corpus, folder) = (&self.encoding.corpus, self.run.join(CONTROL_MEMORY));
-            let dtype = self.study.memory.value_type;
-            let changed_memory = control.map(|control| {
-                control.memory(&folder, &self.model, &self.encoding, dtype, self.seed)
-            });
-            let retriever = match changed_memory.transpose()?.flatten() {
-                Some(changed_memory) => Some(changed_memory),
-                None => self.retriever(k, without_sources)?,
-            };
-            let forward = Forward { k, ..self.study.forward(&self.model, retriever.as_ref()) };
+            let corpus = &self.encoding.corpus;
+            let retriever = self.retriever(k, without_sources)?;
+            let forward =
+                Forward { k, control, ..self.study.forward(&self.model, retriever.as_ref()) };
             let changed_examples = control.map(|control| control.examples(corpus));
             let examples: Vec<&Example> =
                 changed_examples.as_ref().unwrap_or(&corpus.test).iter().collect();
@@ -123,8 +112,6 @@ impl FinishedRun {
                 _ => Answers::of,
             };
             let answers = answer(&forward, &examples, &Stop::default())?;
-            drop(retriever);
-            remove_memory(&folder)?;
             Ok(test_answers(corpus, &examples, &answers))
         };
         evaluate().map_err(TrainError::in_study(NAME, "evaluating a finished run again"))

@@ -153,9 +153,9 @@ table! {
         pub equal_heads: bool = false,
         /// Number of tokens per value.
         pub value_tokens: usize = 8,
-        /// Number of learned positions of an entry's tokens, which the Perceiver needs to copy words
-        /// that training never shows; 0 for none, as published.
-        pub value_positions: usize = 0,
+        /// Number of learned positions of an entry's tokens and of an answer's, which a model needs to
+        /// copy words that training never shows; 0 for none, as published.
+        pub positions: usize = 0,
         /// Width of queries and keys.
         pub key_dim: usize = 128,
         /// Whether a learned gate weighs the sources for each query.

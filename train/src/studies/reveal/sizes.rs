@@ -51,6 +51,7 @@ fn with_recipe_sizes(model: &RevealModel) -> RevealConfig {
             num_layers: model.text_layers + model.fusion_layers,
             num_decoder_layers: Some(model.decoder_layers),
             num_heads: model.num_heads,
+            decoder_positions: model.positions,
             ..T5Config::small()
         },
         image: ViTConfig {
@@ -69,7 +70,7 @@ fn with_recipe_sizes(model: &RevealModel) -> RevealConfig {
         fusion_layers: model.fusion_layers,
         head_layers: model.head_layers,
         value_tokens: model.value_tokens,
-        value_positions: model.value_positions,
+        value_positions: model.positions,
         key_dim: model.key_dim,
         score_ceiling: model.score_ceiling,
         no_entry: model.no_entry,

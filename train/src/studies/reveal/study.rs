@@ -217,6 +217,7 @@ impl RevealStudy {
             k,
             reencoded: (k as f64 * fraction).ceil() as usize,
             augmentation: BatchAugmentation::default(),
+            control: None,
         }
     }
 

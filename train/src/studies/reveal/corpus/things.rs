@@ -178,9 +178,10 @@ fn add_images(
     Ok(())
 }
 
-/// What an entry says.
+/// What an entry says. The name comes first, so that a model that reads entries has to copy their
+/// beginning.
 fn statement(language: &str, name: &str) -> String {
-    format!("In {language} this is {name}.")
+    format!("{name}, in {language}.")
 }
 
 /// A question without an image.
