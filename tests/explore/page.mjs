@@ -213,7 +213,7 @@ tests["curves of runs are drawn and described as text"] = async () => {
   // Only runs of one study share an axis, and all of them are ticked.
   assert.equal(await count("#runs input:checked"), await count("#runs input"));
   await page.selectOption("#study", "reveal");
-  await page.waitForFunction(() => document.querySelectorAll("#chart path.curve").length === 2);
+  await page.waitForFunction(() => document.querySelectorAll("#chart path.curve").length === 3);
   const curveCount = await count("#chart path.curve");
   assert.ok(curveCount >= 2, `${curveCount} curves`);
   assert.match(await text("#reading"), /ends at \d/);
