@@ -57,10 +57,13 @@ impl Control {
         Ok(if self == Self::FixedGate { (gates.ones_like()? / sources)? } else { gates })
     }
 
-    /// Gives each question the hits of another question of its batch.
+    /// Gives each question the hits of another question of its batch; a question that is alone in its
+    /// batch gets none.
     pub(super) fn exchange(self, hits: &mut [Vec<Hit>]) {
-        if self == Self::DonorEntries {
-            hits.rotate_left(hits.len() / 2);
+        match (self, hits) {
+            (Self::DonorEntries, [alone]) => alone.clear(),
+            (Self::DonorEntries, hits) => hits.rotate_left(hits.len() / 2),
+            _ => {}
         }
     }
 
@@ -113,5 +116,18 @@ mod tests {
         assert!(values[0] != before[0] && values[5] != before[5]);
         assert_eq!(changed(Control::RandomValues), values);
         assert_eq!(changed(Control::DonorEntries), before);
+    }
+
+    #[test]
+    fn no_question_reads_what_was_found_for_itself() {
+        for count in 1..5_i64 {
+            let hit = |id| Hit { id, score: 1.0, source: 0, row: Row::new(0) };
+            let mut hits: Vec<Vec<Hit>> = (0..count).map(|id| vec![hit(id)]).collect();
+            Control::DonorEntries.exchange(&mut hits);
+            for (id, hits) in (0..count).zip(&hits) {
+                assert!(hits.iter().all(|hit| hit.id != id), "{count}");
+                assert_eq!(hits.is_empty(), count == 1);
+            }
+        }
     }
 }
