@@ -81,7 +81,7 @@ pub struct Answer {
     /// shows how well prompts are answered that training never showed
     #[arg(long, value_name = "TEXT", requires = "audit", value_parser = wording)]
     rephrase: Option<String>,
-    /// Answer with a change to what is read from the memory: answers from the memory must then fail
+    /// Replace what the model reads from the memory, so that answers from the memory must fail
     #[arg(long, value_name = "NAME", conflicts_with = "haystack")]
     control: Option<MemoryControl>,
     /// Use this memory instead of the run's own: the folder or address of a copy of it

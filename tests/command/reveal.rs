@@ -306,7 +306,7 @@ fn deleted_facts_are_not_retrieved_and_come_back() {
     }
     fs::remove_file(prompts.join("prompts_direct_questions.jsonl")).unwrap();
 
-    // A control changes what is read, not what is found.
+    // With random values, the same entries are found.
     succeeds(folder, "answer run --audit databases --out random.jsonl --control random-values");
     for (result, before) in lines(&folder.join("random.jsonl")).iter().zip(&results) {
         assert_eq!(result["retrieval_trace"], before["retrieval_trace"]);
