@@ -30,6 +30,24 @@ pub(super) struct BundledModel {
 
 /// Defines a bundled model: its name, its files, and the prefix of omitted tensors.
 macro_rules! bundled {
+    ($(#[$doc:meta])* $model:ident, $name:literal, whole REVEAL run) => {
+        bundled!(
+            $(#[$doc])*
+            $model,
+            $name,
+            "",
+            [
+                "inputs.json",
+                "metrics.jsonl",
+                "model.json",
+                "model.safetensors",
+                "recipe.toml",
+                "run.sha256",
+                "summary.json",
+                "tokenizer.json",
+            ]
+        );
+    };
     ($(#[$doc:meta])* $model:ident, $name:literal, $omitted:literal, [$($file:literal),+ $(,)?]) => {
         $(#[$doc])*
         pub(super) static $model: BundledModel = BundledModel {
@@ -94,17 +112,7 @@ bundled!(
     /// REVEAL. Its memory is not bundled, because it can be built from the weights.
     REVEAL,
     "reveal",
-    "",
-    [
-        "inputs.json",
-        "metrics.jsonl",
-        "model.json",
-        "model.safetensors",
-        "recipe.toml",
-        "run.sha256",
-        "summary.json",
-        "tokenizer.json",
-    ]
+    whole REVEAL run
 );
 
 bundled!(
@@ -127,17 +135,7 @@ bundled!(
     /// REVEAL on made-up facts.
     TRIPLETS,
     "triplets",
-    "",
-    [
-        "inputs.json",
-        "metrics.jsonl",
-        "model.json",
-        "model.safetensors",
-        "recipe.toml",
-        "run.sha256",
-        "summary.json",
-        "tokenizer.json",
-    ]
+    whole REVEAL run
 );
 
 bundled!(

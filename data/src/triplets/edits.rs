@@ -64,36 +64,32 @@ impl Edits {
             let change = [Change::Added, Change::Updated, Change::Renamed, Change::Deleted];
             let change = change.choose(rng).copied().unwrap_or(Change::Added);
             let place = rng.random_range(0..living.len().max(1));
-            let (fact, version) = match living.get(place) {
-                Some(known) if change != Change::Added => *known,
+            match (change, living.get(place).copied()) {
+                (Change::Deleted, Some((fact, version))) => {
+                    living.swap_remove(place);
+                    edits.push(Edit { change, fact, version });
+                }
+                (Change::Updated | Change::Renamed, Some((fact, version))) => {
+                    let mut changed = versions[version].clone();
+                    if change == Change::Updated {
+                        changed.triplet.object = new.triplet.object;
+                    } else {
+                        changed.prompt =
+                            changed.prompt.replace(&changed.triplet.subject, &new.triplet.subject);
+                        changed.triplet.subject = new.triplet.subject;
+                    }
+                    living[place] = (fact, versions.len());
+                    edits.push(Edit { change, fact, version: versions.len() });
+                    versions.push(changed);
+                }
                 _ => {
-                    edits.push(Edit {
-                        change: Change::Added,
-                        fact: facts,
-                        version: versions.len(),
-                    });
-                    living.push((facts, versions.len()));
+                    let (change, fact, version) = (Change::Added, facts, versions.len());
+                    living.push((fact, version));
+                    edits.push(Edit { change, fact, version });
                     versions.push(new);
                     facts += 1;
-                    continue;
                 }
-            };
-            if change == Change::Deleted {
-                living.swap_remove(place);
-                edits.push(Edit { change, fact, version });
-                continue;
             }
-            let mut changed = versions[version].clone();
-            if change == Change::Updated {
-                changed.triplet.object = new.triplet.object;
-            } else {
-                changed.prompt =
-                    changed.prompt.replace(&changed.triplet.subject, &new.triplet.subject);
-                changed.triplet.subject = new.triplet.subject;
-            }
-            living[place].1 = versions.len();
-            edits.push(Edit { change, fact, version: versions.len() });
-            versions.push(changed);
         }
         Self { versions, initial, edits }
     }

@@ -113,7 +113,10 @@ impl Forward<'_> {
     /// The weight of each source for each query, `[B, sources]`.
     pub fn gates(&self, queries: &Tensor) -> Result<Tensor> {
         let gates = self.model.gates(queries)?;
-        self.control.map_or(Ok(gates.clone()), |control| control.gates(gates))
+        match self.control {
+            Some(control) => control.gates(gates),
+            None => Ok(gates),
+        }
     }
 
     /// Turns hits into entries to fuse. The first [`Forward::reencoded`] hits of each query are

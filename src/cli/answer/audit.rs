@@ -1,7 +1,7 @@
 //! `engram answer --audit` and `--edits`: prompts about facts with the whole memory, after the deletion
 //! of a fact, and without the memory.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 
 use engram_data::messages::counted;
@@ -12,9 +12,7 @@ use engram_data::triplets::generate::PromptedFact;
 use engram_eval::benchmark::forget::{FactNames, STATES};
 use engram_infer::Stop;
 use engram_infer::reveal::answerer::Answerer;
-use engram_infer::reveal::answerer::facts::{
-    DeletionAnswers, DeletionPrompt, FactChange, FactMemory,
-};
+use engram_infer::reveal::answerer::facts::{DeletionAnswers, DeletionPrompt, FactMemory};
 use engram_infer::reveal::corpus::UNKNOWN;
 use indicatif::ProgressBar;
 use rand::SeedableRng;
@@ -124,8 +122,7 @@ pub(super) fn lines_of_edits(answerer: &Answerer, count: usize) -> anyhow::Resul
     let folder = tempfile::tempdir()?;
     let stop = Stop::default();
     let mut memory = answerer.fact_memory(&folder.path().join("memory"), texts, initial, &stop)?;
-    // The current version of each fact, and its last change.
-    let mut current: Vec<(usize, Option<Change>)> = (0..initial).map(|fact| (fact, None)).collect();
+    let mut current: Current = (0..initial).map(|fact| (fact, (fact, None))).collect();
     let bar = output::progress_bar(count, "changes");
     let (mut lines, mut done) = (Lines::default(), 0);
     let powers = std::iter::successors(Some(10), |power| Some(power * 10));
@@ -135,19 +132,14 @@ pub(super) fn lines_of_edits(answerer: &Answerer, count: usize) -> anyhow::Resul
             let mut changed = HashSet::new();
             while done < target && changes.len() < TRANSACTION && changed.insert(edits[done].fact) {
                 let Edit { change, fact, version } = edits[done];
-                current.resize(current.len().max(fact + 1), (version, None));
-                current[fact] = (version, Some(change));
-                changes.push(match change {
-                    Change::Added => FactChange::Add(fact, version),
-                    Change::Deleted => FactChange::Delete(fact),
-                    Change::Updated | Change::Renamed => FactChange::Update(fact, version),
-                });
+                current.insert(fact, (version, Some(change)));
+                changes.push((fact, (change != Change::Deleted).then_some(version)));
                 done += 1;
             }
             memory.change(&changes)?;
             bar.inc(changes.len() as u64);
         }
-        let facts = current.iter().map(|(version, _)| versions[*version].triplet.clone());
+        let facts = current.values().map(|(version, _)| versions[*version].triplet.clone());
         let database = Database {
             name: "made up".to_owned(),
             topology: format!("after {}", counted(done, "change")),
@@ -163,10 +155,13 @@ pub(super) fn lines_of_edits(answerer: &Answerer, count: usize) -> anyhow::Resul
     Ok(lines)
 }
 
-/// Prompts about some facts of each kind, given the version and the last change of each fact.
+/// The current version of each fact, and its last change, by the fact's id.
+type Current = BTreeMap<usize, (usize, Option<Change>)>;
+
+/// Prompts about some facts of each kind of last change.
 fn prompts_after_changes(
     versions: &[PromptedFact],
-    current: &[(usize, Option<Change>)],
+    current: &Current,
     rng: &mut ChaCha8Rng,
 ) -> Vec<PromptFile> {
     let kinds = [
@@ -178,13 +173,13 @@ fn prompts_after_changes(
     ];
     let mut files = Vec::new();
     for (kind, name) in kinds {
-        let facts = current.iter().enumerate().filter(|(_, (_, change))| *change == kind);
+        let facts = current.iter().filter(|(_, (_, change))| *change == kind);
         let chosen = facts.choose_multiple(rng, PROMPTS);
         let prompts = chosen.into_iter().map(|(fact_id, (version, _))| {
             let PromptedFact { triplet, prompt } = versions[*version].clone();
             let is_deleted = kind == Some(Change::Deleted);
             Prompt {
-                fact_id,
+                fact_id: *fact_id,
                 subject: triplet.subject,
                 subject_aliases: Vec::new(),
                 relation: triplet.relation,

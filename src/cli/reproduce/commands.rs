@@ -81,20 +81,21 @@ struct System {
 }
 
 impl Reproduce {
-    /// The claims on real data that these options allow.
-    fn command_claims(&self) -> anyhow::Result<Vec<CommandClaim>> {
-        let Claims { claim, .. } = toml::from_str(CLAIMS)?;
+    /// The claims that these options allow.
+    fn command_claims(&self) -> anyhow::Result<Claims> {
+        let mut claims: Claims = toml::from_str(CLAIMS)?;
         let is_possible = |claim: &CommandClaim| {
             (self.data.is_some() || claim.files.is_empty())
                 && claim.scales.iter().any(|scale| scale == self.scale.name())
                 && (claim.needs != "whisper" || self.whisper.is_some())
         };
-        Ok(claim.into_iter().filter(is_possible).collect())
+        claims.claim.retain(is_possible);
+        Ok(claims)
     }
 
     /// The ids of these claims.
     pub(super) fn command_claim_ids(&self) -> anyhow::Result<Vec<String>> {
-        Ok(self.command_claims()?.into_iter().map(|claim| claim.id).collect())
+        Ok(self.command_claims()?.claim.into_iter().map(|claim| claim.id).collect())
     }
 
     /// Tests the claims on real data. They come first, so that an invalid file is an error before
@@ -103,7 +104,8 @@ impl Reproduce {
         if self.includes_study(FORGET) {
             self.prepare_fact_reader(results)?;
         }
-        for claim in self.command_claims()? {
+        let Claims { claim, shared } = self.command_claims()?;
+        for claim in claim {
             let study = claim.id.split('.').next().unwrap_or_default();
             if !self.includes_study(study) || !self.includes_claim(&claim.id) {
                 continue;
@@ -115,8 +117,8 @@ impl Reproduce {
             }
             output::note(&claim.id);
             let worse = claim.worse.as_ref();
-            let worse =
-                worse.map(|worse| self.items(&claim, worse, "worse", results)).transpose()?;
+            let worse = worse.map(|worse| self.items(&claim, worse, "worse", &shared, results));
+            let worse = worse.transpose()?;
             let encoder = &self.encoder;
             let offline = HubSettings { offline: true, ..HubSettings::from_env()? };
             if claim.needs == "encoder"
@@ -129,7 +131,7 @@ impl Reproduce {
                 ));
                 continue;
             }
-            let better = self.items(&claim, &claim.better, "better", results)?;
+            let better = self.items(&claim, &claim.better, "better", &shared, results)?;
             results.claims.push(self.report(claim, better, worse));
         }
         Ok(())
@@ -191,12 +193,12 @@ impl Reproduce {
         claim: &CommandClaim,
         system: &System,
         side: &str,
+        shared: &[Shared],
         results: &mut Results,
     ) -> anyhow::Result<Items> {
         let out = self.out.join(RESULTS).join(&claim.id).join(side);
         let files = files_of(self.paths(claim))?;
         let data = digest::of_files(files.iter().map(PathBuf::as_path))?;
-        let Claims { shared, .. } = toml::from_str(CLAIMS)?;
         let mut prepared = String::new();
         for shared in shared {
             let is_used =

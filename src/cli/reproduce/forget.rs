@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use engram_infer::finished_run::is_finished;
-
 use super::{Reproduce, Results, Scale};
 use crate::cli::bundled::{FOLDER, TRIPLETS};
 
@@ -28,19 +26,12 @@ impl Reproduce {
         if self.data.is_none() && self.claims.is_empty() {
             results.notes.push(WITHOUT_AUDIT.to_owned());
         }
-        TRIPLETS.unpack(&self.out.join(FOLDER))?;
         if self.scale == Scale::Smoke {
+            TRIPLETS.unpack(&self.out.join(FOLDER))?;
             return Ok(());
         }
         let run = self.fact_reader();
-        self.note_program(&run, results)?;
-        if !is_finished(&run) {
-            let folder = run.display().to_string();
-            let words = ["train", "reveal", "--recipe", "reveal/triplets", "--run", &folder];
-            let mut words = words.map(str::to_owned).to_vec();
-            words.extend(run.join("recipe.toml").is_file().then(|| "--resume".to_owned()));
-            self.run_command(words, &run)?;
-        }
+        self.train("reveal/triplets", Vec::new(), &run, results)?;
         self.compare_with_bundled(&TRIPLETS, &run, results)
     }
 }

@@ -236,22 +236,8 @@ impl Reproduce {
         for frozen in &FROZEN_MODELS {
             let run = self.out.join(frozen.folder);
             let set = frozen.set.replace("{out}", &self.out.display().to_string());
-            let options = RecipeOptions { tiny: false, set: vec![set] };
-            let mut recipe = Recipe::built_in(frozen.recipe, &options)?;
             output::note(&format!("AVFormer: {}", frozen.folder));
-            self.note_program(&run, results)?;
-            if !is_finished(&run)
-                && let Some(study) = registry::find(ALL, &recipe.study)
-            {
-                let options = RunOptions {
-                    run: run.clone(),
-                    resume: true,
-                    quiet: output::is_quiet(),
-                    stop: self.stop.clone(),
-                    ..RunOptions::default()
-                };
-                (study.train)(&mut recipe, &options)?;
-            }
+            self.train(frozen.recipe, vec![set], &run, results)?;
             let failures = check_failures(&run)?.into_iter();
             let with_run = failures.map(|failure| format!("{}: {failure}.", run.display()));
             results.notes.extend(with_run);
@@ -259,6 +245,31 @@ impl Reproduce {
                 self.compare_with_bundled(model, &run, results)?;
                 model.export(&run, &self.out, &folder)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Trains a run by a built-in recipe with changed settings, unless it is finished.
+    pub(super) fn train(
+        &self,
+        recipe: &str,
+        set: Vec<String>,
+        run: &Path,
+        results: &mut Results,
+    ) -> anyhow::Result<()> {
+        let mut recipe = Recipe::built_in(recipe, &RecipeOptions { tiny: false, set })?;
+        self.note_program(run, results)?;
+        if !is_finished(run)
+            && let Some(study) = registry::find(ALL, &recipe.study)
+        {
+            let options = RunOptions {
+                run: run.to_path_buf(),
+                resume: true,
+                quiet: output::is_quiet(),
+                stop: self.stop.clone(),
+                ..RunOptions::default()
+            };
+            (study.train)(&mut recipe, &options)?;
         }
         Ok(())
     }

@@ -33,17 +33,6 @@ pub struct DeletionAnswers {
     pub retrieved: [Vec<usize>; 3],
 }
 
-/// A change of a fact in the memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FactChange {
-    /// A new fact gets an id and a text.
-    Add(usize, usize),
-    /// The fact with an id gets another text.
-    Update(usize, usize),
-    /// The fact with an id is deleted.
-    Delete(usize),
-}
-
 /// A memory of facts. Each fact has an id and one of the texts that the memory was created with.
 pub struct FactMemory<'a> {
     answerer: &'a Answerer,
@@ -88,38 +77,32 @@ impl Answerer {
 }
 
 impl FactMemory<'_> {
-    /// Changes facts in one transaction. A fact may occur once.
+    /// Changes facts in one transaction: a fact with a text (its index) is added, or gets another text
+    /// if the memory has it, and a fact without one is deleted. A fact may occur once.
     ///
     /// # Errors
-    /// The errors of the model and of the memory, such as an id that it does not have.
-    pub fn change(&mut self, changes: &[FactChange]) -> Result<()> {
-        let (mut added, mut updated, mut deleted) = (Vec::new(), Vec::new(), Vec::new());
-        for change in changes {
-            match *change {
-                FactChange::Add(fact, text) => added.push((fact, text)),
-                FactChange::Update(fact, text) => updated.push((fact, text)),
-                FactChange::Delete(fact) => deleted.push(fact as i64),
-            }
-        }
-        let batch = |facts: &[(usize, usize)]| self.batch(facts);
-        let [mut new, mut changed] = [batch(&added)?, batch(&updated)?].map(|batch| {
-            let count = batch.as_ref().map_or(0, |batch| batch.entries.len());
-            (count, batch.map(Ok).into_iter())
-        });
+    /// The errors of the model and of the memory, such as a deleted id that it does not have.
+    pub fn change(&mut self, changes: &[(usize, Option<usize>)]) -> Result<()> {
+        let with_text = changes.iter().filter_map(|(fact, text)| Some((*fact, (*text)?)));
+        let (updated, added): (Vec<_>, Vec<_>) =
+            with_text.clone().partition(|(fact, _)| self.text_of.contains_key(fact));
+        let deleted = changes.iter().filter(|(_, text)| text.is_none());
+        let deleted: Vec<i64> = deleted.map(|(fact, _)| *fact as i64).collect();
+        let [new, changed] = [self.batch(&added)?, self.batch(&updated)?];
         self.retriever.edit(|transaction| {
             if !deleted.is_empty() {
                 transaction.delete(&deleted)?;
             }
-            if changed.0 > 0 {
-                transaction.update(changed.0, &mut changed.1)?;
+            if let Some(changed) = changed {
+                transaction.update(updated.len(), &mut std::iter::once(Ok(changed)))?;
             }
-            if new.0 > 0 {
-                transaction.add(new.0, &mut new.1)?;
+            if let Some(new) = new {
+                transaction.add(added.len(), &mut std::iter::once(Ok(new)))?;
             }
             Ok(())
         })?;
         self.text_of.retain(|fact, _| !deleted.contains(&(*fact as i64)));
-        self.text_of.extend(added.into_iter().chain(updated));
+        self.text_of.extend(with_text);
         Ok(())
     }
 
@@ -169,9 +152,9 @@ impl FactMemory<'_> {
             prompts_of.entry(stored.copied().collect()).or_default().push(index);
         }
         for (deleted, prompts) in prompts_of {
-            let restored: Vec<FactChange> =
-                deleted.iter().map(|fact| FactChange::Add(*fact, self.text_of[fact])).collect();
-            let deleted: Vec<FactChange> = deleted.into_iter().map(FactChange::Delete).collect();
+            let restored: Vec<_> =
+                deleted.iter().map(|fact| (*fact, Some(self.text_of[fact]))).collect();
+            let deleted: Vec<_> = deleted.iter().map(|fact| (*fact, None)).collect();
             self.change(&deleted)?;
             let of_prompts: Vec<&Example> = prompts.iter().map(|index| examples[*index]).collect();
             let after = self.answers(true, &of_prompts, stop)?;
