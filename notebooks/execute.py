@@ -81,7 +81,7 @@ def main():
     parser.add_argument("--write", action="store_true", help="save the new outputs")
     parser.add_argument("--lab", action="store_true", help="open Jupyter Lab instead of executing the notebooks")
     options = parser.parse_args()
-    names = options.notebooks or sorted(path.name for path in HERE.glob("*.ipynb"))
+    names = options.notebooks or sorted(path.name for path in HERE.glob("0[1-4]-*.ipynb"))
     shutil.copy(HERE.parent / "Cargo.lock", HERE)
     os.environ["EVCXR_TMPDIR"] = str(BUILD)
     if options.lab:

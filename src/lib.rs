@@ -13,10 +13,12 @@
 //!
 //! [`candle`] re-exports candle-core in the version that the parts use for tensors.
 //!
-//! The command `engram` is a thin layer over the same parts.
+//! The command `engram` is the module `cli`, a thin layer over the same parts.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+#[cfg(feature = "command")]
+pub mod cli;
 pub mod notebook;
 
 pub use candle_core as candle;

@@ -6,7 +6,7 @@ use std::ffi::c_long;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-mod cli;
+use engram::cli;
 
 /// An allocator that keeps freed memory. A training step allocates and frees many tensors.
 #[global_allocator]
@@ -35,20 +35,12 @@ fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
     cli::truncated::explain_truncated_files();
     cli::log::clean_panics();
-    match cli::parse().and_then(run) {
-        Ok(cli::Outcome::Done) => ExitCode::SUCCESS,
-        Ok(cli::Outcome::CheckFailed) => ExitCode::from(1),
-        Ok(cli::Outcome::Stopped(code)) => ExitCode::from(code),
-        Err(_) if cli::output::READER_IS_GONE.load(Ordering::Relaxed) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!("{}", cli::remedy::with_remedy(&error));
-            ExitCode::from(2)
-        }
-    }
+    let words = std::env::args_os().collect();
+    ExitCode::from(cli::main(cli::Invocation::of_program(words), set_up_allocator))
 }
 
-/// Sets up the allocator for a command and runs it.
-fn run(cli: cli::Cli) -> anyhow::Result<cli::Outcome> {
+/// Sets up the allocator for a command.
+fn set_up_allocator(cli: &cli::Cli) {
     // An evaluation converts its input several times, and the explorer mostly waits. Both return
     // freed pages at once. With 2 MB pages most evaluations would use twice the memory.
     if cli.is_evaluation() || cli.is_explorer() {
@@ -57,7 +49,6 @@ fn run(cli: cli::Cli) -> anyhow::Result<cli::Outcome> {
         keep_freed_pages();
     }
     use_huge_pages(cli.has_large_allocations());
-    cli::run(cli)
 }
 
 /// Makes candle run element-wise operations on one thread. Its worker threads spin while they wait,

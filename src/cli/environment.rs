@@ -5,6 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use engram_train::Program;
 use serde::Serialize;
 
 /// When and where a report was made.
@@ -72,7 +73,7 @@ pub(super) fn machine() -> String {
 /// The commit that was checked out in `clone` when the running program was built. The log of the
 /// clone's HEAD has a line for each commit that was checked out, with the time.
 fn commit(clone: &Path) -> Option<String> {
-    let program = std::env::current_exe().ok()?;
+    let program = Program::file().ok()?;
     let built = seconds_since_epoch(fs::metadata(program).ok()?.modified().ok()?);
     let log = read_start(&git_folder(clone)?.join("logs/HEAD"))?;
     commit_at(&log, built)

@@ -13,7 +13,7 @@ use engram_train::distributed::Ranks;
 use engram_train::{Stop, TrainError};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use super::{Outcome, output};
+use super::{Invocation, Outcome, output};
 
 /// Linux's number of this signal, which Windows does not have.
 const SIGHUP: i32 = 1;
@@ -194,8 +194,8 @@ fn watched_signals() -> Vec<i32> {
 
 /// The current command line, quoted for a shell; adds `--resume` if the command has that option.
 fn command_line(has_resume_option: bool) -> String {
-    let mut words: Vec<String> =
-        std::env::args_os().map(|word| shell_quoted(&word.to_string_lossy())).collect();
+    let words = Invocation::of_process().words.iter();
+    let mut words: Vec<String> = words.map(|word| shell_quoted(&word.to_string_lossy())).collect();
     if has_resume_option && !words.iter().any(|word| word == "--resume") {
         words.push("--resume".to_owned());
     }

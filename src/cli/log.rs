@@ -1,6 +1,7 @@
 //! Log lines on standard error: notes, warnings and errors, as text or as JSON.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,9 +185,16 @@ pub fn stage<T>(name: &str, run: impl FnOnce() -> T) -> T {
     result
 }
 
+/// A wrong command line as an error: the first line of its message.
+pub fn one_line(error: clap::Error) -> anyhow::Error {
+    let text = error.to_string();
+    let line = text.lines().next().unwrap_or_default();
+    anyhow::Error::msg(line.trim_start_matches("error: ").to_owned())
+}
+
 /// Prints the message of a wrong command line, or a help, and ends the program. The options are not
 /// parsed, so this looks for `--log-format json` itself.
-pub fn usage_error(error: &clap::Error) -> ! {
+pub fn usage_error(error: &clap::Error, arguments: &[OsString]) -> ! {
     if !error.use_stderr() {
         let print = || {
             let mut stdout = Stdout::lock()?;
@@ -203,7 +211,6 @@ pub fn usage_error(error: &clap::Error) -> ! {
         };
         std::process::exit(code);
     }
-    let arguments: Vec<_> = std::env::args_os().collect();
     let is_json = arguments.iter().any(|argument| argument == "--log-format=json")
         || arguments.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == "json");
     let mut text = error.to_string();

@@ -12,6 +12,7 @@ mod eval;
 mod explore;
 mod grid;
 mod interrupt;
+mod invocation;
 pub mod log;
 mod memory;
 mod models;
@@ -19,7 +20,7 @@ mod offered;
 pub mod output;
 mod paths;
 mod recipe;
-pub mod remedy;
+mod remedy;
 mod reproduce;
 mod score;
 mod shell;
@@ -29,7 +30,11 @@ mod transcribe;
 #[cfg(target_os = "linux")]
 pub mod truncated;
 
+use std::ffi::OsString;
+use std::sync::atomic::Ordering;
+
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+pub use invocation::Invocation;
 
 /// The result of a command that ran without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,14 +124,51 @@ impl Cli {
     }
 }
 
+/// Runs the command, and returns its exit code. `prepare` is called before the command starts.
+pub fn main(invocation: Invocation, prepare: impl FnOnce(&Cli)) -> u8 {
+    let words = invocation.words.clone();
+    invocation.remember();
+    let outcome = parse(words).and_then(|cli| {
+        prepare(&cli);
+        run(cli)
+    });
+    match outcome {
+        Ok(Outcome::Done) => 0,
+        Ok(Outcome::CheckFailed) => 1,
+        Ok(Outcome::Stopped(code)) => code,
+        Err(_) if output::READER_IS_GONE.load(Ordering::Relaxed) => 0,
+        Err(error) => {
+            tracing::error!("{}", remedy::with_remedy(&error));
+            2
+        }
+    }
+}
+
+/// `engram eval` as a function: an evaluation without a command around it.
+#[derive(Debug, Parser)]
+#[command(name = "engram eval", no_binary_name = true)]
+struct Evaluation {
+    #[command(subcommand)]
+    eval: eval::Eval,
+}
+
+/// Runs `engram eval` with these words, and returns what it prints.
+///
+/// # Errors
+/// A wrong option, and the errors of the command.
+pub fn evaluate(words: &[OsString]) -> anyhow::Result<String> {
+    let evaluation = Evaluation::try_parse_from(words).map_err(log::one_line)?;
+    output::captured(|| evaluation.eval.run())
+}
+
 /// Parses the command line. Exits with a usage message if it is invalid. Returns an error if a path
 /// cannot be used.
-pub fn parse() -> anyhow::Result<Cli> {
+fn parse(words: Vec<OsString>) -> anyhow::Result<Cli> {
     let mut command = data::with_sample_listing(command());
-    let matches = command.try_get_matches_from_mut(std::env::args_os());
-    let matches = matches.unwrap_or_else(|error| log::usage_error(&error));
+    let matches = command.try_get_matches_from_mut(&words);
+    let matches = matches.unwrap_or_else(|error| log::usage_error(&error, &words));
     let cli = Cli::from_arg_matches(&matches)
-        .unwrap_or_else(|error| log::usage_error(&error.format(&mut command)));
+        .unwrap_or_else(|error| log::usage_error(&error.format(&mut command), &words));
     cli.log.start();
     paths::check(&command, &matches)?;
     Ok(cli)
@@ -141,7 +183,7 @@ fn command() -> clap::Command {
 const STACK_SIZE: usize = 8 << 20;
 
 /// Runs a command.
-pub fn run(cli: Cli) -> anyhow::Result<Outcome> {
+fn run(cli: Cli) -> anyhow::Result<Outcome> {
     let pool = rayon::ThreadPoolBuilder::new().stack_size(STACK_SIZE);
     // For 0 threads, rayon uses `RAYON_NUM_THREADS`, or else the number of cores.
     pool.num_threads(cli.threads.map_or(0, usize::from)).build_global()?;

@@ -1,5 +1,6 @@
 //! Output of results: atomically written files, standard output, and progress on the terminal.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -188,10 +189,28 @@ pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
 
+thread_local! {
+    /// What this thread prints, while [`captured`] runs.
+    static CAPTURED: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs a function, and returns what it prints instead of printing it.
+pub fn captured<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<String> {
+    CAPTURED.set(Some(String::new()));
+    let result = run();
+    let text = CAPTURED.take().unwrap_or_default();
+    result.map(|_| text)
+}
+
 /// Prints a text and a newline to standard output. If standard output is reserved for an output
 /// file, prints to standard error, in the format of the log.
 pub fn print(text: &str) -> anyhow::Result<()> {
     let text = text.trim_end();
+    let is_captured =
+        CAPTURED.with_borrow_mut(|captured| captured.as_mut().map(|all| *all += text));
+    if is_captured.is_some() {
+        return Ok(());
+    }
     if !STDOUT_IS_RESERVED.load(Ordering::Relaxed) {
         let printed = Stdout::lock().and_then(|mut out| writeln!(out, "{text}"));
         let reason = "the report could not be printed; changes and files of the command stay";

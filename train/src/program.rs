@@ -1,7 +1,7 @@
 //! Records which build of the program trained a run. Another build may give other results.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use engram_data::DataError;
@@ -14,6 +14,9 @@ use crate::error::{Result, TrainError};
 
 /// The file in a run folder that lists the builds that trained the run, oldest first.
 pub(crate) const PROGRAMS: &str = "programs.json";
+
+/// The file with the running code, if it is not the program's own file.
+static FILE: OnceLock<PathBuf> = OnceLock::new();
 
 /// A build of the program, identified by the hash of its executable. The git commit would not
 /// identify uncommitted changes.
@@ -36,18 +39,33 @@ impl Program {
         let sha256 = match HASH.get() {
             Some(hash) => hash.clone(),
             None => {
-                // On Linux this is the running executable, even if the file was replaced meanwhile.
-                let proc_exe = Path::new("/proc/self/exe");
-                let path = if proc_exe.exists() {
-                    proc_exe.to_path_buf()
-                } else {
-                    std::env::current_exe().map_err(TrainError::io(proc_exe))?
-                };
+                let path = Self::file()?;
                 let (_, hash) = digest::of_file(&path).map_err(TrainError::io(&path))?;
                 HASH.get_or_init(|| hash).clone()
             }
         };
         Ok(Self { version: env!("CARGO_PKG_VERSION").to_owned(), sha256 })
+    }
+
+    /// Names the file with the running code, if this is a library in another program.
+    pub fn is_in(file: PathBuf) {
+        let _ = FILE.set(file);
+    }
+
+    /// The file with the running code.
+    ///
+    /// # Errors
+    /// [`TrainError::Io`] if it is not known.
+    pub fn file() -> Result<PathBuf> {
+        if let Some(file) = FILE.get() {
+            return Ok(file.clone());
+        }
+        // On Linux this is the running executable, even if the file was replaced meanwhile.
+        let proc_exe = Path::new("/proc/self/exe");
+        match proc_exe.exists() {
+            true => Ok(proc_exe.to_path_buf()),
+            false => std::env::current_exe().map_err(TrainError::io(proc_exe)),
+        }
     }
 
     /// The programs that trained a run, oldest first. Empty if its folder has no such list.

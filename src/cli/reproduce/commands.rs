@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use super::forget::{FORGET, WORDING};
 use super::{ENCODER, Reproduce, Results};
-use crate::cli::output;
+use crate::cli::{Invocation, output};
 
 const CLAIMS: &str = include_str!("commands.toml");
 /// The folder of all results of commands, below the folder of all runs.
@@ -262,9 +262,10 @@ impl Reproduce {
         words.extend(["--threads".to_owned(), rayon::current_num_threads().to_string()]);
         words.extend(output::is_quiet().then(|| "--quiet".to_owned()));
         let text = format!("engram {}", words.join(" "));
-        let program = std::env::current_exe().context("cannot find this program")?;
+        let (program, first) =
+            Invocation::of_process().restart.split_first().context("cannot find this program")?;
         let mut command = Command::new(program);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::null());
+        command.args(first).args(words).stdin(Stdio::null()).stdout(Stdio::null());
         // The child gets each signal once, from this program and not also from the terminal: a
         // second signal would stop it without a checkpoint.
         #[cfg(unix)]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use engram::plot::{Axis, Interval, Legend, Line, draw_lines};
+use crate::plot::{Axis, Interval, Legend, Line, draw_lines};
 use engram_eval::result::Measure;
 
 use super::super::output;

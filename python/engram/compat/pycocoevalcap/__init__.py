@@ -1,0 +1,1 @@
+"""Drop-in replacement of `pycocoevalcap`, without Java: BLEU, ROUGE-L, CIDEr-D, PTB tokenizer."""

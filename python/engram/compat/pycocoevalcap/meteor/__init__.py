@@ -1,0 +1,1 @@
+"""METEOR, which Engram does not have."""

@@ -1,0 +1,1 @@
+"""SPICE, which Engram does not have."""
