@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 
 use crate::encoder::compute;
 use crate::errors::{DataError, raised};
+use crate::process::detached;
 
 /// A trained REVEAL run that answers questions.
 #[pyclass(frozen, module = "engram._engram")]
@@ -59,7 +60,7 @@ impl Answerer {
             }
             Ok(Self { answerer: Mutex::new(answerer) })
         };
-        py.detach(open).map_err(raised)
+        detached(py, open).map_err(raised)
     }
 
     /// Answers a question about an image, or describes the image without a question; as JSON. The
@@ -107,7 +108,7 @@ impl Answerer {
         py: Python<'_>,
         run: impl FnOnce(&mut engram::infer::reveal::answerer::Answerer) -> anyhow::Result<T> + Send,
     ) -> PyResult<T> {
-        py.detach(|| {
+        detached(py, || {
             let mut answerer =
                 self.answerer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             run(&mut answerer).map_err(raised)

@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 
 use crate::errors::raised;
+use crate::process::detached;
 
 type Scores = [f64; MAX_NGRAM_ORDER];
 /// Lengths of hypotheses and references, numbers of n-grams, and of matched n-grams.
@@ -18,7 +19,7 @@ type Counts = (u64, u64, [u64; MAX_NGRAM_ORDER], [u64; MAX_NGRAM_ORDER]);
 /// Tokenizes captions as Stanford's PTBTokenizer, without punctuation.
 #[pyfunction]
 pub(crate) fn tokenize_captions(py: Python<'_>, captions: Vec<PyBackedStr>) -> Vec<String> {
-    py.detach(|| ptb::tokenize(&captions))
+    detached(py, || ptb::tokenize(&captions))
 }
 
 /// One tokenized hypothesis and the tokenized references of each image.
@@ -35,13 +36,14 @@ impl Captions {
         hypotheses: Vec<PyBackedStr>,
         references: Vec<Vec<PyBackedStr>>,
     ) -> PyResult<Self> {
-        let corpus = py.detach(|| CaptionCorpus::new(&hypotheses, &references)).map_err(raised)?;
+        let corpus =
+            detached(py, || CaptionCorpus::new(&hypotheses, &references)).map_err(raised)?;
         Ok(Self { corpus })
     }
 
     /// BLEU-1 to BLEU-4 of the corpus and of each image, and the counts of the corpus.
     fn bleu(&self, py: Python<'_>) -> (Scores, [Vec<f64>; MAX_NGRAM_ORDER], Counts) {
-        py.detach(|| {
+        detached(py, || {
             let scores = bleu(&self.corpus);
             let order = |order: usize| scores.images.iter().map(|image| image[order]).collect();
             let total: BleuStatistics = scores.statistics.iter().copied().sum();
@@ -53,11 +55,11 @@ impl Captions {
 
     /// ROUGE-L of each image.
     fn rouge_l<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
-        PyArray1::from_vec(py, py.detach(|| rouge_l(&self.corpus)))
+        PyArray1::from_vec(py, detached(py, || rouge_l(&self.corpus)))
     }
 
     /// CIDEr-D of each image.
     fn cider_d<'py>(&self, py: Python<'py>) -> Bound<'py, PyArray1<f64>> {
-        PyArray1::from_vec(py, py.detach(|| cider_d_and_cider(&self.corpus, None).0))
+        PyArray1::from_vec(py, detached(py, || cider_d_and_cider(&self.corpus, None).0))
     }
 }

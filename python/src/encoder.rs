@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use rayon::prelude::*;
 
 use crate::errors::{DataError, raised};
+use crate::process::detached;
 
 /// The number of texts or images that are encoded at once.
 const BATCH: usize = 64;
@@ -59,7 +60,7 @@ impl Encoder {
         crate::warn_in_python();
         let (compute, choice) = (compute(device)?, prompt_choice(prompt_name, prompt));
         let open = || engram::infer::encode::Encoder::with_prompt(&model, &choice, &compute);
-        Ok(Self { encoder: RwLock::new(py.detach(open).map_err(raised)?) })
+        Ok(Self { encoder: RwLock::new(detached(py, open).map_err(raised)?) })
     }
 
     /// The width of a vector.
@@ -77,7 +78,7 @@ impl Encoder {
     /// Sets the greatest number of tokens of a text.
     #[setter]
     fn set_max_length(&self, py: Python<'_>, length: usize) -> PyResult<()> {
-        py.detach(|| {
+        detached(py, || {
             let mut encoder = self.encoder.write().unwrap_or_else(PoisonError::into_inner);
             encoder.set_max_length(length).map_err(raised)
         })
@@ -126,7 +127,7 @@ impl Encoder {
         let width = self.width();
         let mut vectors = vec![0f32; count * width];
         for (done, rows) in order.chunks(BATCH).enumerate() {
-            let encoded = py.detach(|| {
+            let encoded = detached(py, || {
                 let encoder = &*self.read();
                 let item = |row: &usize| {
                     let text = texts.as_ref().map(|texts| texts[*row].as_str());

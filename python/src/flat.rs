@@ -21,6 +21,8 @@ use rayon::prelude::*;
 
 use compare::{Best, Candidate, InRange, Metric, by_score, compare};
 
+use crate::process::detached;
+
 /// Fewer vectors than this are not encoded.
 const MIN_ENCODED: usize = 4096;
 /// Vectors are encoded when this many queries would otherwise have been compared with each of them.
@@ -79,13 +81,13 @@ impl Flat {
     }
 
     fn __len__(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.rows(&self.read()))
+        detached(py, || self.rows(&self.read()))
     }
 
     /// Appends vectors.
     fn add(&self, py: Python<'_>, vectors: PyReadonlyArray2<'_, f32>) -> PyResult<()> {
         let new = vectors.as_slice()?;
-        py.detach(|| {
+        detached(py, || {
             let mut vectors = self.write();
             let rows = (vectors.numbers.len() + new.len()) / self.width.max(1);
             let has_room =
@@ -101,7 +103,7 @@ impl Flat {
     /// Removes the rows that are not kept. Later rows move up.
     fn keep(&self, py: Python<'_>, kept: PyReadonlyArray1<'_, bool>) -> PyResult<()> {
         let kept = kept.as_slice()?;
-        py.detach(|| {
+        detached(py, || {
             let (mut vectors, width) = (self.write(), self.width);
             let (rows, is_kept) = (self.rows(&vectors), |row| kept.get(row) != Some(&false));
             let first = (0..rows).position(|row| !is_kept(row)).unwrap_or(rows);
@@ -123,7 +125,7 @@ impl Flat {
         rows: PyReadonlyArray1<'py, i64>,
     ) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let rows = rows.as_slice()?;
-        let taken: Option<Vec<f32>> = py.detach(|| {
+        let taken: Option<Vec<f32>> = detached(py, || {
             let vectors = self.read();
             let mut taken = Vec::with_capacity(rows.len() * self.width);
             for row in rows {
@@ -138,7 +140,7 @@ impl Flat {
 
     /// Whether [`Flat::encode`] would make this and later searches faster.
     fn needs_codes(&self, py: Python<'_>, queries: usize) -> bool {
-        py.detach(|| {
+        detached(py, || {
             let vectors = self.read();
             let rest = self.rows(&vectors) - vectors.encoded();
             let compared = vectors.compared.load(Ordering::Relaxed) + queries;
@@ -149,7 +151,7 @@ impl Flat {
     /// Encodes all vectors. Returns false if there are vectors that a memory does not take, or if
     /// there is no room in the empty `folder` for files, which are not needed after the call.
     fn encode(&self, py: Python<'_>, folder: PathBuf) -> bool {
-        py.detach(|| {
+        detached(py, || {
             let mut vectors = self.write();
             let rows = self.rows(&vectors);
             if vectors.encoded() == rows {
@@ -179,7 +181,7 @@ impl Flat {
     ) -> PyResult<Found<'py>> {
         let shape = [queries.as_array().nrows(), k];
         let (queries, allowed) = (queries.as_slice()?, slice(allowed.as_ref())?);
-        let (scores, rows) = py.detach(|| {
+        let (scores, rows) = detached(py, || {
             let best = self.best(&self.read(), queries, k, allowed);
             let missing = self.sign() * f32::MIN;
             let mut scores = Vec::with_capacity(shape[0] * k);
@@ -207,7 +209,7 @@ impl Flat {
         allowed: Option<PyReadonlyArray1<'py, bool>>,
     ) -> PyResult<Ranges<'py>> {
         let (queries, allowed) = (queries.as_slice()?, slice(allowed.as_ref())?);
-        let found = py.detach(|| {
+        let found = detached(py, || {
             let vectors = self.read();
             let all = 0..self.rows(&vectors);
             let numbers = &vectors.numbers;

@@ -9,6 +9,7 @@ mod encoder;
 mod errors;
 mod flat;
 mod memory;
+mod process;
 mod retrieval;
 mod texts;
 mod transcriber;
@@ -23,6 +24,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyModule;
 
 use errors::raised;
+use process::detached;
 
 /// Runs the command `engram`, and returns its exit code. `restart` are the words that start the
 /// command again, and `code` is the file of this module.
@@ -36,7 +38,7 @@ fn main(py: Python<'_>, words: Vec<OsString>, restart: Vec<OsString>, code: Path
 #[pyfunction]
 fn evaluate(py: Python<'_>, words: Vec<OsString>) -> PyResult<String> {
     warn_in_python();
-    py.detach(|| cli::evaluate(&words)).map_err(raised)
+    detached(py, || cli::evaluate(&words)).map_err(raised)
 }
 
 /// Makes the warnings and notes of the libraries warnings of Python. Each function that may have

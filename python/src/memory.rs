@@ -21,6 +21,7 @@ use pyo3::exceptions::{PyKeyError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::errors::{DataError, raised};
+use crate::process::detached;
 
 /// The rows of a change: keys `[rows, width]`, values `[rows, tokens, width]` or none, and the
 /// entries as a JSON list.
@@ -127,7 +128,7 @@ impl Memory {
         });
         let width = rows.0.as_array().ncols();
         let batch = batch(rows, 0)?;
-        py.detach(|| {
+        detached(py, || {
             let format = MemoryFormat { width, normalised, values };
             let rows = batch.entries.len();
             Writer::create(&folder, format, rows, [Ok(batch)].into_iter()).map_err(raised)?;
@@ -138,7 +139,7 @@ impl Memory {
     #[staticmethod]
     fn open(py: Python<'_>, folder: PathBuf) -> PyResult<Self> {
         crate::warn_in_python();
-        let store = py.detach(|| engram::memory::Memory::open(&folder)).map_err(raised)?;
+        let store = detached(py, || engram::memory::Memory::open(&folder)).map_err(raised)?;
         Ok(Self { store })
     }
 
@@ -165,7 +166,7 @@ impl Memory {
 
     /// Loads the current state. Returns whether it changed.
     fn reload(&self, py: Python<'_>) -> PyResult<bool> {
-        py.detach(|| self.store.reload()).map_err(raised)
+        detached(py, || self.store.reload()).map_err(raised)
     }
 
     /// Searches by keys, by texts, or by both.
@@ -184,7 +185,7 @@ impl Memory {
             check_width(keys.as_array().ncols(), snapshot.description().width)?;
         }
         let k = choice.k;
-        let results = py.detach(|| choice.search(snapshot.as_ref(), slice)).map_err(raised)?;
+        let results = detached(py, || choice.search(snapshot.as_ref(), slice)).map_err(raised)?;
         let (mut ids, mut scores) = (Vec::new(), Vec::new());
         for hits in &results.hits {
             ids.extend(hits.iter().take(k).map(|hit| hit.id));
@@ -202,7 +203,7 @@ impl Memory {
     /// The ids of all entries, ascending.
     fn ids<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<i64>>> {
         let snapshot = self.store.snapshot();
-        let ids = py.detach(|| -> anyhow::Result<Vec<i64>> {
+        let ids = detached(py, || -> anyhow::Result<Vec<i64>> {
             let entries = snapshot.entries(&snapshot.rows()?)?;
             let mut ids: Vec<i64> = entries.iter().map(|entry| entry.id).collect();
             ids.sort_unstable();
@@ -215,7 +216,7 @@ impl Memory {
     fn entries(&self, py: Python<'_>, ids: Vec<i64>) -> PyResult<String> {
         let snapshot = self.store.snapshot();
         let rows = rows_of(snapshot.as_ref(), &ids)?;
-        let entries = py.detach(|| snapshot.entries(&rows)).map_err(raised)?;
+        let entries = detached(py, || snapshot.entries(&rows)).map_err(raised)?;
         serde_json::to_string(&entries).map_err(raised)
     }
 
@@ -223,7 +224,7 @@ impl Memory {
     fn keys<'py>(&self, py: Python<'py>, ids: Vec<i64>) -> PyResult<Bound<'py, PyArray2<f32>>> {
         let snapshot = self.store.snapshot();
         let rows = rows_of(snapshot.as_ref(), &ids)?;
-        let keys = py.detach(|| snapshot.keys(&rows)).map_err(raised)?;
+        let keys = detached(py, || snapshot.keys(&rows)).map_err(raised)?;
         PyArray1::from_vec(py, keys).reshape([ids.len(), snapshot.description().width])
     }
 
@@ -238,7 +239,7 @@ impl Memory {
         let Some(ValueFormat { tokens, width, .. }) = snapshot.description().values else {
             return Ok(None);
         };
-        let values = py.detach(|| snapshot.values(&rows)).map_err(raised)?;
+        let values = detached(py, || snapshot.values(&rows)).map_err(raised)?;
         PyArray1::from_vec(py, values).reshape([ids.len(), tokens, width]).map(Some)
     }
 
@@ -254,13 +255,13 @@ impl Memory {
 
     /// The faults of the files, as messages; empty for a sound memory.
     fn verify(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let faults = py.detach(|| engram::memory::Memory::verify(self.store.folder()));
+        let faults = detached(py, || engram::memory::Memory::verify(self.store.folder()));
         Ok(faults.map_err(raised)?.iter().map(ToString::to_string).collect())
     }
 
     /// Starts a change.
     fn begin(&self, py: Python<'_>) -> PyResult<Transaction> {
-        let open = py.detach(|| self.store.begin()).map_err(raised)?;
+        let open = detached(py, || self.store.begin()).map_err(raised)?;
         Ok(Transaction { open: Mutex::new(Some(open)) })
     }
 }
@@ -271,7 +272,7 @@ impl Memory {
         py: Python<'_>,
         change: impl FnOnce(&mut Writer) -> Result<(), engram::memory::MemoryError> + Send,
     ) -> PyResult<()> {
-        py.detach(|| {
+        detached(py, || {
             let mut writer = Writer::open(self.store.folder())?;
             change(&mut writer)?;
             self.store.reload().map(drop)
@@ -312,7 +313,7 @@ impl Transaction {
     /// Makes the change.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let open = self.take().ok_or_else(closed)?;
-        py.detach(|| open.commit()).map_err(raised)?;
+        detached(py, || open.commit()).map_err(raised)?;
         Ok(())
     }
 
@@ -335,7 +336,7 @@ impl Transaction {
         ) -> Result<T, engram::memory::MemoryError>
         + Send,
     ) -> PyResult<T> {
-        py.detach(|| {
+        detached(py, || {
             let mut open = self.open.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             part(open.as_mut().ok_or_else(closed)?).map_err(raised)
         })

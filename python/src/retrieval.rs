@@ -8,6 +8,8 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyDict, PyString};
 use rayon::prelude::*;
 
+use crate::process::detached;
+
 /// The lowest average precision in the geometric mean.
 const MIN_PRECISION: f64 = 1e-5;
 
@@ -166,7 +168,7 @@ impl RelevanceEvaluator {
         }
         let measures: Vec<(Measure, f64)> =
             self.measures.iter().map(|(_, measure, cutoff)| (*measure, *cutoff)).collect();
-        let values: Vec<Vec<f64>> = py.detach(|| {
+        let values: Vec<Vec<f64>> = detached(py, || {
             let queries = queries.par_iter().with_min_len(4);
             let values = queries.map(|(_, scores, judgements)| {
                 let ranking = self.ranking(scores, judgements);

@@ -6,6 +6,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use rayon::prelude::*;
 
+use crate::process::detached;
+
 /// The characters that Python calls white space.
 const SPACES: &str = "\t\n\u{b}\u{c}\r\u{1c}\u{1d}\u{1e}\u{1f} \u{85}\u{a0}\u{1680}\u{2000}\u{2001}\
     \u{2002}\u{2003}\u{2004}\u{2005}\u{2006}\u{2007}\u{2008}\u{2009}\u{200a}\u{2028}\u{2029}\u{202f}\
@@ -40,7 +42,7 @@ pub(crate) fn chrf_sums<'py>(
     settings: Settings,
 ) -> PyResult<Bound<'py, PyArray2<f64>>> {
     let width = 3 * (settings.char_order + settings.word_order);
-    let rows: Vec<Vec<f64>> = py.detach(|| {
+    let rows: Vec<Vec<f64>> = detached(py, || {
         let texts = hypotheses.par_iter().zip(&references).with_min_len(16);
         texts.map(|(hypothesis, references)| settings.best_sums(hypothesis, references)).collect()
     });

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::encoder::compute;
 use crate::errors::raised;
+use crate::process::detached;
 
 /// A speech recogniser.
 #[pyclass(frozen, module = "engram._engram")]
@@ -51,7 +52,7 @@ impl Transcriber {
     fn new(py: Python<'_>, model: String, device: &str) -> PyResult<Self> {
         crate::warn_in_python();
         let compute = compute(device)?;
-        let model = py.detach(|| AsrModel::open(&model, &compute)).map_err(raised)?;
+        let model = detached(py, || AsrModel::open(&model, &compute)).map_err(raised)?;
         Ok(Self { model })
     }
 
@@ -85,14 +86,14 @@ impl Transcriber {
         };
         for batch in short.chunks(8) {
             let clips: Vec<&[f32]> = batch.iter().map(|index| samples[*index].as_slice()).collect();
-            let found = py.detach(|| self.model.transcribe(&clips, &[], &options));
+            let found = detached(py, || self.model.transcribe(&clips, &[], &options));
             for (index, transcript) in batch.iter().zip(found.map_err(raised)?) {
                 transcripts[*index] = Some(transcript);
             }
             finish(batch.len())?;
         }
         for index in long {
-            let transcript = py.detach(|| self.long(&samples[index], &options, |_, _| ()));
+            let transcript = detached(py, || self.long(&samples[index], &options, |_, _| ()));
             transcripts[index] = Some(transcript?);
             finish(1)?;
         }
@@ -117,7 +118,7 @@ impl Transcriber {
         let options = self.options(options)?;
         let samples = recording.as_array().to_vec();
         let (mut starts, mut start) = (Vec::new(), 0.0);
-        let transcript = py.detach(|| {
+        let transcript = detached(py, || {
             self.long(&samples, &options, |segments, end| {
                 starts.resize(starts.len() + segments.len(), start);
                 start = end;

@@ -10,6 +10,8 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use rayon::prelude::*;
 
+use crate::process::detached;
+
 /// Number of pairs that a thread aligns at once.
 const PAIRS: usize = 512;
 
@@ -78,8 +80,9 @@ fn align<'py>(
         return Err(PyValueError::new_err(text));
     }
     let starts = (0..references.div_ceil(PAIRS)).into_par_iter().map(|part| part * PAIRS);
-    let parts: Vec<Part> = py
-        .detach(|| starts.map(|start| align_pairs(start..references.min(start + PAIRS))).collect());
+    let parts: Vec<Part> = detached(py, || {
+        starts.map(|start| align_pairs(start..references.min(start + PAIRS))).collect()
+    });
     let mut counts = [0; 4];
     let mut ends = Vec::with_capacity(references);
     let mut end = 0;

@@ -1,5 +1,6 @@
 """Memories: search, edits, threads, and arrays that do not fit."""
 
+import multiprocessing
 import os
 import pickle
 import tempfile
@@ -14,6 +15,12 @@ import engram
 def unit(rows, width=16, seed=1):
     keys = np.random.default_rng(seed).normal(size=(rows, width)).astype("float32")
     return keys / np.linalg.norm(keys, axis=1, keepdims=True)
+
+
+def search_in_child(work):
+    """Searches in a process of a pool."""
+    path, keys = work
+    return engram.Memory(path).search(keys, k=3)
 
 
 class MemoryTest(unittest.TestCase):
@@ -134,6 +141,12 @@ class MemoryTest(unittest.TestCase):
         stop.set()
         [thread.join() for thread in threads]
         self.assertTrue(found and all(found))
+
+    def test_a_forked_process_searches(self):
+        expected = self.memory.search(self.keys, k=3)
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            for ids, _ in pool.map(search_in_child, [(self.path, self.keys)] * 4):
+                np.testing.assert_array_equal(ids, expected[0])
 
 
 if __name__ == "__main__":
