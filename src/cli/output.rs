@@ -184,7 +184,7 @@ pub fn create_folder(folder: &Path) -> anyhow::Result<()> {
     engram_durable::create_folder(folder).with_context(reason)
 }
 
-/// Prints a value as pretty JSON, as [`print`] prints text.
+/// Prints a value as pretty JSON, as [`print()`] prints text.
 pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     print(&serde_json::to_string_pretty(value)?)
 }
