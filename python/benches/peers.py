@@ -111,9 +111,9 @@ def main(cases):
             for package, times in seconds.items():
                 command = [sys.executable, __file__, "--run", case, package]
                 output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-                words = output.split()
-                times.append(float(words[-2]))
-                kernel = words[-1] if not package else kernel
+                *_, time_of_run, kernel_of_run = output.split()
+                times.append(float(time_of_run))
+                kernel = kernel if package else kernel_of_run
         peer, ours = map(statistics.median, seconds.values())
         print(f"{case:12} {peer:8.3f} {ours:8.3f} {ours / peer:12.3f}  {kernel}", flush=True)
 

@@ -31,7 +31,7 @@ pub(crate) enum Image {
 }
 
 /// The prompt of a name, or a text before each text.
-pub(crate) fn prompt_choice(name: Option<&str>, text: Option<String>) -> PromptChoice {
+fn prompt_choice(name: Option<&str>, text: Option<String>) -> PromptChoice {
     match (text, name) {
         (Some(text), _) => PromptChoice::Text(text),
         (None, None) => PromptChoice::Default,
@@ -49,7 +49,6 @@ pub(crate) fn compute(device: &str) -> PyResult<Compute> {
 #[pymethods]
 impl Encoder {
     #[new]
-    #[pyo3(signature = (model, device, prompt_name, prompt))]
     fn new(
         py: Python<'_>,
         model: String,
@@ -84,24 +83,11 @@ impl Encoder {
         })
     }
 
-    /// The prompt before each text.
-    #[getter]
-    fn prompt(&self) -> String {
-        self.read().prompt().to_owned()
-    }
-
     /// The prompts of the model, the name of its default prompt, and its similarity function, as
     /// JSON.
     #[getter]
     fn prompts(&self) -> PyResult<String> {
         serde_json::to_string(self.read().prompts()).map_err(raised)
-    }
-
-    /// Whether the model encodes texts, and images.
-    #[getter]
-    fn modalities(&self) -> (bool, bool) {
-        let modalities = self.read().modalities();
-        (modalities.text, modalities.images)
     }
 
     /// Encodes texts, images, or pairs of both, as rows `[inputs, width]`. `progress` gets the number

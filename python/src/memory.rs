@@ -108,7 +108,6 @@ impl Choice {
 impl Memory {
     /// Builds a memory.
     #[staticmethod]
-    #[pyo3(signature = (folder, rows, normalised, numbers))]
     fn build(
         py: Python<'_>,
         folder: PathBuf,

@@ -169,56 +169,6 @@ def _words(texts):
     return [text.split() if text.isprintable() else split(text)[0] for text in texts]
 
 
-def wer(
-    reference=None,
-    hypothesis=None,
-    reference_transform=wer_default,
-    hypothesis_transform=wer_default,
-):
-    """The word error rate."""
-    return process_words(reference, hypothesis, reference_transform, hypothesis_transform).wer
-
-
-def mer(
-    reference=None,
-    hypothesis=None,
-    reference_transform=wer_default,
-    hypothesis_transform=wer_default,
-):
-    """The match error rate."""
-    return process_words(reference, hypothesis, reference_transform, hypothesis_transform).mer
-
-
-def wip(
-    reference=None,
-    hypothesis=None,
-    reference_transform=wer_default,
-    hypothesis_transform=wer_default,
-):
-    """The word information preserved."""
-    return process_words(reference, hypothesis, reference_transform, hypothesis_transform).wip
-
-
-def wil(
-    reference=None,
-    hypothesis=None,
-    reference_transform=wer_default,
-    hypothesis_transform=wer_default,
-):
-    """The word information lost."""
-    return process_words(reference, hypothesis, reference_transform, hypothesis_transform).wil
-
-
-def cer(
-    reference=None,
-    hypothesis=None,
-    reference_transform=cer_default,
-    hypothesis_transform=cer_default,
-):
-    """The character error rate."""
-    return process_characters(reference, hypothesis, reference_transform, hypothesis_transform).cer
-
-
 def process_words(
     reference,
     hypothesis,
@@ -265,6 +215,30 @@ def process_characters(
         insertions=output.insertions,
         deletions=output.deletions,
     )
+
+
+def _rate(name, what, process, transform):
+    """The function that returns one rate of an alignment."""
+
+    def rate(
+        reference=None,
+        hypothesis=None,
+        reference_transform=transform,
+        hypothesis_transform=transform,
+    ):
+        output = process(reference, hypothesis, reference_transform, hypothesis_transform)
+        return getattr(output, name)
+
+    rate.__name__ = rate.__qualname__ = name
+    rate.__doc__ = f"The {what}."
+    return rate
+
+
+wer = _rate("wer", "word error rate", process_words, wer_default)
+mer = _rate("mer", "match error rate", process_words, wer_default)
+wip = _rate("wip", "word information preserved", process_words, wer_default)
+wil = _rate("wil", "word information lost", process_words, wer_default)
+cer = _rate("cer", "character error rate", process_characters, cer_default)
 
 
 def _align(reference, hypothesis, reference_transform, hypothesis_transform):
